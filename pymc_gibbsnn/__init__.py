@@ -1,0 +1,12 @@
+"""Samplers for Bayesian neural networks, as PyMC step methods."""
+
+from pymc_gibbsnn.activations import PiecewiseLinear
+from pymc_gibbsnn.function_space import function_space
+from pymc_gibbsnn.initial_values import initial_values
+from pymc_gibbsnn.models import mlp
+from pymc_gibbsnn.network import NetworkError
+from pymc_gibbsnn.steps import GibbsNN
+
+__version__ = "0.1.0"
+
+__all__ = ["GibbsNN", "NetworkError", "PiecewiseLinear", "function_space", "initial_values", "mlp"]

@@ -1,0 +1,82 @@
+"""Every difference between the supported generations of PyMC, PyTensor and ArviZ, and nowhere else."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytensor
+from pytensor.compile.mode import Mode, get_mode
+from pytensor.graph.basic import Variable
+from pytensor.link.jax.linker import JAXLinker
+from pytensor.tensor.random.op import RandomVariable
+
+PYTENSOR_3 = int(pytensor.__version__.split(".")[0]) >= 3
+
+
+def draw(op: RandomVariable, rng: Variable, *params) -> tuple[Variable, Variable]:
+    """(next rng, draw) of a RandomVariable, which hides its first output before PyTensor 3."""
+    if PYTENSOR_3:
+        return op(*params, rng=rng, return_next_rng=True)
+    return tuple(op(*params, rng=rng).owner.outputs)
+
+
+def source_key(file: str) -> int:
+    """A key for PyTensor's cache of compiled Numba code: it changes with the package's random kernels."""
+    source = b"".join(path.read_bytes() for path in sorted(Path(file).parent.glob("*.py")))
+    return int.from_bytes(sha256(source).digest()[:6], "big")
+
+
+_JAX_SAMPLERS: list[tuple[type[RandomVariable], Callable]] = []
+
+
+def jax_sampler(op_class: type[RandomVariable]) -> Callable:
+    """Declare the JAX sampler of a RandomVariable. Importing JAX takes seconds and makes forks unsafe, so PyTensor's
+    dispatcher hears of it only from :func:`register_jax_samplers`."""
+
+    def declare(make_sampler: Callable) -> Callable:
+        _JAX_SAMPLERS.append((op_class, make_sampler))
+        return make_sampler
+
+    return declare
+
+
+def register_jax_samplers() -> None:
+    """Tell PyTensor's JAX linker of the samplers declared so far."""
+    from pytensor.link.jax.dispatch.random import jax_sample_fn
+
+    while _JAX_SAMPLERS:
+        jax_sample_fn.register(*_JAX_SAMPLERS.pop())
+
+
+def compilation_mode(mode: str | Mode | None) -> Mode:
+    """The mode to compile with: Numba where neither the user nor PyTensor's configuration names one."""
+    if mode is None and pytensor.config.mode == "Mode" and pytensor.config.linker == "auto":
+        mode = "NUMBA"
+    mode = get_mode(mode)
+    if uses_jax(mode):
+        register_jax_samplers()
+    return mode
+
+
+def uses_jax(mode: Mode) -> bool:
+    return isinstance(mode.linker, JAXLinker)
+
+
+def refuse_jax_in_fork() -> None:
+    """JAX's threads do not survive a fork: the child would wait for them for ever."""
+    if type(multiprocessing.current_process()).__name__ == "ForkProcess":
+        raise RuntimeError("A step compiled for JAX hangs in a forked process: pass cores=1 or mp_ctx='forkserver'.")
+
+
+def random_state(rng: np.random.Generator, jax: bool) -> Any:
+    """What a compiled function takes as its random generator."""
+    if not jax:
+        return rng
+    from pytensor.link.jax.dispatch import jax_typify
+
+    return jax_typify(rng)

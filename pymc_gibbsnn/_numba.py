@@ -1,0 +1,85 @@
+"""Matrix products for Numba: PyTensor's take long to compile (20 s each in PyTensor 3.3) or copy what is transposed.
+
+Transitions are written with plain ``@``; :func:`with_fast_products` adds a rewrite to a Numba mode that hands products
+to Numba's own ``np.dot`` with the transposition left to BLAS.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import in2out, node_rewriter
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.link.numba.linker import NumbaLinker
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.math import Dot
+from pytensor.tensor.type import TensorType
+
+__all__ = ["with_fast_products"]
+
+
+class Product(Op):
+    """X @ Y of two floating-point matrices of one dtype, each transposed or not."""
+
+    __props__ = ("transpose_x", "transpose_y")
+
+    def __init__(self, transpose_x: bool, transpose_y: bool):
+        self.transpose_x = transpose_x
+        self.transpose_y = transpose_y
+
+    def make_node(self, x, y):
+        shape = x.type.shape[int(self.transpose_x)], y.type.shape[int(not self.transpose_y)]
+        return Apply(self, [x, y], [TensorType(x.dtype, shape)()])
+
+    def infer_shape(self, *args):
+        (x, y), node = args[-1], args[-2]  # PyTensor 2 passes the graph first
+        return [(x[int(self.transpose_x)], y[int(not self.transpose_y)])]
+
+    def perform(self, node, inputs, outputs):
+        x, y = inputs
+        outputs[0][0] = np.dot(x.T if self.transpose_x else x, y.T if self.transpose_y else y)
+
+
+@register_funcify_default_op_cache_key(Product)
+def _numba(op, node, **kwargs):
+    # A contiguous array is typed as such, and its transpose as Fortran-ordered: neither is copied.
+    transpose_x, transpose_y = op.transpose_x, op.transpose_y
+
+    @numba_njit
+    def product(x, y):
+        x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
+        if transpose_x:
+            if transpose_y:
+                return np.dot(x.T, y.T)
+            return np.dot(x.T, y)
+        if transpose_y:
+            return np.dot(x, y.T)
+        return np.dot(x, y)
+
+    return product, 1
+
+
+def _is_transposed(x) -> bool:
+    return x.owner is not None and isinstance(x.owner.op, DimShuffle) and tuple(x.owner.op.new_order) == (1, 0)
+
+
+@node_rewriter([Dot])
+def _use_product(fgraph, node):
+    x, y = node.inputs
+    [out] = node.outputs
+    if not (x.dtype == y.dtype == out.dtype and x.dtype in ("float32", "float64")):
+        return None
+    transpose_x, transpose_y = _is_transposed(x), _is_transposed(y)
+    x = x.owner.inputs[0] if transpose_x else x
+    y = y.owner.inputs[0] if transpose_y else y
+    new = Product(transpose_x, transpose_y)(x, y)
+    return [new]
+
+
+def with_fast_products(mode: Mode) -> Mode:
+    """The mode, with products handed to ``np.dot`` if it compiles for Numba."""
+    if not isinstance(mode.linker, NumbaLinker):
+        return mode
+    return mode.register((in2out(_use_product, name="numba_products"), 10.0))

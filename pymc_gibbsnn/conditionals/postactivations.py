@@ -1,0 +1,52 @@
+r"""Post-activations of a layer given its pre-activations and the layer above.
+
+Model
+
+    A = σ(Z) + N(0, ΔA),   Y = A Wᵀ + N(0, ΔZ),   A (n, h), W (c, h), Y (n, c) the output above less its bias
+
+Conditional (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, eq. 8, whose 1/ΔZ in the covariance should read 1/ΔA): all
+rows share one covariance. Matheron's rule draws them without it: draw (A, Y) from the model, then correct A by what
+Y is off,
+
+    A = A₀ + ΔA (Y − Y₀) G,    G = S⁻¹ W,    S = ΔZ I + ΔA W Wᵀ,
+
+in O(n h c), for a scalar output by one division.
+"""
+
+from __future__ import annotations
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random import normal
+from pytensor.tensor.slinalg import cholesky, solve_triangular
+
+from pymc_gibbsnn._compat import draw
+
+__all__ = ["draw_postactivations", "gain"]
+
+
+def gain(w: Variable, shape: tuple[int, int], noise_below: Variable, noise_above: Variable) -> Variable:
+    """G = (ΔZ I + ΔA W Wᵀ)⁻¹ W = W (ΔZ I + ΔA Wᵀ W)⁻¹, of shape (c, h), by the smaller of the two matrices.
+
+    ``noise_below`` is ΔA, that of the post-activations; ``noise_above`` is ΔZ, that of the layer's output.
+    """
+    c, h = shape
+    if c == 1:
+        return w / (noise_above + noise_below * (w**2).sum())
+    if c <= h:
+        return _solve_positive(noise_above * pt.eye(w.shape[0]) + noise_below * (w @ w.T), w)
+    return _solve_positive(noise_above * pt.eye(w.shape[1]) + noise_below * (w.T @ w), w.T).T
+
+
+def _solve_positive(matrix: Variable, b: Variable) -> Variable:
+    factor = cholesky(matrix)
+    return solve_triangular(factor.T, solve_triangular(factor, b, lower=True), lower=False)
+
+
+def draw_postactivations(
+    rng: Variable, s: Variable, y: Variable, w: Variable, g: Variable, noise_below: Variable, noise_above: Variable
+) -> tuple[Variable, Variable]:
+    """A (n, h) given s = σ(Z) (n, h), Y (n, c), W (c, h) and G = gain(W)."""
+    rng, a = draw(normal, rng, s, pt.sqrt(noise_below))
+    rng, y_model = draw(normal, rng, a @ w.T, pt.sqrt(noise_above))
+    return rng, a + (y - y_model) @ (noise_below * g)

@@ -1,0 +1,33 @@
+r"""The scale of each unit of a layer, drawn exactly along the orbit that leaves the network's function unchanged.
+
+Where σ(cz) = c σ(z) for c > 0, the map that multiplies W̃_j, Z_j and A_j of unit j by c and divides its outgoing weights by c leaves
+A Wᵀ as it is: only priors and noise tell. Gibbs moves along this valley in small steps; a draw of c from its
+conditional on the orbit crosses it (a generalised Gibbs step, Liu & Sabatti 2000). With u = log c, exactly
+
+    log p(u) = p u − ½ Q1 e^{2u} − ½ Q2 e^{−2u},      p = d + 2n − c_out,
+    Q1 = |Z_j − m_j|²/ΔZ + |A_j − σ(Z_j)|²/ΔA + W̃_jᵀ Λ_j W̃_j,      Q2 = |w_j|² under the prior of the layer above,
+
+d weights coming in (with the bias), c_out going out: c² is generalised inverse Gaussian with (p/2, Q1, Q2). Where
+σ(cz) = σ(z), as for sign, A and the outgoing weights stay: p = d + n, Q2 = 0 and no term in A.
+
+References
+----------
+.. [1] J. S. Liu, C. Sabatti. Generalised Gibbs sampler and multigrid Monte Carlo for Bayesian computation.
+   Biometrika 87 (2000).
+"""
+
+from __future__ import annotations
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+
+from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.random.generalised_inverse_gaussian import generalised_inverse_gaussian
+
+__all__ = ["draw_scales"]
+
+
+def draw_scales(rng: Variable, exponent: Variable, incoming: Variable, outgoing: Variable) -> tuple[Variable, Variable]:
+    """c (h,), one factor a unit, given p (), Q1 (h,) and Q2 (h,)."""
+    rng, squared = draw(generalised_inverse_gaussian, rng, exponent / 2, incoming, outgoing)
+    return rng, pt.sqrt(squared)

@@ -1,0 +1,94 @@
+"""Starts of a chain at which all variables of a noisy network agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pymc as pm
+from numpy.typing import ArrayLike
+
+from pymc_gibbsnn.network import Network, read_network
+
+__all__ = ["initial_values"]
+
+
+def initial_values(
+    model: pm.Model | None = None,
+    kind: str = "prior",
+    *,
+    teacher: Mapping[str, ArrayLike] | None = None,
+    chains: int | None = None,
+    random_seed: int | np.random.Generator | None = None,
+) -> dict[str, np.ndarray] | list[dict[str, np.ndarray]]:
+    """Values of the network's free variables to start chains from, for ``pm.sample(initvals=...)``.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        Taken from the context by default.
+    kind : {"zero", "prior", "informed"}
+        "zero": all variables 0, which the Gibbs sampler may start from. "prior": weights from their prior, latents from the network
+        run forwards. "informed": the teacher's weights; latents that the teacher does not give are drawn forwards from them.
+        With all latents given, an informed chain starts in equilibrium.
+    teacher : mapping of str to array_like, optional
+        For "informed": values by the variables' names in the model.
+    chains : int, optional
+        Return a list of that many starts, drawn independently.
+    random_seed : optional
+
+    Returns
+    -------
+    dict, or list of dict if ``chains`` is given
+
+    Raises
+    ------
+    ValueError
+        If the kind is not known, or the teacher lacks weights, has a value of a wrong shape or a name the network does not have.
+    NetworkError
+        If the model holds no network that can be read.
+    """
+    model = pm.modelcontext(model)
+    network = read_network(model)
+    rng = np.random.default_rng(random_seed)
+    if kind not in ("zero", "prior", "informed"):
+        raise ValueError(f"kind must be 'zero', 'prior' or 'informed'; found {kind!r}.")
+    if (kind == "informed") != (teacher is not None):
+        raise ValueError("kind='informed' needs teacher=, and only that kind takes one.")
+    shapes = {name: np.shape(value) for name, value in model.initial_point(random_seed=0).items()}
+    shapes = {variable.name: shapes[variable.name] for variable in network.variables}
+    given = _check_teacher(network, shapes, teacher or {})
+
+    def start() -> dict[str, np.ndarray]:
+        if kind == "zero":
+            return {name: np.zeros(shape) for name, shape in shapes.items()}
+        return _forward(model, shapes, given, rng)
+
+    return start() if chains is None else [start() for _ in range(chains)]
+
+
+def _check_teacher(
+    network: Network, shapes: dict[str, tuple[int, ...]], teacher: Mapping[str, ArrayLike]
+) -> dict[str, np.ndarray]:
+    given = {name: np.asarray(value, dtype=float) for name, value in teacher.items()}
+    for name, value in given.items():
+        if name not in shapes:
+            raise ValueError(f"teacher names '{name}', which is no free variable of the network; those are {list(shapes)}.")
+        if value.shape != shapes[name] or not np.isfinite(value).all():
+            raise ValueError(f"teacher's '{name}' must be finite and of shape {shapes[name]}; found shape {value.shape}.")
+    latents = {variable.name for variable in network.latents}
+    missing = [name for name in shapes if name not in given and name not in latents]
+    if given and missing:
+        raise ValueError(f"teacher lacks the weights {missing}; only latents may be left out.")
+    return given
+
+
+def _forward(
+    model: pm.Model, shapes: dict[str, tuple[int, ...]], given: dict[str, np.ndarray], rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """One draw of the prior given some of its variables."""
+    if given:
+        model = pm.do(model, given)
+    names = [name for name in shapes if name not in given]
+    draws = pm.draw([model[name] for name in names], random_seed=rng) if names else []
+    return given | dict(zip(names, draws, strict=True))

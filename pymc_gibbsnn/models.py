@@ -1,0 +1,139 @@
+"""Noisy networks as plain PyMC models, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pymc as pm
+from numpy.typing import ArrayLike
+
+from pymc_gibbsnn.activations import ACTIVATIONS, PiecewiseLinear
+
+__all__ = ["mlp"]
+
+
+def mlp(
+    X: ArrayLike,
+    y: ArrayLike,
+    hidden: int | Sequence[int],
+    *,
+    activation: str | PiecewiseLinear | Callable = "relu",
+    noise: float | Sequence[float] = 0.1,
+    likelihood: str = "normal",
+    bias: bool = True,
+) -> pm.Model:
+    r"""A multilayer perceptron with Gaussian noise on every pre- and post-activation.
+
+    .. math::
+
+        Z_{l+1} \sim \mathrm{Normal}(A_l W_l^\top + b_l, s), \quad
+        A_{l+1} \sim \mathrm{Normal}(\sigma(Z_{l+1}), s), \quad
+        W_l, b_l \sim \mathrm{Normal}(0, d_l^{-1/2}),
+
+    with A_1 = X, d_l the width of layer l, and the last Z observed as y (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, eq. 7).
+    The model is plain PyMC: it holds nothing that could not be written by hand.
+
+    Parameters
+    ----------
+    X : array_like, shape (n, d)
+        Inputs, finite; standardise them for the priors to make sense. Data variable "X".
+    y : array_like, shape (n,) or (n, k)
+        Targets of one or k outputs, finite; integers are taken as real numbers. Data variable "y".
+    hidden : int or sequence of int
+        Widths of the hidden layers; an empty sequence gives linear regression.
+    activation : str, PiecewiseLinear or callable
+        A name ("identity", "relu", "leaky_relu", "abs", "sign", "hard_tanh", "relu6"), a table, or a
+        function of PyTensor variables that is piecewise linear.
+    noise : float or sequence of float
+        Standard deviation s of the noise: one number, or one for each of Z2, A2, Z3, ..., y.
+    likelihood : {"normal"}
+        Law of y given the last layer.
+    bias : bool
+        Whether the layers have biases.
+
+    Returns
+    -------
+    pm.Model
+        Free variables W1, b1, Z2, A2, W2, b2, ... and observed y, with dimensions "row", "feature", "hidden_2", ..., "output".
+        For a single output of shape (n,) the last weights are a vector and the last bias a number.
+
+    Raises
+    ------
+    ValueError
+        If data are not finite, their shapes or the widths do not fit, a noise is not positive, or a name is not known.
+
+    Examples
+    --------
+    >>> model = mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5, noise=0.1)
+    >>> [rv.name for rv in model.free_RVs]
+    ['W1', 'b1', 'Z2', 'A2', 'W2', 'b2']
+    """
+    X, y = _finite("X", X), _finite("y", y)
+    if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
+        raise ValueError(
+            f"X must have shape (n, d) and y (n,) or (n, k), none of them empty; found {X.shape} and {y.shape}."
+        )
+    hidden = [hidden] if np.ndim(hidden) == 0 else list(hidden)
+    if any(width != int(width) or width < 1 for width in hidden):
+        raise ValueError(f"hidden must hold positive integers, one a layer; found {hidden}.")
+    if likelihood != "normal":
+        raise ValueError(f"likelihood must be 'normal'; found {likelihood!r}.")
+    function = _activation(activation)
+    sigmas = _noises(noise, 2 * len(hidden) + 1)
+    layers = len(hidden) + 1
+    widths = [X.shape[1], *map(int, hidden)]
+    dims = ["feature", *(f"hidden_{l}" for l in range(2, layers + 1))]
+    coords = {dim: np.arange(width) for dim, width in zip(dims, widths, strict=True)}
+    single = y.ndim == 1
+    if not single:
+        coords["output"] = np.arange(y.shape[1])
+
+    with pm.Model(coords=coords) as model:
+        a = pm.Data("X", X, dims=("row", "feature"))
+        targets = pm.Data("y_data", y, dims="row" if single else ("row", "output"))
+        for l in range(1, layers + 1):
+            d, last = widths[l - 1], l == layers
+            out = () if last and single else ("output",) if last else (dims[l],)
+            weights = pm.Normal(f"W{l}", 0, d**-0.5, dims=(*out, dims[l - 1]))
+            mean = a @ weights.T
+            if bias:
+                mean = mean + pm.Normal(f"b{l}", 0, d**-0.5, dims=out or None)
+            if last:
+                pm.Normal("y", mean, sigmas[-1], observed=targets, shape=mean.shape, dims=("row", *out))
+            else:
+                z = pm.Normal(f"Z{l + 1}", mean, sigmas[2 * l - 2], dims=("row", *out))
+                a = pm.Normal(f"A{l + 1}", function(z), sigmas[2 * l - 1], dims=("row", *out))
+    return model
+
+
+def _finite(name: str, values: ArrayLike) -> np.ndarray:
+    values = np.asarray(values)
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold numbers; found dtype {values.dtype}.")
+    values = values.astype(float)
+    if not np.isfinite(values).all():
+        bad = int((~np.isfinite(values)).sum())
+        raise ValueError(f"{name} holds {bad} values that are NaN or infinite: drop or impute these rows first.")
+    return values
+
+
+def _activation(activation: str | PiecewiseLinear | Callable) -> Callable:
+    if isinstance(activation, str):
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, a table or a function; found {activation!r}.")
+        return ACTIVATIONS[activation]
+    if not callable(activation):
+        raise ValueError(f"activation must be a name, a PiecewiseLinear table or a function; found {activation!r}.")
+    return activation
+
+
+def _noises(noise: float | Sequence[float], count: int) -> np.ndarray:
+    noises = np.asarray(noise, dtype=float)
+    if noises.ndim == 0:
+        noises = np.full(count, noises)
+    if noises.shape != (count,):
+        raise ValueError(f"noise must be one number or {count}, one for each of Z2, A2, ..., y; found shape {noises.shape}.")
+    if not (np.isfinite(noises) & (noises > 0)).all():
+        raise ValueError(f"noise is a standard deviation, so every one must be positive and finite; found {noises}.")
+    return noises

@@ -1,0 +1,299 @@
+r"""The normal seen through a piecewise-linear function: the law of one pre-activation given all the rest.
+
+    p(z) ∝ exp(−(z − m)²/2v) · exp(t σ(z) − κ σ(z)²/2),     σ(z) = a_p z + c_p on (edge_p, edge_{p+1})
+
+On a piece it is a Gaussian. With g = 1 + v κ a²,
+
+    mean μ = (m + v a (t − κ c))/g,   variance v/g,
+    log mass = h(μ) − ½ log g + log[Φ((hi − μ)/sd) − Φ((lo − μ)/sd)],   h the exponent of p(z) on the line of this piece
+
+(common factors dropped). Draw the piece by its mass, then a truncated normal on it. :class:`PiecewiseNormalRV` has t
+given, independently for each z; :class:`CoupledPiecewiseNormalRV` visits the units of a layer in turn, with t from
+the residual of the layer above.
+
+- NumPy and JAX compute the masses and invert the distribution function, vectorised over samples;
+- Numba needs no mass, hence no erfc: it rejects from a mixture over the pieces of the envelopes of
+  :mod:`pymc_gibbsnn.random.truncated_normal`, the weight of a piece being exp(height at its mode) times a factor.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from pytensor.link.numba.dispatch.basic import numba_njit
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+from pytensor.tensor.random.op import RandomVariable
+from scipy.special import log_ndtr, ndtri_exp
+
+from pymc_gibbsnn._compat import jax_sampler, source_key
+from pymc_gibbsnn.random.truncated_normal import (
+    draw_truncated_normal,
+    envelope,
+    invert_truncated,
+    log_normal_mass,
+    propose,
+)
+
+__all__ = ["CoupledPiecewiseNormalRV", "PiecewiseNormalRV", "coupled_piecewise_normal", "piecewise_normal"]
+
+
+class PiecewiseNormalRV(RandomVariable):
+    r"""z with prior N(m, v) and likelihood exp(t σ(z) − κ σ(z)²/2), elementwise.
+
+    Parameters
+    ----------
+    m : (n, h), prior means
+    v : (), prior variance, positive
+    t : (n, h), linear term of the likelihood in σ(z)
+    kappa : (h,), precision of the likelihood in σ(z), one a unit, not negative
+    edges : (k + 1,), from −inf to inf; slopes, intercepts : (k,)
+        The table of σ, as in :class:`pymc_gibbsnn.activations.PiecewiseLinear`.
+    """
+
+    name = "piecewise_normal"
+    signature = "(n,h),(),(n,h),(h),(e),(k),(k)->(n,h)"
+    dtype = "floatX"
+
+    @classmethod
+    def rng_fn(cls, rng, m, v, t, kappa, edges, slopes, intercepts, size=None):
+        u = 1.0 - rng.random((2, *m.shape))
+        return _invert(u, m, v, t, kappa, edges, slopes, intercepts, np, log_ndtr, ndtri_exp).astype(m.dtype)
+
+
+class CoupledPiecewiseNormalRV(RandomVariable):
+    r"""One pass over the units of a layer, each given the others: y | z ~ N(σ(z) Wᵀ, P⁻¹), z ~ N(m, v).
+
+    For unit j in turn, with G = P W, κ_j = w_jᵀ G_j and the residual r = y − σ(z) Wᵀ kept up to date,
+
+        z_j ~ piecewise normal with t = r G_j + κ_j σ(z_j).
+
+    Parameters
+    ----------
+    z : (n, h), current values
+    m : (n, h), prior means
+    v : (), prior variance, positive
+    y : (n, c), what the layer above sees, less its bias
+    w, g : (c, h), W and P W
+    edges : (k + 1,), from −inf to inf; slopes, intercepts : (k,)
+        The table of σ, as in :class:`pymc_gibbsnn.activations.PiecewiseLinear`.
+    """
+
+    name = "coupled_piecewise_normal"
+    signature = "(n,h),(n,h),(),(n,c),(c,h),(c,h),(e),(k),(k)->(n,h)"
+    dtype = "floatX"
+
+    @classmethod
+    def rng_fn(cls, rng, z, m, v, y, w, g, edges, slopes, intercepts, size=None):
+        z, kappa = z.copy(), (w * g).sum(0)
+        s = _activate(z, edges, slopes, intercepts, np)
+        r = y - s @ w.T
+        u = 1.0 - rng.random((z.shape[1], 2, len(z)))
+        for j in range(z.shape[1]):
+            t = r @ g[:, j] + kappa[j] * s[:, j]
+            z[:, j] = _invert(u[j], m[:, j], v, t, kappa[j], edges, slopes, intercepts, np, log_ndtr, ndtri_exp)
+            change = _activate(z[:, j], edges, slopes, intercepts, np) - s[:, j]
+            r -= change[:, None] * w[:, j]
+        return z
+
+
+piecewise_normal = PiecewiseNormalRV()
+coupled_piecewise_normal = CoupledPiecewiseNormalRV()
+
+
+def _activate(z, edges, slopes, intercepts, xp):
+    """σ(z), a breakpoint belonging to the piece on its left."""
+    piece = xp.searchsorted(edges[1:-1], z)
+    return slopes[piece] * z + intercepts[piece]
+
+
+def _invert(u, m, v, t, kappa, edges, a, c, xp, log_ndtr, ndtri_exp):
+    """Draws from uniforms u (2, ...): the piece by u[0], the place within it by u[1]. Pieces lie on a last axis."""
+    m, t, kappa = m[..., None], t[..., None], xp.asarray(kappa)[..., None]
+    g = 1 + v * kappa * a**2
+    sd = xp.sqrt(v / g)
+    mean = (m + v * a * (t - kappa * c)) / g
+    alpha, beta = (edges[:-1] - mean) / sd, (edges[1:] - mean) / sd
+    # h(μ), in a form that is 0 where σ is flat at 0: no large numbers cancel
+    slope = a * (t - kappa * c)
+    height = t * c - kappa * c**2 / 2 + (slope * (2 * m + v * slope) - kappa * a**2 * m**2) / (2 * g)
+    log_mass = height - xp.log(g) / 2 + log_normal_mass(alpha, beta, xp, log_ndtr)
+    mass = xp.cumsum(xp.exp(log_mass - log_mass.max(-1, keepdims=True)), -1)
+    piece = (u[0][..., None] * mass[..., -1:] > mass).sum(-1, keepdims=True)
+    mean, sd, alpha, beta = (
+        xp.take_along_axis(xp.broadcast_to(x, mass.shape), piece, -1)[..., 0] for x in (mean, sd, alpha, beta)
+    )
+    z = mean + sd * invert_truncated(u[1], alpha, beta, xp, log_ndtr, ndtri_exp)
+    return xp.clip(z, edges[piece[..., 0]], edges[piece[..., 0] + 1])
+
+
+# Numba: rejection from a mixture of envelopes. A weight below exp(−50) of the largest is below a double's precision,
+# whatever the widths; most draws therefore look at one piece only. Samples run in the inner loops, unit by unit: they are
+# independent, so that the processor overlaps them and the arithmetic before a draw is vectorised.
+
+NEGLIGIBLE = 50.0
+
+
+@numba_njit
+def _locate(m, v, t, kappa, low, high, a, c, shrink, half_precision):
+    """(mean, height at the mode) of the Gaussian on the piece (low, high); shrink = 1/g, half_precision = 1/2v."""
+    mean = (m + v * a * (t - kappa * c)) * shrink
+    mode = min(max(mean, low), high)
+    s = a * mode + c
+    return mean, s * (t - 0.5 * kappa * s) - (mode - m) ** 2 * half_precision
+
+
+@numba_njit
+def _draw_from_mixture(rng, m, v, t, kappa, edges, slopes, intercepts, shrink, sd, highest):
+    """One draw where several pieces matter, the highest of height ``highest``."""
+    while True:
+        # A reservoir of one: a piece takes the place with probability weight/(sum of weights so far).
+        chosen, chosen_mean, total = 0, 0.0, 0.0
+        for p in range(len(slopes)):
+            mean, height = _locate(
+                m, v, t, kappa, edges[p], edges[p + 1], slopes[p], intercepts[p], shrink[p], 0.5 / v
+            )
+            if height > highest - NEGLIGIBLE:
+                weight = envelope(mean, sd[p], edges[p], edges[p + 1])[2] * math.exp(height - highest)
+                total += weight
+                if total == weight or rng.random() * total < weight:
+                    chosen, chosen_mean = p, mean
+        low, high = edges[chosen], edges[chosen + 1]
+        kind, mode, factor = envelope(chosen_mean, sd[chosen], low, high)
+        z, accepted = propose(rng, kind, mode, factor, chosen_mean, sd[chosen], low, high)
+        if accepted:
+            return z
+
+
+@numba_njit
+def _workspace(n):
+    return np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+
+
+@numba_njit
+def _draw_unit(rng, m, v, t, kappa, edges, slopes, intercepts, z, work):
+    """Write draws of one unit for all samples into z; m, t, z (n,), kappa a scalar."""
+    n, half_precision = len(m), 0.5 / v
+    shrink = 1.0 / (1.0 + v * kappa * slopes**2)
+    sd = np.sqrt(v * shrink)
+    best_mean, best_sd, low, high, highest, second = work
+    # The numbers of a piece are read before the loop: the compiler cannot know that no store below changes them.
+    lo, hi, a, c, shrink_p, sd_p = edges[0], edges[1], slopes[0], intercepts[0], shrink[0], sd[0]
+    for i in range(n):
+        best_mean[i], highest[i] = _locate(m[i], v, t[i], kappa, lo, hi, a, c, shrink_p, half_precision)
+        best_sd[i], low[i], high[i], second[i] = sd_p, lo, hi, -math.inf
+    for p in range(1, len(slopes)):
+        lo, hi, a, c, shrink_p, sd_p = edges[p], edges[p + 1], slopes[p], intercepts[p], shrink[p], sd[p]
+        for i in range(n):
+            mean, height = _locate(m[i], v, t[i], kappa, lo, hi, a, c, shrink_p, half_precision)
+            best = height > highest[i]
+            second[i] = max(second[i], min(height, highest[i]))
+            highest[i] = max(height, highest[i])
+            best_mean[i] = mean if best else best_mean[i]
+            best_sd[i] = sd_p if best else best_sd[i]
+            low[i] = lo if best else low[i]
+            high[i] = hi if best else high[i]
+    for i in range(n):
+        if second[i] > highest[i] - NEGLIGIBLE:
+            x = _draw_from_mixture(rng, m[i], v, t[i], kappa, edges, slopes, intercepts, shrink, sd, highest[i])
+        else:
+            # Most often the mean is well inside; if not, the attempt is thrown away and proves nothing.
+            x = best_mean[i] + best_sd[i] * rng.standard_normal()
+            if not low[i] < x < high[i]:
+                x = draw_truncated_normal(rng, best_mean[i], best_sd[i], low[i], high[i])
+        z[i] = x
+
+
+@numba_njit
+def _activate_unit(z, edges, slopes, intercepts, s):
+    """Write σ(z) of one unit into s."""
+    for p in range(len(slopes)):
+        edge, a, c = edges[p], slopes[p], intercepts[p]
+        for i in range(len(z)):
+            s[i] = a * z[i] + c if z[i] > edge else s[i]
+
+
+@numba_core_rv_funcify.register(PiecewiseNormalRV)
+def _numba(op, node):
+    @numba_njit
+    def sample(rng, m, v, t, kappa, edges, slopes, intercepts):
+        v = v.item()
+        n, h = m.shape
+        m, t = np.ascontiguousarray(m.T), np.ascontiguousarray(t.T)
+        z, work = np.empty_like(m), _workspace(n)
+        for j in range(h):
+            _draw_unit(rng, m[j], v, t[j], kappa[j], edges, slopes, intercepts, z[j], work)
+        return z.T
+
+    return sample, source_key(__file__)
+
+
+@numba_core_rv_funcify.register(CoupledPiecewiseNormalRV)
+def _numba_coupled(op, node):
+    @numba_njit
+    def sample(rng, z, m, v, y, w, g, edges, slopes, intercepts):
+        v = v.item()
+        n, h = m.shape
+        c = y.shape[1]
+        kappa = (w * g).sum(0)
+        z, m, r = np.ascontiguousarray(z.T).copy(), np.ascontiguousarray(m.T), np.ascontiguousarray(y.T).copy()
+        s, work = np.empty_like(z), _workspace(n)
+        for j in range(h):
+            _activate_unit(z[j], edges, slopes, intercepts, s[j])
+            for k in range(c):
+                r[k] -= s[j] * w[k, j]
+        t = np.empty(n, z.dtype)
+        for j in range(h):
+            t[:] = kappa[j] * s[j]
+            for k in range(c):
+                t += r[k] * g[k, j]
+            _draw_unit(rng, m[j], v, t, kappa[j], edges, slopes, intercepts, z[j], work)
+            _activate_unit(z[j], edges, slopes, intercepts, t)
+            t -= s[j]
+            for k in range(c):
+                r[k] -= t * w[k, j]
+        return z.T
+
+    return sample, source_key(__file__)
+
+
+@jax_sampler(PiecewiseNormalRV)
+def _jax(op, node):
+    import jax
+    import jax.numpy as jnp
+
+    from pymc_gibbsnn.random._jax import ndtri_exp, open_uniform
+
+    def sample(key, size, dtype, m, v, t, kappa, edges, slopes, intercepts):
+        u = open_uniform(key, (2, *m.shape), dtype)
+        edges, slopes, intercepts = (jnp.asarray(x, dtype) for x in (edges, slopes, intercepts))
+        return _invert(u, m, v, t, kappa, edges, slopes, intercepts, jnp, jax.scipy.special.log_ndtr, ndtri_exp)
+
+    return sample
+
+
+@jax_sampler(CoupledPiecewiseNormalRV)
+def _jax_coupled(op, node):
+    import jax
+    import jax.numpy as jnp
+
+    from pymc_gibbsnn.random._jax import ndtri_exp, open_uniform
+
+    def sample(key, size, dtype, z, m, v, y, w, g, edges, slopes, intercepts):
+        edges, slopes, intercepts = (jnp.asarray(x, dtype) for x in (edges, slopes, intercepts))
+        table = edges, slopes, intercepts
+
+        def unit(r, inputs):
+            key, z, m, w, g = inputs
+            kappa, s = w @ g, _activate(z, *table, jnp)
+            u = open_uniform(key, (2, *m.shape), dtype)
+            t = r @ g + kappa * s
+            z = _invert(u, m, v, t, kappa, *table, jnp, jax.scipy.special.log_ndtr, ndtri_exp)
+            return r - (_activate(z, *table, jnp) - s)[:, None] * w, z
+
+        r = y - _activate(z, *table, jnp) @ w.T
+        keys = jax.random.split(key, m.shape[1])
+        _, z = jax.lax.scan(unit, r, (keys, z.T, m.T, w.T, g.T))
+        return z.T
+
+    return sample

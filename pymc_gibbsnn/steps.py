@@ -1,0 +1,205 @@
+"""Transitions as PyMC step methods."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+from pymc.blocking import PointType, StatsType
+from pymc.model import modelcontext
+from pymc.step_methods.compound import BlockedStep, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import get_random_generator
+from pytensor.compile.io import In
+from pytensor.compile.mode import get_mode
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import explicit_graph_inputs
+from pytensor.tensor.random.type import random_generator_type
+from rich.progress import TextColumn
+from rich.table import Column
+
+from pymc_gibbsnn import _compat
+from pymc_gibbsnn._numba import with_fast_products
+from pymc_gibbsnn.network import read_network
+from pymc_gibbsnn.transitions import Transition
+from pymc_gibbsnn.transitions.gibbs import gibbs
+
+__all__ = ["GibbsNN", "GraphStep"]
+
+
+@dataclass_state
+class GraphStepState(StepMethodState):
+    carry: dict[str, np.ndarray]
+
+
+class GraphStep(BlockedStep):
+    """Runs a :class:`~pymc_gibbsnn.transitions.Transition` inside ``pm.sample``.
+
+    Parameters
+    ----------
+    transition : Transition
+    model : pm.Model, optional
+        Taken from the context by default.
+    sweeps_per_draw : int
+        Transitions between two recorded draws.
+    compile_kwargs : dict, optional
+        Passed to :func:`pytensor.function`. Without a ``mode`` the step compiles for Numba, unless PyTensor's
+        configuration names another one.
+    rng : optional
+        Seed or generator, until a driver sets its own.
+
+    Notes
+    -----
+    One compiled call makes one transition; calls are repeated in Python for ``sweeps_per_draw``, since a call costs
+    microseconds. With a JAX mode, chains in forked processes hang: such a step asks for ``cores=1`` or
+    ``mp_ctx="forkserver"``.
+    """
+
+    default_blocked = True
+    default_tune_steps = 0
+    _state_class = GraphStepState
+
+    def __init__(
+        self,
+        transition: Transition,
+        *,
+        model: pm.Model | None = None,
+        initial_point: PointType | None = None,
+        sweeps_per_draw: int = 1,
+        compile_kwargs: dict[str, Any] | None = None,
+        rng=None,
+    ):
+        if int(sweeps_per_draw) != sweeps_per_draw or sweeps_per_draw < 1:
+            raise ValueError(f"sweeps_per_draw must be a positive integer; found {sweeps_per_draw}.")
+        self.model = modelcontext(model)
+        self.transition = transition
+        self.sweeps_per_draw = int(sweeps_per_draw)
+        self._vars = list(transition.variables)
+        self.stats_dtypes_shapes = {name: (np.float64, []) for name in transition.stats}
+        self.stats_dtypes = [{name: np.float64 for name in transition.stats}]
+        self._compile(dict(compile_kwargs or {}))
+        self.set_rng(rng)
+        # Compiled code is made at the first call: before chains fork, so that they share it.
+        self.step(initial_point or self.model.initial_point())
+        self.set_rng(rng)
+
+    def _compile(self, compile_kwargs: dict[str, Any]) -> None:
+        mode = with_fast_products(_compat.compilation_mode(compile_kwargs.pop("mode", None)))
+        self._uses_jax = _compat.uses_jax(mode)
+        rng = random_generator_type("rng")
+        carry = {name: value.type(name) for name, value in self.transition.carry.items()}
+        new_rng, state, new_carry, stats = self.transition.step(rng, {v: v for v in self._vars}, carry)
+        self._changing = list(new_carry)
+        outputs = [new_rng, *(state[v] for v in self._vars), *new_carry.values(), *stats.values()]
+        known = [rng, *self._vars, *carry.values()]
+        others = [v for v in explicit_graph_inputs(outputs) if v not in known]
+        self._inputs = [v.name for v in [*self._vars, *others]]
+        self._stat_names = list(stats)
+        self._function = pytensor.function(
+            [In(rng, mutable=True), *self._vars, *others, *carry.values()],
+            outputs,
+            mode=mode,
+            on_unused_input="ignore",
+            **compile_kwargs,
+        )
+        self._function.trust_input = True
+        self._start = pytensor.function([], list(self.transition.carry.values()), mode="FAST_COMPILE")
+
+    @property
+    def vars(self) -> list[Variable]:
+        """Value variables of the step. ``pm.sample`` reads this once before it samples."""
+        return self._vars
+
+    def set_rng(self, rng) -> None:
+        """Start a chain: a generator of its own and a fresh carry (PyMC 5)."""
+        self.rng = get_random_generator(rng, copy=False)
+        if self._uses_jax:
+            _compat.refuse_jax_in_fork()
+        self._random = _compat.random_state(self.rng, self._uses_jax)
+        self.transition.check()
+        self.carry = dict(zip(self.transition.carry, self._start(), strict=True))
+
+    def setup_chain(self, rng, tune: int, draws: int) -> None:
+        """Start a chain: a generator of its own and a fresh carry (PyMC 6)."""
+        self.set_rng(rng)
+
+    def step(self, point: PointType) -> tuple[PointType, StatsType]:
+        """One draw from a point of value variables."""
+        values = {name: point[name] for name in self._inputs}
+        names = [v.name for v in self._vars]
+        for _ in range(self.sweeps_per_draw):
+            self._random, *outputs = self._function(self._random, *values.values(), *self.carry.values())
+            values |= zip(names, outputs, strict=False)
+            outputs = outputs[len(names) :]
+            self.carry |= zip(self._changing, outputs, strict=False)
+        stats = dict(zip(self._stat_names, outputs[len(self._changing) :], strict=True))
+        new = {name: np.asarray(values[name]) for name in names}
+        return {**point, **new}, [{name: float(value) for name, value in stats.items()}]
+
+    @staticmethod
+    def _progressbar_config(n_chains: int = 1):
+        column = TextColumn("{task.fields[lp]:0.1f}", table_column=Column("Log density", ratio=1))
+        return [column], {"lp": [float("nan")] * n_chains}
+
+    @staticmethod
+    def _make_progressbar_update_functions():
+        return (lambda stats: {"lp": stats["lp"]},)
+
+
+class GibbsNN(GraphStep):
+    """Gibbs sampling of a noisy network.
+
+    See :mod:`pymc_gibbsnn.transitions.gibbs` for the sweep and its statistics.
+
+    Parameters
+    ----------
+    vars : list of Variable, optional
+        The free variables of the network, if the model holds more than one network.
+    collapse : bool
+        Integrate post-activations out when pre-activations are drawn. False gives Algorithm 1 of the paper.
+    scale_move : bool
+        Draw the scale of each unit exactly, where the activation allows it.
+    sweeps_per_draw : int
+        Sweeps between two recorded draws: thinning inside the step.
+    model, initial_point, compile_kwargs, rng
+        As for any PyMC step method; see :class:`GraphStep`.
+
+    Raises
+    ------
+    NetworkError
+        If the model holds no network that can be read, or data that do not fit it.
+
+    Examples
+    --------
+    >>> with model:  # doctest: +SKIP
+    ...     idata = pm.sample(step=pmg.GibbsNN(), var_names=["W1", "b1", "W2"])
+    """
+
+    name = "gibbs_nn"
+
+    def __init__(
+        self,
+        vars: list[Variable] | None = None,
+        *,
+        collapse: bool = True,
+        scale_move: bool = True,
+        sweeps_per_draw: int = 1,
+        model: pm.Model | None = None,
+        initial_point: PointType | None = None,
+        compile_kwargs: dict[str, Any] | None = None,
+        rng=None,
+        blocked: bool = True,
+    ):
+        model = modelcontext(model)
+        transition = gibbs(read_network(model, vars), collapse=collapse, scale_move=scale_move)
+        super().__init__(
+            transition,
+            model=model,
+            initial_point=initial_point,
+            sweeps_per_draw=sweeps_per_draw,
+            compile_kwargs=compile_kwargs,
+            rng=rng,
+        )

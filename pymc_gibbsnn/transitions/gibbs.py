@@ -1,0 +1,205 @@
+r"""Gibbs sampling of the intermediate-noise network: one sweep over all weights and latents.
+
+Target: the posterior of the noisy network of :mod:`pymc_gibbsnn.network`. One sweep, from the data up:
+
+    W̃_1 | Z_2
+    for each hidden layer l = 2..L:
+        Z_l | W̃_{l−1}, W̃_l, Z_{l+1}        A_l integrated out (collapsed)
+        A_l | Z_l, W̃_l, Z_{l+1}
+        c_j, the scale of each unit          (where σ allows it)
+        W̃_l | A_l, Z_{l+1}
+
+With ``collapse=False`` the order of a hidden layer is that of Algorithm 1 of the paper: A_l, W̃_l, then Z_l given A_l.
+
+References
+----------
+.. [1] G. Piccioli, E. Troiani, L. Zdeborová. Gibbs sampling the posterior of neural networks. arXiv 2306.02729 (2023).
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import zip_longest
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant, Variable
+
+from pymc_gibbsnn.activations import PiecewiseLinear
+from pymc_gibbsnn.conditionals.postactivations import draw_postactivations, gain
+from pymc_gibbsnn.conditionals.preactivations import draw_preactivations, draw_preactivations_collapsed
+from pymc_gibbsnn.conditionals.scale import draw_scales
+from pymc_gibbsnn.conditionals.weights import (
+    augment,
+    draw_weights,
+    draw_weights_from_spectrum,
+    predict,
+    products,
+    spectrum,
+)
+from pymc_gibbsnn.network import Dense, Network
+from pymc_gibbsnn.transitions import Transition
+
+__all__ = ["gibbs"]
+
+
+def gibbs(network: Network, *, collapse: bool = True, scale_move: bool = True) -> Transition:
+    """The Gibbs sweep of a noisy network.
+
+    Parameters
+    ----------
+    network : Network
+    collapse : bool
+        Draw pre-activations with the post-activations integrated out. False gives the paper's Algorithm 1.
+    scale_move : bool
+        Draw the scale of each unit whose activation is homogeneous (relu, leaky relu, abs, identity) or scale-free (sign).
+
+    Returns
+    -------
+    Transition
+        Its statistics: ``lp``, log density of the network's variables and data; ``norm_W1``, ... (by the weights' names), Σ W² + Σ b²
+        of a layer; ``noise_Z2``, ... (by the names of latents and data), the mean squared noise of a variable over its variance.
+    """
+    layers, hidden = network.layers, network.activations
+    carry = _start(network)
+
+    def step(rng: Variable, state: dict, carry: dict) -> tuple[Variable, dict, dict, dict]:
+        a = network.inputs
+        weights, outputs = map(list, zip(*(layer.matrices(state) for layer in layers), strict=True))
+        posts = [state[activation.output] for activation in hidden]
+        noise, scaled = [], []  # squared noise of each latent; Σ Λ W̃² follows at the end
+
+        rng, weights[0] = _draw_first_weights(rng, network, outputs[0], carry)
+        for l, activation in enumerate(hidden):
+            below, above = layers[l], layers[l + 1]
+            m = predict(a, weights[l], below.has_bias)
+            w, b = _split(weights[l + 1], above)
+            y = outputs[l + 1] - b
+            g = gain(w, above.shape, activation.noise, above.noise)
+            z, sigma = outputs[l], activation.function
+            if collapse:
+                rng, z = draw_preactivations_collapsed(rng, z, m, y, w, g, below.noise, sigma)
+            s = sigma(z)
+            rng, a_new = draw_postactivations(rng, s, y, w, g, activation.noise, above.noise)
+            if not collapse:
+                rng, weights[l + 1] = _draw_weights(rng, above, a_new, outputs[l + 1])
+                rng, z = draw_preactivations(rng, m, a_new, below.noise, activation.noise, sigma)
+                s = sigma(z)
+            squares = [((z - m) ** 2).sum(axis=0), ((a_new - s) ** 2).sum(axis=0)]
+            if scale_move and (sigma.is_homogeneous or sigma.is_scale_free):
+                rng, c = _draw_scales(rng, sigma, below, above, weights[l], weights[l + 1], squares, activation.noise, z)
+                weights[l] = weights[l] * c[:, None]
+                z = z * c
+                squares[0] = squares[0] * c**2
+                if sigma.is_homogeneous:
+                    a_new = a_new * c
+                    squares[1] = squares[1] * c**2
+                    weights[l + 1] = _scale_columns(weights[l + 1], 1 / c, above)
+            if collapse:
+                rng, weights[l + 1] = _draw_weights(rng, above, a_new, outputs[l + 1])
+            outputs[l], posts[l], a = z, a_new, a_new
+            noise += [square.sum() for square in squares]
+
+        residual = outputs[-1] - predict(a, weights[-1], layers[-1].has_bias)
+        noise.append((residual**2).sum())
+        stats = _statistics(network, weights, outputs, noise)
+        new = {activation.output: post for activation, post in zip(hidden, posts, strict=True)}
+        for layer, w, z in zip(layers, weights, outputs, strict=True):
+            new |= layer.values(w)
+            if layer is not layers[-1]:
+                new[layer.output] = z
+        return rng, new, {}, stats
+
+    return Transition(network.variables, step, carry, ["lp", *_statistic_names(network)], network.check_data)
+
+
+def _start(network: Network) -> dict[str, Variable]:
+    """What of the data layer can be computed once: its spectrum, or ÃᵀÃ where units or draws differ in their prior."""
+    first, a = network.layers[0], network.inputs
+    if isinstance(first.precision, Constant) and first.precision.type.broadcastable[0]:
+        u, eigenvalues = spectrum(a, first.has_bias, first.precision, _is_thin(network))
+        return {"u": u, "eigenvalues": eigenvalues}
+    return {"gram": products(a, augment(a, first.has_bias), first.has_bias)}
+
+
+def _is_thin(network: Network) -> bool:
+    rows, columns = network.data().shape
+    return columns + network.layers[0].has_bias > rows
+
+
+def _draw_first_weights(rng: Variable, network: Network, z: Variable, carry: dict):
+    layer = network.layers[0]
+    moments = products(network.inputs, z, layer.has_bias)
+    if "gram" in carry:
+        return draw_weights(rng, carry["gram"], moments, layer.noise, layer.precision)
+    u, eigenvalues = carry["u"], carry["eigenvalues"]
+    return draw_weights_from_spectrum(
+        rng, u, eigenvalues, moments, layer.noise, layer.precision, _is_thin(network)
+    )
+
+
+def _draw_weights(rng: Variable, layer: Dense, a: Variable, z: Variable):
+    augmented = augment(a, layer.has_bias)
+    return draw_weights(rng, augmented.T @ augmented, augmented.T @ z, layer.noise, layer.precision)
+
+
+def _split(w: Variable, layer: Dense) -> tuple[Variable, Variable | float]:
+    """(W, b) of W̃ = [W, b], with b = 0 for a layer without bias."""
+    return (w[:, :-1], w[:, -1]) if layer.has_bias else (w, 0.0)
+
+
+def _scale_columns(w: Variable, factors: Variable, layer: Dense) -> Variable:
+    """W times diag(factors); the bias stays."""
+    return pt.concatenate([w[:, :-1] * factors, w[:, -1:]], axis=1) if layer.has_bias else w * factors
+
+
+def _draw_scales(
+    rng: Variable,
+    function: PiecewiseLinear,
+    below: Dense,
+    above: Dense,
+    w_below: Variable,
+    w_above: Variable,
+    squares: list[Variable],
+    noise: Variable,
+    z: Variable,
+) -> tuple[Variable, Variable]:
+    """c for the units between two layers, from the squared noise of each unit's Z and A."""
+    n, d = z.shape[0], w_below.shape[1]
+    incoming = squares[0] / below.noise + (below.precision * w_below**2).sum(axis=1)
+    if function.is_scale_free:
+        return draw_scales(rng, pt.cast(d + n, z.dtype), incoming, pt.zeros_like(incoming))
+    incoming += squares[1] / noise
+    outgoing, _ = _split(above.precision * w_above**2, above)
+    exponent = pt.cast(d + 2 * n - above.shape[0], z.dtype)
+    return draw_scales(rng, exponent, incoming, outgoing.sum(axis=0))
+
+
+def _statistics(network: Network, weights: list[Variable], outputs: list[Variable], noise: list[Variable]) -> dict:
+    """Statistics of the new state from the squared noise of each latent and of the data."""
+    variances, widths = [], []
+    for l, layer in enumerate(network.layers):
+        variances.append(layer.noise)
+        widths.append(layer.shape[0])
+        if l < len(network.activations):
+            variances.append(network.activations[l].noise)
+            widths.append(layer.shape[0])
+    n = pt.cast(outputs[-1].shape[0], outputs[-1].dtype)
+    lp, norms, ratios = 0.0, [], []
+    for square, variance, width in zip(noise, variances, widths, strict=True):
+        lp -= 0.5 * (square / variance + n * width * pt.log(2 * math.pi * variance))
+        ratios.append(square / (variance * n * width))
+    for layer, w in zip(network.layers, weights, strict=True):
+        # A row of precisions that all units share counts once for each.
+        copies = layer.shape[0] if layer.precision.type.broadcastable[0] else 1
+        lp -= 0.5 * ((layer.precision * w**2).sum() - copies * pt.log(layer.precision / (2 * math.pi)).sum())
+        norms.append((w**2).sum())
+    return {"lp": lp} | dict(zip(_statistic_names(network), norms + ratios, strict=True))
+
+
+def _statistic_names(network: Network) -> list[str]:
+    names = [f"norm_{layer.weights.name}" for layer in network.layers]
+    for layer, activation in zip_longest(network.layers, network.activations):
+        names.append(f"noise_{layer.name}")
+        if activation is not None:
+            names.append(f"noise_{activation.name}")
+    return names
