@@ -1,5 +1,6 @@
 """Samplers for Bayesian neural networks, as PyMC step methods."""
 
+from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.activations import PiecewiseLinear
 from pymc_gibbsnn.function_space import function_space
 from pymc_gibbsnn.initial_values import initial_values
@@ -7,6 +8,4 @@ from pymc_gibbsnn.models import mlp
 from pymc_gibbsnn.network import NetworkError
 from pymc_gibbsnn.steps import GibbsNN
 
-__version__ = "0.1.0"
-
-__all__ = ["GibbsNN", "NetworkError", "PiecewiseLinear", "function_space", "initial_values", "mlp"]
+__all__ = ["GibbsNN", "NetworkError", "PiecewiseLinear", "__version__", "function_space", "initial_values", "mlp"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import sys
+import warnings
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -36,7 +39,8 @@ _JAX_SAMPLERS: list[tuple[type[RandomVariable], Callable]] = []
 
 def jax_sampler(op_class: type[RandomVariable]) -> Callable:
     """Declare the JAX sampler of a RandomVariable. Importing JAX takes seconds and makes forks unsafe, so PyTensor's
-    dispatcher hears of it only from :func:`register_jax_samplers`."""
+    dispatcher hears of it only from :func:`register_jax_samplers`.
+    """
 
     def declare(make_sampler: Callable) -> Callable:
         _JAX_SAMPLERS.append((op_class, make_sampler))
@@ -80,3 +84,44 @@ def random_state(rng: np.random.Generator, jax: bool) -> Any:
     from pytensor.link.jax.dispatch import jax_typify
 
     return jax_typify(rng)
+
+
+def warn_of_recording(sizes: dict[str, int]) -> None:
+    """Warn if ``pm.sample``, up the stack, is about to record more than the machine's free memory holds.
+
+    ``sizes`` are the bytes of each variable. PyMC tells a step neither which variables are recorded nor (before
+    PyMC 6) how many draws.
+    """
+    frame = sys._getframe(1)
+    while frame is not None and not (
+        frame.f_code.co_name == "sample" and frame.f_globals.get("__name__") == "pymc.sampling.mcmc"
+    ):
+        frame = frame.f_back
+    if frame is None or "initial_points" in frame.f_locals:  # not sampling, or warned already
+        return
+    sampled = frame.f_locals
+    draws = sampled["draws"] + (sampled["tune"] or 0)
+    names = sampled["var_names"]
+    recorded = {name: size for name, size in sizes.items() if names is None or name in names}
+    needed = draws * sampled["chains"] * sum(recorded.values())
+    free = free_memory()
+    if free is not None and needed > free:
+        largest = sorted(recorded, key=recorded.get, reverse=True)[:2]
+        warnings.warn(
+            f"Recording {draws} draws a chain of {sorted(recorded)} needs {needed / 2**30:.1f} GiB, "
+            f"of which {free / 2**30:.1f} GiB are free. Most of it is {' and '.join(largest)}: name only what you need in var_names= of pm.sample.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def free_memory() -> int | None:
+    """Bytes that can still be had, where the system tells."""
+    try:
+        with open("/proc/meminfo") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        try:
+            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (ValueError, OSError, AttributeError):
+            return None

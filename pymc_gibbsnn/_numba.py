@@ -34,7 +34,7 @@ class Product(Op):
         return Apply(self, [x, y], [TensorType(x.dtype, shape)()])
 
     def infer_shape(self, *args):
-        (x, y), node = args[-1], args[-2]  # PyTensor 2 passes the graph first
+        x, y = args[-1]  # PyTensor 2 passes the graph first
         return [(x[int(self.transpose_x)], y[int(not self.transpose_y)])]
 
     def perform(self, node, inputs, outputs):

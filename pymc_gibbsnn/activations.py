@@ -82,8 +82,9 @@ class PiecewiseLinear:
     def __call__(self, z):
         """Evaluate on a NumPy array or a PyTensor variable; a breakpoint belongs to the piece on its left."""
         where = pt.switch if isinstance(z, Variable) else np.where
-        value = self.slopes[0] * z + self.intercepts[0]
-        for edge, a, c in zip(self.breakpoints, self.slopes[1:], self.intercepts[1:], strict=True):
+        edges, slopes, intercepts = (x.astype(z.dtype) for x in (self.breakpoints, self.slopes, self.intercepts))
+        value = slopes[0] * z + intercepts[0]
+        for edge, a, c in zip(edges, slopes[1:], intercepts[1:], strict=True):
             value = where(z > edge, a * z + c, value)
         return value
 
@@ -199,7 +200,11 @@ def _combine(operation: Callable, tables: list[PiecewiseLinear]) -> PiecewiseLin
 def _pieces(breakpoints: np.ndarray) -> list[tuple[float, float, float]]:
     """(a point inside, lower edge, upper edge) of every piece."""
     lows, highs = np.r_[-np.inf, breakpoints], np.r_[breakpoints, np.inf]
-    inside = np.r_[0.0] if len(breakpoints) == 0 else (np.r_[breakpoints[0] - 2, breakpoints] + np.r_[breakpoints, breakpoints[-1] + 2]) / 2
+    inside = (
+        np.r_[0.0]
+        if len(breakpoints) == 0
+        else (np.r_[breakpoints[0] - 2, breakpoints] + np.r_[breakpoints, breakpoints[-1] + 2]) / 2
+    )
     return list(zip(inside, lows, highs, strict=True))
 
 

@@ -11,7 +11,8 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn.network import Dense, read_network
+from pymc_gibbsnn.network import Dense
+from pymc_gibbsnn.reader import read_network
 
 __all__ = ["function_space"]
 
@@ -31,9 +32,9 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     Returns
     -------
     xarray.Dataset
-        ``output`` (chain, draw, point), or (chain, draw, point, output) for more than one output: f(x) with σ applied to
-        pre-activations and no noise; ``norm`` (chain, draw, layer): Σ W² + Σ b² of each layer. To be given to ``az.summary``,
-        ``az.rhat``, ``az.ess``.
+        ``output`` (chain, draw, point), or (chain, draw, point, output) for more than one output: f(x) with σ applied
+        to pre-activations and no noise; ``norm`` (chain, draw, layer): Σ W² + Σ b² of each layer. To be given to
+        ``az.summary``, ``az.rhat``, ``az.ess``.
 
     Raises
     ------
@@ -72,7 +73,9 @@ def _weights(layer: Dense, posterior: xr.Dataset) -> tuple[np.ndarray, np.ndarra
         if variable is None:
             continue
         if variable.name not in posterior:
-            raise ValueError(f"The posterior lacks '{variable.name}': record it by naming it in var_names of pm.sample.")
+            raise ValueError(
+                f"The posterior lacks '{variable.name}': record it by naming it in var_names of pm.sample."
+            )
         values.append(posterior[variable.name].transpose("chain", "draw", ...).values)
     w = values[0]
     w = w[..., None, :] if layer.layout == "vector" else np.swapaxes(w, -1, -2) if layer.layout == "columns" else w

@@ -8,7 +8,8 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn.network import Network, read_network
+from pymc_gibbsnn.network import Network
+from pymc_gibbsnn.reader import read_network
 
 __all__ = ["initial_values"]
 
@@ -28,9 +29,9 @@ def initial_values(
     model : pm.Model, optional
         Taken from the context by default.
     kind : {"zero", "prior", "informed"}
-        "zero": all variables 0, which the Gibbs sampler may start from. "prior": weights from their prior, latents from the network
-        run forwards. "informed": the teacher's weights; latents that the teacher does not give are drawn forwards from them.
-        With all latents given, an informed chain starts in equilibrium.
+        "zero": all variables 0, which the Gibbs sampler may start from. "prior": weights from their prior, latents
+        from the network run forwards. "informed": the teacher's weights; latents that the teacher does not give are
+        drawn forwards from them. With all latents given, an informed chain starts in equilibrium.
     teacher : mapping of str to array_like, optional
         For "informed": values by the variables' names in the model.
     chains : int, optional
@@ -44,7 +45,8 @@ def initial_values(
     Raises
     ------
     ValueError
-        If the kind is not known, or the teacher lacks weights, has a value of a wrong shape or a name the network does not have.
+        If the kind is not known, or the teacher lacks weights, has a value of a wrong shape or a name that the network
+        does not have.
     NetworkError
         If the model holds no network that can be read.
     """
@@ -73,9 +75,13 @@ def _check_teacher(
     given = {name: np.asarray(value, dtype=float) for name, value in teacher.items()}
     for name, value in given.items():
         if name not in shapes:
-            raise ValueError(f"teacher names '{name}', which is no free variable of the network; those are {list(shapes)}.")
+            raise ValueError(
+                f"teacher names '{name}', which is no free variable of the network; those are {list(shapes)}."
+            )
         if value.shape != shapes[name] or not np.isfinite(value).all():
-            raise ValueError(f"teacher's '{name}' must be finite and of shape {shapes[name]}; found shape {value.shape}.")
+            raise ValueError(
+                f"teacher's '{name}' must be finite and of shape {shapes[name]}; found shape {value.shape}."
+            )
     latents = {variable.name for variable in network.latents}
     missing = [name for name in shapes if name not in given and name not in latents]
     if given and missing:

@@ -31,8 +31,8 @@ def mlp(
         A_{l+1} \sim \mathrm{Normal}(\sigma(Z_{l+1}), s), \quad
         W_l, b_l \sim \mathrm{Normal}(0, d_l^{-1/2}),
 
-    with A_1 = X, d_l the width of layer l, and the last Z observed as y (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, eq. 7).
-    The model is plain PyMC: it holds nothing that could not be written by hand.
+    with A_1 = X, d_l the width of layer l, and the last Z observed as y (Piccioli, Troiani, Zdeborová,
+    arXiv 2306.02729, eq. 7). The model is plain PyMC: it holds nothing that could not be written by hand.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def mlp(
     Returns
     -------
     pm.Model
-        Free variables W1, b1, Z2, A2, W2, b2, ... and observed y, with dimensions "row", "feature", "hidden_2", ..., "output".
-        For a single output of shape (n,) the last weights are a vector and the last bias a number.
+        Free variables W1, b1, Z2, A2, W2, b2, ... and observed y, with dimensions "row", "feature", "hidden_2", ...,
+        "output". For a single output of shape (n,) the last weights are a vector and the last bias a number.
 
     Raises
     ------
@@ -121,7 +121,9 @@ def _finite(name: str, values: ArrayLike) -> np.ndarray:
 def _activation(activation: str | PiecewiseLinear | Callable) -> Callable:
     if isinstance(activation, str):
         if activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {sorted(ACTIVATIONS)}, a table or a function; found {activation!r}.")
+            raise ValueError(
+                f"activation must be one of {sorted(ACTIVATIONS)}, a table or a function; found {activation!r}."
+            )
         return ACTIVATIONS[activation]
     if not callable(activation):
         raise ValueError(f"activation must be a name, a PiecewiseLinear table or a function; found {activation!r}.")
@@ -133,7 +135,9 @@ def _noises(noise: float | Sequence[float], count: int) -> np.ndarray:
     if noises.ndim == 0:
         noises = np.full(count, noises)
     if noises.shape != (count,):
-        raise ValueError(f"noise must be one number or {count}, one for each of Z2, A2, ..., y; found shape {noises.shape}.")
+        raise ValueError(
+            f"noise must be one number or {count}, one for each of Z2, A2, ..., y; found shape {noises.shape}."
+        )
     if not (np.isfinite(noises) & (noises > 0)).all():
         raise ValueError(f"noise is a standard deviation, so every one must be positive and finite; found {noises}.")
     return noises

@@ -1,10 +1,8 @@
-r"""Reads a noisy network off a plain PyMC model.
+r"""A noisy network in the value variables of a PyMC model.
 
     Z_{l+1} ~ Normal(A_l W_lᵀ + b_l, sqrt(ΔZ)),     A_l ~ Normal(σ(Z_l), sqrt(ΔA)),     W_l, b_l ~ Normal(0, ·)
 
-A_1 is data, the last Z is observed, all else are free variables of the model. The reader walks PyMC's own graph from
-the observed variable down, after PyTensor's canonicalisation has made one form of the many ways to write a
-product. What it does not recognise it refuses, by name: it never guesses.
+A_1 is data, the last Z is observed, all else are free variables of the model. :mod:`pymc_gibbsnn.reader` finds it.
 """
 
 from __future__ import annotations
@@ -12,27 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pymc as pm
 import pytensor
-import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
-from pytensor.tensor.random.basic import NormalRV
 
-from pymc_gibbsnn.activations import NotPiecewiseLinearError, PiecewiseLinear, read_piecewise_linear
+from pymc_gibbsnn.activations import PiecewiseLinear
 
-__all__ = ["Activation", "Dense", "Network", "NetworkError", "read_network"]
-
-KNOWN_FORMS = (
-    "Known forms: Z ~ Normal(A @ W.T + b, sigma) with A data or a noisy post-activation and W, b ~ Normal(0, scale); "
-    "A ~ Normal(activation(Z), sigma)."
-)
+__all__ = ["Activation", "Dense", "Network", "NetworkError", "evaluate"]
 
 
 class NetworkError(ValueError):
@@ -58,7 +43,7 @@ class Dense:
     noise : Variable
         Variance ΔZ, a scalar.
     precision : Variable
-        1/variance of the prior of [W, b], of shape (1, d_in (+ 1)) where all units have one prior, else (d_out, d_in (+ 1)).
+        1/variance of the prior of [W, b]: (1, d_in (+ 1)) where all units have one prior, else (d_out, d_in (+ 1)).
     """
 
     name: str
@@ -72,6 +57,7 @@ class Dense:
 
     @property
     def has_bias(self) -> bool:
+        """Whether the layer has a bias."""
         return self.bias is not None
 
     def matrices(self, state: dict[Variable, Variable]) -> tuple[Variable, Variable]:
@@ -123,6 +109,7 @@ class Network:
 
     @property
     def observed(self) -> Variable:
+        """The data y, the last layer's output."""
         return self.layers[-1].output
 
     @property
@@ -162,7 +149,9 @@ class Network:
         for name, value in values.items():
             if not np.isfinite(value).all():
                 bad = int((~np.isfinite(value)).sum())
-                raise NetworkError(f"{name} holds {bad} values that are NaN or infinite: drop or impute these rows first.")
+                raise NetworkError(
+                    f"{name} holds {bad} values that are NaN or infinite: drop or impute these rows first."
+                )
         (x_name, x), (y_name, y) = values.items()
         if len(x) != len(y) or y.shape[1:] not in ((), (self.layers[-1].shape[0],)):
             raise NetworkError(
@@ -178,298 +167,3 @@ def evaluate(expression: Variable) -> np.ndarray:
     if isinstance(expression, SharedVariable):
         return np.asarray(expression.get_value(borrow=True))
     return np.asarray(pytensor.function([], expression, mode="FAST_COMPILE")())
-
-
-def read_network(model: pm.Model, vars: list[Variable] | None = None) -> Network:
-    """Read the noisy network of a PyMC model.
-
-    Parameters
-    ----------
-    model : pm.Model
-    vars : list of Variable, optional
-        Random or value variables. If given, they must be the free variables of the network, all of them.
-
-    Returns
-    -------
-    Network
-
-    Raises
-    ------
-    NetworkError
-        If there is no noisy network in the model, or more than one, or one with a part that is not known; the message
-        names the variable, what was found, and the forms that are known.
-    """
-    networks, refusals = [], []
-    for rv in model.observed_RVs:
-        try:
-            networks.append(_Reader(model).read(rv))
-        except NetworkError as refusal:
-            refusals.append(str(refusal))
-    if vars is not None:
-        wanted = {model.rvs_to_values.get(var, var) for var in vars}
-        networks = [network for network in networks if wanted & set(network.variables)] or networks
-    if not networks:
-        reason = " ".join(refusals) or "The model observes nothing: give the last layer observed=y."
-        raise NetworkError(f"No noisy network found. {reason} {KNOWN_FORMS}")
-    if len(networks) > 1:
-        names = ", ".join(f"'{network.layers[-1].name}'" for network in networks)
-        raise NetworkError(f"The model holds several networks, with outputs {names}: name the variables of one in vars=.")
-    [network] = networks
-    if vars is not None and wanted != set(network.variables):
-        missing = sorted(v.name for v in set(network.variables) - wanted)
-        foreign = sorted(v.name for v in wanted - set(network.variables))
-        raise NetworkError(
-            f"vars= must be the free variables of the network; missing {missing}, not of the network {foreign}."
-        )
-    network.check_data()
-    return network
-
-
-class _Reader:
-    """Reads one network downwards from its observed variable."""
-
-    def __init__(self, model: pm.Model):
-        self.model = model
-        self.shapes = {name: np.shape(value) for name, value in model.initial_point(random_seed=0).items()}
-        self.parents = {rv: self._parents(rv.owner.inputs) for rv in model.basic_RVs}
-
-    def read(self, observed: Variable) -> Network:
-        layers, activations, used = [], [], []
-        z = observed
-        while True:
-            layer, source, members = self._dense(z, is_output=z is observed)
-            layers.append(layer)
-            used.append((z, members))
-            if source not in self.model.free_RVs:
-                break
-            activation, z_below = self._activation(source)
-            activations.append(activation)
-            used.append((source, [z_below]))
-            z = z_below
-        self._check_use(used)
-        inputs = pt.cast(self._folded(source), pytensor.config.floatX)
-        network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)))
-        self._check_shapes(network)
-        self._check_scales(network)
-        return network
-
-    # One layer
-
-    def _dense(self, z: Variable, is_output: bool) -> tuple[Dense, Variable, list[Variable]]:
-        mean, sigma = self._normal(z)
-        mean, leaves = self._simplified(mean, z)
-        product, biases = None, []
-        for term in mean.owner.inputs if _is_elemwise(mean, ps.Add) else [mean]:
-            found = _match_product(term)
-            if found is None:
-                biases.append(term)
-            elif product is not None:
-                raise NetworkError(f"The mean of '{z.name}' holds two products; a layer has one: {_show(mean)}.")
-            else:
-                product = found
-        if product is None:
-            raise NetworkError(f"The mean of '{z.name}' is not a product with a matrix of weights: {_show(mean)}.")
-        source, weights, layout = product
-        weights = self._weights(weights, leaves, z)
-        if len(biases) > 1:
-            raise NetworkError(f"The mean of '{z.name}' has {len(biases)} terms beside the product; a layer has one bias.")
-        bias = self._weights(_undimshuffle(biases[0]), leaves, z) if biases else None
-        shape = self._shape(weights)
-        d_out, d_in = {"rows": shape, "columns": shape[::-1], "vector": (1, *shape)}[layout]
-        if bias is not None and (int(np.prod(self._shape(bias))) != d_out or not _spans_columns(biases[0])):
-            raise NetworkError(
-                f"'{bias.name}' of shape {self._shape(bias)} is no bias of the {d_out} units of '{z.name}': "
-                f"a bias is one number a unit, the same for all rows."
-            )
-        dense = Dense(
-            name=z.name,
-            output=pt.cast(self.model.rvs_to_values[z], pytensor.config.floatX),
-            weights=self.model.rvs_to_values[weights],
-            bias=None if bias is None else self.model.rvs_to_values[bias],
-            layout=layout,
-            shape=(d_out, d_in),
-            noise=self._noise(sigma, z),
-            precision=self._precision(weights, bias, layout, (d_out, d_in)),
-        )
-        members = [weights] if bias is None else [weights, bias]
-        if source in leaves:
-            source = leaves[source]
-            members.append(source)
-        elif self._leaves_of(source, leaves):
-            [inner, *_] = self._leaves_of(source, leaves)
-            raise NetworkError(
-                f"'{inner.name}' enters '{z.name}' through {_show(source)}, which carries no noise: give it a latent of its own, "
-                f"A = pm.Normal('A', <activation of {inner.name}>, sigma)."
-            )
-        return dense, source, members
-
-    def _activation(self, a: Variable) -> tuple[Activation, Variable]:
-        mean, sigma = self._normal(a)
-        mean, leaves = self._simplified(mean, a)
-        inner = self._leaves_of(mean, leaves)
-        if len(inner) != 1:
-            names = [rv.name for rv in inner]
-            raise NetworkError(
-                f"'{a.name}' enters a layer, so its mean must be an activation of one pre-activation; it depends on {names}."
-            )
-        [(leaf, z)] = [(leaf, rv) for leaf, rv in leaves.items() if rv in inner]
-        try:
-            function = read_piecewise_linear(mean, leaf)
-        except NotPiecewiseLinearError as error:
-            raise NetworkError(
-                f"The activation {_show(mean)} of '{a.name}' is not piecewise linear with constant pieces: it holds {error}."
-            ) from None
-        if self._shape(a) != self._shape(z):
-            raise NetworkError(f"'{a.name}' has shape {self._shape(a)} and '{z.name}', its pre-activation, {self._shape(z)}.")
-        return Activation(a.name, self.model.rvs_to_values[a], function, self._noise(sigma, a)), z
-
-    # The parts of a layer
-
-    def _normal(self, rv: Variable) -> tuple[Variable, Variable]:
-        if not isinstance(rv.owner.op, NormalRV):
-            raise NetworkError(f"'{rv.name}' is no Normal but {getattr(rv.owner.op, 'name', None) or rv.owner.op}.")
-        if rv in self.model.free_RVs and self.model.rvs_to_transforms.get(rv) is not None:
-            raise NetworkError(f"'{rv.name}' is transformed; a variable of a network is a plain Normal.")
-        return tuple(rv.owner.op.dist_params(rv.owner))
-
-    def _weights(self, term: Variable, leaves: dict[Variable, Variable], z: Variable) -> Variable:
-        rv = leaves.get(term)
-        if rv not in self.model.free_RVs:
-            raise NetworkError(
-                f"The mean of '{z.name}' holds {_show(term)}, where weights or a bias with a Normal prior are understood."
-            )
-        mean, _ = self._normal(rv)
-        if self._parents([mean]) or np.any(evaluate(mean) != 0):
-            raise NetworkError(f"The prior of '{rv.name}' has a mean other than 0.")
-        return rv
-
-    def _precision(self, weights: Variable, bias: Variable | None, layout: str, shape: tuple[int, int]) -> Variable:
-        """(1 or d_out, d_in (+ 1)): one row where all units have the same prior."""
-        d_out, d_in = shape
-        sigma = self._scale(self._normal(weights)[1], weights)
-        if layout == "columns":
-            sigma = pt.shape_padleft(sigma, 2 - sigma.ndim).T
-        sigma = pt.shape_padleft(sigma, 2 - sigma.ndim)
-        sigmas = [pt.broadcast_to(sigma, (1 if sigma.type.broadcastable[0] else d_out, d_in))]
-        if bias is not None:
-            sigma = self._scale(self._normal(bias)[1], bias)
-            sigmas.append(sigma.reshape((1 if all(sigma.type.broadcastable) else d_out, 1)))
-        if len({sigma.type.broadcastable[0] for sigma in sigmas}) > 1:
-            sigmas = [pt.broadcast_to(sigma, (d_out, sigma.shape[1])) for sigma in sigmas]
-        precision = 1 / pt.concatenate(sigmas, axis=1) ** 2
-        return pt.cast(self._folded(precision), pytensor.config.floatX)
-
-    def _folded(self, scale: Variable) -> Variable:
-        """A constant where a scale depends on no variable: every graph that uses it is smaller."""
-        free = any(not isinstance(node, Constant) and node.owner is None for node in ancestors([scale]))
-        return scale if free else pt.as_tensor(evaluate(scale))
-
-    def _noise(self, sigma: Variable, rv: Variable) -> Variable:
-        if not all(sigma.type.broadcastable):
-            raise NetworkError(f"sigma of '{rv.name}' has shape {sigma.type.shape}; the noise of a layer is one number.")
-        sigma = self._scale(sigma, rv)
-        return pt.cast(self._folded(sigma.reshape(()) ** 2), pytensor.config.floatX)
-
-    def _scale(self, sigma: Variable, rv: Variable) -> Variable:
-        if not self._parents([sigma]):
-            value = evaluate(sigma)
-            if not np.all((value > 0) & np.isfinite(value)):
-                raise NetworkError(f"sigma of '{rv.name}' must be positive and finite; found {value.min() if value.size else value}.")
-        [sigma] = self.model.replace_rvs_by_values([sigma])
-        return sigma
-
-    # The graph
-
-    def _parents(self, expressions: list[Variable]) -> set[Variable]:
-        """The random variables on which expressions depend, without going through others."""
-        rvs = set(self.model.basic_RVs)
-        return {node for node in ancestors(expressions, blockers=rvs) if node in rvs}
-
-    def _leaves_of(self, expression: Variable, leaves: dict[Variable, Variable]) -> list[Variable]:
-        return [leaves[node] for node in ancestors([expression]) if node in leaves]
-
-    def _simplified(self, mean: Variable, rv: Variable) -> tuple[Variable, dict[Variable, Variable]]:
-        """The canonical form of a mean, its random variables replaced by leaves."""
-        leaves = {parent: parent.type(name=parent.name) for parent in self._parents([mean])}
-        [mean] = clone_replace([mean], leaves, rebuild_strict=False)
-        mean = rewrite_graph(mean, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
-        while isinstance(mean.owner and mean.owner.op, DimShuffle) and mean.owner.op.is_expand_dims and mean.ndim > 2:
-            mean = mean.owner.inputs[0]
-        return mean, {leaf: parent for parent, leaf in leaves.items()}
-
-    def _shape(self, rv: Variable) -> tuple[int, ...]:
-        return self.shapes[self.model.rvs_to_values[rv].name]
-
-    # The network as a whole
-
-    def _check_use(self, used: list[tuple[Variable, list[Variable]]]) -> None:
-        members = [member for _, below in used for member in below]
-        for child, below in used:
-            for member in below:
-                if members.count(member) > 1:
-                    raise NetworkError(f"'{member.name}' serves twice in the network: shared weights and latents are not known.")
-                users = [rv.name for rv, parents in self.parents.items() if member in parents]
-                users += [p.name for p in self.model.potentials if member in self._parents([p])]
-                if users != [child.name]:
-                    raise NetworkError(
-                        f"'{member.name}' must enter '{child.name}' and nothing else; it is used by {sorted(users)}."
-                    )
-            sigma = self._parents([self._normal(child)[1]])
-            if sigma & set(members):
-                raise NetworkError(f"sigma of '{child.name}' depends on {sorted(rv.name for rv in sigma & set(members))} of the network.")
-
-    def _check_shapes(self, network: Network) -> None:
-        n, width = network.data().shape
-        source = "the input data"
-        for layer in network.layers:
-            if layer.shape[1] != width:
-                raise NetworkError(
-                    f"'{layer.weights.name}' of '{layer.name}' takes {layer.shape[1]} inputs, but {source} has {width} columns."
-                )
-            width, source = layer.shape[0], f"'{layer.name}'"
-            if layer.output is not network.observed:
-                found = self.shapes[layer.output.name]
-            else:
-                found = evaluate(layer.output).shape
-            if found not in ((n, width), (n,) if width == 1 else (n, width)):
-                raise NetworkError(f"'{layer.name}' has shape {found}, but its mean has shape {(n, width)}.")
-
-    def _check_scales(self, network: Network) -> None:
-        for value in network.constants:
-            if set(ancestors([value])) & set(network.variables):
-                raise NetworkError("A scale of the network depends on its own variables.")
-
-
-# Forms in the canonical graph
-
-
-def _is_elemwise(x: Variable, scalar_op: type) -> bool:
-    return x.owner is not None and isinstance(x.owner.op, Elemwise) and isinstance(x.owner.op.scalar_op, scalar_op)
-
-
-def _undimshuffle(x: Variable) -> Variable:
-    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
-        x = x.owner.inputs[0]
-    return x
-
-
-def _match_product(term: Variable) -> tuple[Variable, Variable, str] | None:
-    """(input, weights, layout) of ``input @ weights``, a single column possibly squeezed to a vector."""
-    if term.owner is not None and isinstance(term.owner.op, DimShuffle) and term.owner.op.is_squeeze:
-        term = term.owner.inputs[0]
-    if term.owner is None or not isinstance(term.owner.op, Dot):
-        return None
-    source, right = term.owner.inputs
-    weights = _undimshuffle(right)
-    if weights is right:
-        return source, weights, "columns"
-    return source, weights, "vector" if weights.ndim == 1 else "rows"
-
-
-def _spans_columns(bias: Variable) -> bool:
-    """Whether a bias lies along the last axis and is the same for all rows."""
-    return bias.ndim == 0 or bias.type.broadcastable[0]
-
-
-def _show(x: Variable) -> str:
-    return pytensor.printing.pprint(x) if x.owner is not None else (x.name or str(x))

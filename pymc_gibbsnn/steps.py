@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from pymc.step_methods.compound import BlockedStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator
 from pytensor.compile.io import In
-from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import explicit_graph_inputs
 from pytensor.tensor.random.type import random_generator_type
@@ -23,7 +21,7 @@ from rich.table import Column
 
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn._numba import with_fast_products
-from pymc_gibbsnn.network import read_network
+from pymc_gibbsnn.reader import read_network
 from pymc_gibbsnn.transitions import Transition
 from pymc_gibbsnn.transitions.gibbs import gibbs
 
@@ -79,11 +77,12 @@ class GraphStep(BlockedStep):
         self.sweeps_per_draw = int(sweeps_per_draw)
         self._vars = list(transition.variables)
         self.stats_dtypes_shapes = {name: (np.float64, []) for name in transition.stats}
-        self.stats_dtypes = [{name: np.float64 for name in transition.stats}]
+        self.stats_dtypes = [dict.fromkeys(transition.stats, np.float64)]
         self._compile(dict(compile_kwargs or {}))
         self.set_rng(rng)
         # Compiled code is made at the first call: before chains fork, so that they share it.
-        self.step(initial_point or self.model.initial_point())
+        point, _ = self.step(initial_point or self.model.initial_point())
+        self._sizes = {v.name: point[v.name].nbytes for v in self._vars}
         self.set_rng(rng)
 
     def _compile(self, compile_kwargs: dict[str, Any]) -> None:
@@ -110,7 +109,12 @@ class GraphStep(BlockedStep):
 
     @property
     def vars(self) -> list[Variable]:
-        """Value variables of the step. ``pm.sample`` reads this once before it samples."""
+        """Value variables of the step.
+
+        ``pm.sample`` reads them before it samples, in the main process: the one place where a step can learn how much
+        is about to be recorded, and warn.
+        """
+        _compat.warn_of_recording(self._sizes)
         return self._vars
 
     def set_rng(self, rng) -> None:
@@ -118,7 +122,7 @@ class GraphStep(BlockedStep):
         self.rng = get_random_generator(rng, copy=False)
         if self._uses_jax:
             _compat.refuse_jax_in_fork()
-        self._random = _compat.random_state(self.rng, self._uses_jax)
+        self._jax_key = _compat.random_state(self.rng, jax=True) if self._uses_jax else None
         self.transition.check()
         self.carry = dict(zip(self.transition.carry, self._start(), strict=True))
 
@@ -130,11 +134,16 @@ class GraphStep(BlockedStep):
         """One draw from a point of value variables."""
         values = {name: point[name] for name in self._inputs}
         names = [v.name for v in self._vars]
+        random = self._jax_key if self._uses_jax else self.rng
         for _ in range(self.sweeps_per_draw):
-            self._random, *outputs = self._function(self._random, *values.values(), *self.carry.values())
+            random, *outputs = self._function(random, *values.values(), *self.carry.values())
             values |= zip(names, outputs, strict=False)
             outputs = outputs[len(names) :]
             self.carry |= zip(self._changing, outputs, strict=False)
+        if self._uses_jax:
+            self._jax_key = random
+        else:
+            self.rng = random
         stats = dict(zip(self._stat_names, outputs[len(self._changing) :], strict=True))
         new = {name: np.asarray(values[name]) for name in names}
         return {**point, **new}, [{name: float(value) for name, value in stats.items()}]

@@ -1,0 +1,83 @@
+"""What the tests share: small networks, brute-force laws, and one rule for statistical agreement."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.io import In
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.type import random_generator_type
+
+from pymc_gibbsnn import _compat
+from pymc_gibbsnn._numba import with_fast_products
+
+MODES = ["FAST_COMPILE", "NUMBA", "JAX"]  # NumPy and SciPy, Numba, JAX
+
+
+def compile_draw(build, mode: str = "FAST_COMPILE", seed: int = 0):
+    """A function of no arguments that returns the draws of ``build(rng) -> (rng, *draws)``."""
+    mode = with_fast_products(_compat.compilation_mode(mode))
+    rng = random_generator_type("rng")
+    function = pytensor.function([In(rng, mutable=True)], list(build(rng)), mode=mode)
+    function.trust_input = True
+    state = [_compat.random_state(np.random.default_rng(seed), _compat.uses_jax(mode))]
+
+    def draw():
+        state[0], *draws = function(state[0])
+        draws = [np.asarray(draw) for draw in draws]
+        return draws[0] if len(draws) == 1 else draws
+
+    return draw
+
+
+@cache
+def _compiled_rv(op, mode: str, ranks: tuple[int, ...]):
+    """One compilation for all parameters of these ranks."""
+    mode = with_fast_products(_compat.compilation_mode(mode))
+    rng, parameters = random_generator_type("rng"), [pt.tensor(dtype="float64", shape=(None,) * rank) for rank in ranks]
+    function = pytensor.function([In(rng, mutable=True), *parameters], _compat.draw(op, rng, *parameters)[1], mode=mode)
+    function.trust_input = True
+    return function, _compat.uses_jax(mode)
+
+
+def draw_rv(op, parameters, mode: str = "FAST_COMPILE", seed: int = 0) -> np.ndarray:
+    """One draw of a RandomVariable at numeric parameters."""
+    parameters = [np.asarray(parameter, "float64") for parameter in parameters]
+    function, jax = _compiled_rv(op, mode, tuple(parameter.ndim for parameter in parameters))
+    return np.asarray(function(_compat.random_state(np.random.default_rng(seed), jax), *parameters))
+
+
+def check_mean(draws: np.ndarray, truth: float, name: str = "mean", truth_mcse: float = 0.0, least_ess: int = 400):
+    """Fail unless the draws (chain, draw) are worth enough independent ones and their mean is within 5 MCSE."""
+    draws = np.atleast_2d(draws)
+    ess = float(az.ess(draws, method="mean"))
+    mcse = np.hypot(float(draws.std()) / np.sqrt(ess), truth_mcse)
+    assert ess > least_ess, f"{name}: ESS {ess:.0f} of {draws.size} draws; run longer"
+    assert abs(draws.mean() - truth) < 5 * mcse, f"{name}: {draws.mean():.5g}, not {truth:.5g}; MCSE {mcse:.2g}"
+
+
+def check_moments(draws: np.ndarray, mean: np.ndarray, covariance: np.ndarray):
+    """Fail unless independent Gaussian draws (draw, d) have this mean and covariance within 5 standard errors."""
+    n = len(draws)
+    error = np.sqrt(np.diag(covariance) / n)
+    assert (np.abs(draws.mean(0) - mean) < 5 * error).all(), (draws.mean(0), mean)
+    found = np.cov(draws.T).reshape(covariance.shape)
+    diagonal = np.diag(covariance)
+    error = np.sqrt((np.outer(diagonal, diagonal) + covariance**2) / n)
+    assert (np.abs(found - covariance) < 5 * error).all(), (found, covariance)
+
+
+def value(expression: Variable) -> np.ndarray:
+    """Evaluate an expression of constants."""
+    return np.asarray(pytensor.function([], expression, mode="FAST_COMPILE")())
+
+
+def random_point(model: pm.Model, seed: int) -> dict[str, np.ndarray]:
+    """A point of a model far from any optimum."""
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=np.shape(x)) for name, x in model.initial_point(random_seed=0).items()}

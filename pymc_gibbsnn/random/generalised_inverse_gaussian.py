@@ -7,8 +7,8 @@ u = log x has a log-concave density. Centred at its mode, with ω = sqrt(ab) and
     ψ(x) = −α (cosh x − 1) − |p| (eˣ − x − 1),
 
 for p ≥ 0 (for p < 0, 1/x follows the law with a and b exchanged). Devroye's envelope, flat in the middle with
-exponential tails, accepts a share of the proposals that is bounded below over all parameters, the gamma law (b = 0) and the inverse
-gamma (a = 0) included. The three backends share the formulas below.
+exponential tails, accepts a share of the proposals that is bounded below over all parameters, the gamma law (b = 0)
+and the inverse gamma (a = 0) included. The three backends share the formulas below.
 
 References
 ----------
@@ -36,7 +36,8 @@ class GeneralisedInverseGaussianRV(RandomVariable):
     Parameters
     ----------
     p, a, b : tensor_like
-        They broadcast. a and b are not negative; b may be 0 where p > 0 (a gamma law), a where p < 0 (an inverse gamma).
+        They broadcast. a and b are not negative; b may be 0 where p > 0 (a gamma law), a where p < 0 (an inverse
+        gamma).
     """
 
     name = "generalised_inverse_gaussian"
@@ -45,6 +46,7 @@ class GeneralisedInverseGaussianRV(RandomVariable):
 
     @classmethod
     def rng_fn(cls, rng, p, a, b, size=None):
+        """Draw with NumPy and SciPy."""
         if size is None:
             size = np.broadcast_shapes(*map(np.shape, (p, a, b)))
         p, a, b = (np.broadcast_to(x, size).ravel() for x in (p, a, b))

@@ -57,6 +57,7 @@ class PiecewiseNormalRV(RandomVariable):
 
     @classmethod
     def rng_fn(cls, rng, m, v, t, kappa, edges, slopes, intercepts, size=None):
+        """Draw with NumPy and SciPy."""
         u = 1.0 - rng.random((2, *m.shape))
         return _invert(u, m, v, t, kappa, edges, slopes, intercepts, np, log_ndtr, ndtri_exp).astype(m.dtype)
 
@@ -85,6 +86,7 @@ class CoupledPiecewiseNormalRV(RandomVariable):
 
     @classmethod
     def rng_fn(cls, rng, z, m, v, y, w, g, edges, slopes, intercepts, size=None):
+        """Draw with NumPy and SciPy."""
         z, kappa = z.copy(), (w * g).sum(0)
         s = _activate(z, edges, slopes, intercepts, np)
         r = y - s @ w.T
@@ -107,29 +109,33 @@ def _activate(z, edges, slopes, intercepts, xp):
     return slopes[piece] * z + intercepts[piece]
 
 
-def _invert(u, m, v, t, kappa, edges, a, c, xp, log_ndtr, ndtri_exp):
-    """Draws from uniforms u (2, ...): the piece by u[0], the place within it by u[1]. Pieces lie on a last axis."""
+def pieces(m, v, t, kappa, edges, a, c, xp, log_ndtr):
+    """(mean, sd, α, β, log mass) of each piece, along a new last axis; α, β are its standardised edges."""
     m, t, kappa = m[..., None], t[..., None], xp.asarray(kappa)[..., None]
     g = 1 + v * kappa * a**2
     sd = xp.sqrt(v / g)
-    mean = (m + v * a * (t - kappa * c)) / g
+    slope = a * (t - kappa * c)
+    mean = (m + v * slope) / g
     alpha, beta = (edges[:-1] - mean) / sd, (edges[1:] - mean) / sd
     # h(μ), in a form that is 0 where σ is flat at 0: no large numbers cancel
-    slope = a * (t - kappa * c)
     height = t * c - kappa * c**2 / 2 + (slope * (2 * m + v * slope) - kappa * a**2 * m**2) / (2 * g)
     log_mass = height - xp.log(g) / 2 + log_normal_mass(alpha, beta, xp, log_ndtr)
+    return mean, sd, alpha, beta, log_mass
+
+
+def _invert(u, m, v, t, kappa, edges, a, c, xp, log_ndtr, ndtri_exp):
+    """Draws from uniforms u (2, ...): the piece by u[0], the place within it by u[1]."""
+    *laws, log_mass = pieces(m, v, t, kappa, edges, a, c, xp, log_ndtr)
     mass = xp.cumsum(xp.exp(log_mass - log_mass.max(-1, keepdims=True)), -1)
     piece = (u[0][..., None] * mass[..., -1:] > mass).sum(-1, keepdims=True)
-    mean, sd, alpha, beta = (
-        xp.take_along_axis(xp.broadcast_to(x, mass.shape), piece, -1)[..., 0] for x in (mean, sd, alpha, beta)
-    )
+    mean, sd, alpha, beta = (xp.take_along_axis(xp.broadcast_to(law, mass.shape), piece, -1)[..., 0] for law in laws)
     z = mean + sd * invert_truncated(u[1], alpha, beta, xp, log_ndtr, ndtri_exp)
     return xp.clip(z, edges[piece[..., 0]], edges[piece[..., 0] + 1])
 
 
 # Numba: rejection from a mixture of envelopes. A weight below exp(−50) of the largest is below a double's precision,
-# whatever the widths; most draws therefore look at one piece only. Samples run in the inner loops, unit by unit: they are
-# independent, so that the processor overlaps them and the arithmetic before a draw is vectorised.
+# whatever the widths; most draws therefore look at one piece only. Samples run in the inner loops, unit by unit: they
+# are independent, so that the processor overlaps them and the arithmetic before a draw is vectorised.
 
 NEGLIGIBLE = 50.0
 
@@ -150,9 +156,7 @@ def _draw_from_mixture(rng, m, v, t, kappa, edges, slopes, intercepts, shrink, s
         # A reservoir of one: a piece takes the place with probability weight/(sum of weights so far).
         chosen, chosen_mean, total = 0, 0.0, 0.0
         for p in range(len(slopes)):
-            mean, height = _locate(
-                m, v, t, kappa, edges[p], edges[p + 1], slopes[p], intercepts[p], shrink[p], 0.5 / v
-            )
+            mean, height = _locate(m, v, t, kappa, edges[p], edges[p + 1], slopes[p], intercepts[p], shrink[p], 0.5 / v)
             if height > highest - NEGLIGIBLE:
                 weight = envelope(mean, sd[p], edges[p], edges[p + 1])[2] * math.exp(height - highest)
                 total += weight

@@ -33,14 +33,14 @@ SQRT_2PI = math.sqrt(2 * math.pi)
 
 def log_normal_mass(alpha, beta, xp, log_ndtr):
     """log[Φ(β) − Φ(α)] for α < β, without cancellation in either tail."""
-    flip = alpha + beta > 0
+    flip = alpha > -beta
     low, high = xp.where(flip, -beta, alpha), xp.where(flip, -alpha, beta)
     return log_ndtr(high) + xp.log1p(-xp.exp(log_ndtr(low) - log_ndtr(high)))
 
 
 def invert_truncated(u, alpha, beta, xp, log_ndtr, ndtri_exp):
     """The standard normal in (α, β) at probability u."""
-    flip = alpha + beta > 0
+    flip = alpha > -beta
     low, high = xp.where(flip, -beta, alpha), xp.where(flip, -alpha, beta)
     ratio = xp.exp(log_ndtr(low) - log_ndtr(high))
     x = xp.clip(ndtri_exp(log_ndtr(high) + xp.log(u + (1 - u) * ratio)), low, high)
@@ -63,6 +63,7 @@ class TruncatedNormalRV(RandomVariable):
 
     @classmethod
     def rng_fn(cls, rng, mean, sd, lower, upper, size=None):
+        """Draw with NumPy and SciPy."""
         if size is None:
             size = np.broadcast_shapes(*map(np.shape, (mean, sd, lower, upper)))
         u = 1.0 - rng.random(size)  # in (0, 1]

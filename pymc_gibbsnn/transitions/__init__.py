@@ -1,8 +1,8 @@
 """Samplers as PyTensor graphs.
 
-A transition maps (rng, state, carry) to (rng', state', carry', stats) and knows no driver, no backend and no chain: ``state`` holds
-the model's value variables, ``carry`` what the sampler remembers from one transition to the next, ``stats`` what it
-reports. It is built once, symbolically, and compiled by whoever runs it.
+A transition maps (rng, state, carry) to (rng', state', carry', stats) and knows no driver, no backend and no chain:
+``state`` holds the model's value variables, ``carry`` what the sampler remembers from one transition to the next,
+``stats`` what it reports. It is built once, symbolically, and compiled by whoever runs it.
 """
 
 from __future__ import annotations

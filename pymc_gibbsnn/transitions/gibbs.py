@@ -51,13 +51,15 @@ def gibbs(network: Network, *, collapse: bool = True, scale_move: bool = True) -
     collapse : bool
         Draw pre-activations with the post-activations integrated out. False gives the paper's Algorithm 1.
     scale_move : bool
-        Draw the scale of each unit whose activation is homogeneous (relu, leaky relu, abs, identity) or scale-free (sign).
+        Draw the scale of each unit whose activation is homogeneous (relu, leaky relu, abs, identity) or scale-free
+        (sign).
 
     Returns
     -------
     Transition
-        Its statistics: ``lp``, log density of the network's variables and data; ``norm_W1``, ... (by the weights' names), Σ W² + Σ b²
-        of a layer; ``noise_Z2``, ... (by the names of latents and data), the mean squared noise of a variable over its variance.
+        Its statistics: ``lp``, log density of the network's variables and data; ``norm_W1``, ... (by the weights'
+        names), Σ W² + Σ b² of a layer; ``noise_Z2``, ... (by the names of latents and data), the mean squared noise
+        of a variable over its variance.
     """
     layers, hidden = network.layers, network.activations
     carry = _start(network)
@@ -66,7 +68,7 @@ def gibbs(network: Network, *, collapse: bool = True, scale_move: bool = True) -
         a = network.inputs
         weights, outputs = map(list, zip(*(layer.matrices(state) for layer in layers), strict=True))
         posts = [state[activation.output] for activation in hidden]
-        noise, scaled = [], []  # squared noise of each latent; Σ Λ W̃² follows at the end
+        noise = []  # Σ squared noise of each latent and of the data
 
         rng, weights[0] = _draw_first_weights(rng, network, outputs[0], carry)
         for l, activation in enumerate(hidden):
@@ -86,7 +88,8 @@ def gibbs(network: Network, *, collapse: bool = True, scale_move: bool = True) -
                 s = sigma(z)
             squares = [((z - m) ** 2).sum(axis=0), ((a_new - s) ** 2).sum(axis=0)]
             if scale_move and (sigma.is_homogeneous or sigma.is_scale_free):
-                rng, c = _draw_scales(rng, sigma, below, above, weights[l], weights[l + 1], squares, activation.noise, z)
+                law = scale_law(sigma, below, above, weights[l], weights[l + 1], squares, activation.noise, z.shape[0])
+                rng, c = draw_scales(rng, *law)
                 weights[l] = weights[l] * c[:, None]
                 z = z * c
                 squares[0] = squares[0] * c**2
@@ -132,9 +135,7 @@ def _draw_first_weights(rng: Variable, network: Network, z: Variable, carry: dic
     if "gram" in carry:
         return draw_weights(rng, carry["gram"], moments, layer.noise, layer.precision)
     u, eigenvalues = carry["u"], carry["eigenvalues"]
-    return draw_weights_from_spectrum(
-        rng, u, eigenvalues, moments, layer.noise, layer.precision, _is_thin(network)
-    )
+    return draw_weights_from_spectrum(rng, u, eigenvalues, moments, layer.noise, layer.precision, _is_thin(network))
 
 
 def _draw_weights(rng: Variable, layer: Dense, a: Variable, z: Variable):
@@ -152,8 +153,7 @@ def _scale_columns(w: Variable, factors: Variable, layer: Dense) -> Variable:
     return pt.concatenate([w[:, :-1] * factors, w[:, -1:]], axis=1) if layer.has_bias else w * factors
 
 
-def _draw_scales(
-    rng: Variable,
+def scale_law(
     function: PiecewiseLinear,
     below: Dense,
     above: Dense,
@@ -161,17 +161,16 @@ def _draw_scales(
     w_above: Variable,
     squares: list[Variable],
     noise: Variable,
-    z: Variable,
-) -> tuple[Variable, Variable]:
-    """c for the units between two layers, from the squared noise of each unit's Z and A."""
-    n, d = z.shape[0], w_below.shape[1]
+    n: Variable,
+) -> tuple[Variable, Variable, Variable]:
+    """(p, Q1, Q2) for the units between two layers, from the squared noise of each unit's Z and A."""
+    d = w_below.shape[1]
     incoming = squares[0] / below.noise + (below.precision * w_below**2).sum(axis=1)
     if function.is_scale_free:
-        return draw_scales(rng, pt.cast(d + n, z.dtype), incoming, pt.zeros_like(incoming))
-    incoming += squares[1] / noise
+        return pt.cast(d + n, incoming.dtype), incoming, pt.zeros_like(incoming)
     outgoing, _ = _split(above.precision * w_above**2, above)
-    exponent = pt.cast(d + 2 * n - above.shape[0], z.dtype)
-    return draw_scales(rng, exponent, incoming, outgoing.sum(axis=0))
+    exponent = pt.cast(d + 2 * n - above.shape[0], incoming.dtype)
+    return exponent, incoming + squares[1] / noise, outgoing.sum(axis=0)
 
 
 def _statistics(network: Network, weights: list[Variable], outputs: list[Variable], noise: list[Variable]) -> dict:

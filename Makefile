@@ -1,0 +1,34 @@
+# Each target makes its own virtual environment first. PYTHON picks another interpreter, VENV another place.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-all docs notebooks lint clean
+
+demo: $(VENV)/examples
+	$(BIN)/python examples/diabetes.py
+
+test: $(VENV)/test
+	$(BIN)/python -m pytest tests pymc_gibbsnn
+
+test-all: $(VENV)/test
+	$(BIN)/python -m pytest tests pymc_gibbsnn -m "slow or not slow"
+
+docs: $(VENV)/docs
+	$(BIN)/python -m sphinx -W --keep-going docs docs/_build
+
+notebooks: $(VENV)/examples
+	$(BIN)/python notebooks/execute.py
+
+lint: $(VENV)/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# A stamp per extra: installed again when the dependencies change.
+$(VENV)/%: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable ".[$*]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) docs/_build figures

@@ -1,0 +1,112 @@
+"""What the benchmarks share: teachers, timing of several things in turn, tables and results."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import pymc_gibbsnn as pmg
+
+RESULTS = Path(__file__).parent / "results"
+Point = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A ReLU network with Gaussian noise of variance delta everywhere, a scalar output and n samples of d inputs."""
+
+    n: int
+    d: int
+    hidden: tuple[int, ...]
+    delta: float
+
+    def __str__(self) -> str:
+        return f"n={self.n}, {'-'.join(map(str, (self.d, *self.hidden, 1)))}, Δ={self.delta:g}"
+
+
+PAPER = Problem(n=2084, d=50, hidden=(10,), delta=1e-4)
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """One draw of all variables of a problem from the prior: one exact draw of the posterior given its data."""
+
+    X: np.ndarray
+    y: np.ndarray
+    point: Point  # weights and latents, by the names that pmg.mlp gives them
+    X_test: np.ndarray
+    y_test: np.ndarray  # without noise
+
+
+def draw_teacher(problem: Problem, seed: int, n_test: int = 2000) -> Teacher:
+    rng = np.random.default_rng(seed)
+    noise = problem.delta**0.5
+    X, X_test = rng.normal(size=(problem.n, problem.d)), rng.normal(size=(n_test, problem.d))
+    widths = (problem.d, *problem.hidden)
+    point, a = {}, X
+    for l, (d, width) in enumerate(zip(widths, (*problem.hidden, None), strict=True), start=1):
+        point[f"W{l}"] = rng.normal(0, d**-0.5, size=d if width is None else (width, d))
+        point[f"b{l}"] = np.asarray(rng.normal(0, d**-0.5, size=width))
+        z = a @ point[f"W{l}"].T + point[f"b{l}"]
+        z += rng.normal(0, noise, size=z.shape)
+        if width is not None:
+            a = np.maximum(z, 0) + rng.normal(0, noise, size=z.shape)
+            point |= {f"Z{l + 1}": z, f"A{l + 1}": a}
+    return Teacher(X, z, point, X_test, predict(point, X_test))
+
+
+def predict(point: Mapping[str, np.ndarray], X: np.ndarray) -> np.ndarray:
+    """The network's output without noise."""
+    layers = sum(name.startswith("W") for name in point)
+    for l in range(1, layers):
+        X = np.maximum(X @ point[f"W{l}"].T + point[f"b{l}"], 0)
+    return X @ point[f"W{layers}"] + point[f"b{layers}"]
+
+
+def make_model(problem: Problem, teacher: Teacher):
+    return pmg.mlp(teacher.X, teacher.y, problem.hidden, noise=problem.delta**0.5)
+
+
+def time_in_turn(runs: Mapping[str, Callable[[], None]], repeats: int) -> dict[str, np.ndarray]:
+    """Seconds of each run in each repeat, warm. The runs take turns, so that ratios within a repeat are fair."""
+    for run in runs.values():
+        run()
+    seconds = {name: np.empty(repeats) for name in runs}
+    for i in range(repeats):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            seconds[name][i] = time.perf_counter() - start
+    return seconds
+
+
+def load(path: Path) -> dict:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def save(path: Path, results: dict) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(results, indent=1, ensure_ascii=False))
+    part.replace(path)
+
+
+def print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:
+    """A plain table; numbers with three significant digits."""
+    columns = list(rows[0])
+    cells = [columns, *([_show(row[column]) for column in columns] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    print(f"\n{title}")
+    for line in cells:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+
+
+def _show(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
+    return str(value)

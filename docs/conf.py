@@ -1,0 +1,13 @@
+import pymc_gibbsnn
+
+project = "pymc_gibbsnn"
+author = "the pymc_gibbsnn maintainers"
+version = release = pymc_gibbsnn.__version__
+
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.mathjax", "numpydoc"]
+autosummary_generate = True
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+numpydoc_validation_checks = {"PR01", "PR02", "RT03"}
+html_theme = "furo"
+exclude_patterns = ["_build"]

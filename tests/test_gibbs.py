@@ -1,0 +1,280 @@
+"""The sweep as a whole leaves the joint law of its model unchanged."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn.activations import ACTIVATIONS
+from pymc_gibbsnn.conditionals.postactivations import draw_postactivations, gain
+from pymc_gibbsnn.conditionals.preactivations import draw_preactivations, draw_preactivations_collapsed
+from pymc_gibbsnn.reader import read_network
+from pymc_gibbsnn.transitions.gibbs import scale_law
+from tests.helpers import check_mean, compile_draw, random_point, value
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(5, 2))
+PLAIN = {"collapse": False, "scale_move": False}
+FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
+
+ARCHITECTURES = {
+    "linear regression": {"hidden": []},
+    "one layer": {"hidden": 3},
+    "vector output": {"hidden": 3, "outputs": None},
+    "deep": {"hidden": [3, 2, 4], "noise": np.linspace(0.2, 0.8, 7)},
+    "no bias": {"hidden": [2, 3], "bias": False},
+    "more outputs than units": {"hidden": 2, "outputs": 4},
+    "leaky": {"hidden": 2, "activation": "leaky_relu"},
+    "sign": {"hidden": [2, 2], "activation": "sign"},
+    "abs": {"hidden": 2, "activation": "abs"},
+    "identity": {"hidden": 2, "activation": "identity"},
+    "hard tanh": {"hidden": 2, "activation": "hard_tanh"},
+    "relu6": {"hidden": 2, "activation": "relu6"},
+    "table": {"hidden": 2, "activation": pmg.PiecewiseLinear([-0.5, 0.5], [1, -1, 2], [0, 0.2, -0.5])},
+}
+
+
+def network(hidden=3, outputs=2, noise=0.5, x=X, **kwargs):
+    y = rng.normal(size=(len(x),) if outputs is None else (len(x), outputs))
+    return pmg.mlp(x, y, hidden, noise=noise, **kwargs)
+
+
+def gibbs(model, **kwargs):
+    return pmg.GibbsNN(model=model, rng=1, **(FAST | kwargs))
+
+
+@pytest.mark.parametrize("kwargs", [{}, PLAIN], ids=["default", "plain"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_lp_is_the_log_density_of_the_model(name, kwargs):
+    model = network(**ARCHITECTURES[name])
+    point, [stats_] = gibbs(model, **kwargs).step(random_point(model, 0))
+    np.testing.assert_allclose(stats_["lp"], model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-9, atol=1e-6)
+    for layer in read_network(model).layers:
+        norm = sum((point[v.name] ** 2).sum() for v in (layer.weights, layer.bias) if v is not None)
+        np.testing.assert_allclose(stats_[f"norm_{layer.weights.name}"], norm)
+
+
+def test_statistics_of_noise():
+    model = network(hidden=3)
+    point, [stats_] = gibbs(model).step(random_point(model, 0))
+    z = X @ point["W1"].T + point["b1"]
+    np.testing.assert_allclose(stats_["noise_Z2"], ((point["Z2"] - z) ** 2).mean() / 0.25)
+    np.testing.assert_allclose(stats_["noise_A2"], ((point["A2"] - np.maximum(point["Z2"], 0)) ** 2).mean() / 0.25)
+
+
+# Oracle 1: forward draws of (variables, data) against the sweep alternating with data given the variables
+
+
+def geweke(model, draws, **kwargs):
+    """Draws of test functions by the successive-conditional simulator, and by the prior."""
+    network_ = read_network(model)
+    step = gibbs(model, **kwargs)
+    generator = np.random.default_rng(5)
+    names = [v.name for v in model.free_RVs]
+    last = network_.layers[-1]
+
+    def functions(point, y):
+        values = [
+            f(point[name]) for name in names for f in (np.mean, lambda x: np.mean(x**2), lambda x: x.ravel()[0] ** 3)
+        ]
+        return [*values, np.mean(y**2), np.mean(y * point[names[-2]].ravel()[0])]
+
+    [mean] = model.replace_rvs_by_values([model["y"].owner.op.dist_params(model["y"].owner)[0]])
+    mean = pytensor.function(model.value_vars, mean, mode="FAST_COMPILE", on_unused_input="ignore")
+    sd = np.sqrt(value(last.noise))
+    prior = pm.draw([*(model[name] for name in names), model["y"]], draws=8000, random_seed=3, mode="FAST_COMPILE")
+    forward = np.array([functions(dict(zip(names, x, strict=False)), x[-1]) for x in zip(*prior, strict=True)])
+    point = {name: x[0] for name, x in zip(names, prior, strict=False)}
+    chain = []
+    for _ in range(draws):
+        y = mean(*(point[v.name] for v in model.value_vars))
+        y = y + sd * generator.normal(size=y.shape)
+        model["y_data"].set_value(y)
+        point, _ = step.step(point)
+        chain.append(functions(point, y))
+    return np.array(chain), forward
+
+
+def check_geweke(model, draws=4000, **kwargs):
+    chain, forward = geweke(model, draws, **kwargs)
+    for k in range(chain.shape[1]):
+        if np.ptp(forward[:, k]) > 0:
+            mcse = forward[:, k].std() / np.sqrt(len(forward))
+            check_mean(chain[:, k], forward[:, k].mean(), f"function {k}", mcse, least_ess=100)
+
+
+GEWEKE = {
+    "collapsed with scale": {},
+    "collapsed": {"scale_move": False},
+    "plain": PLAIN,
+    "plain with scale": {"collapse": False},
+}
+
+
+@pytest.mark.parametrize("kwargs", GEWEKE.values(), ids=GEWEKE)
+def test_geweke(kwargs):
+    check_geweke(network(hidden=2, noise=1.0), **kwargs)
+
+
+@pytest.mark.parametrize("name", ["sign", "hard tanh", "deep", "more outputs than units", "vector output", "table"])
+def test_geweke_of_other_networks(name):
+    check_geweke(network(**ARCHITECTURES[name] | {"noise": 1.0}))
+
+
+def test_geweke_with_asymmetric_noise():
+    """The unequal variances of Z, A and y cannot be exchanged."""
+    check_geweke(network(hidden=2, noise=[0.5, 1.0, 1.5]))
+
+
+@pytest.mark.parametrize("mode", ["NUMBA", "JAX"])
+def test_geweke_in_compiled_backends(mode):
+    check_geweke(network(hidden=2, noise=1.0), compile_kwargs={"mode": mode}, draws=12_000)
+
+
+# Oracle 3: identity activation with fixed weights
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+@pytest.mark.parametrize("collapse", [True, False])
+def test_latents_of_a_linear_network(collapse, mode):
+    """With σ the identity, (Z, A) given y and the weights is Gaussian; each row of many is a chain of its own."""
+    n, h, c = 4000, 2, 1
+    dz, da, dy = 0.5, 0.3, 0.2
+    m, y, w = np.array([0.4, -0.3]), np.array([0.7]), np.array([[1.0, -0.6]])
+    g = value(gain(pt.constant(w), (c, h), pt.constant(da), pt.constant(dy)))
+    rows = [pt.constant(np.tile(x, (n, 1))) for x in (m, y)]
+    identity = ACTIVATIONS["identity"]
+
+    def build(rng):
+        m_, y_ = rows
+        z, a = m_, m_
+        for _ in range(8):
+            if collapse:
+                rng, z = draw_preactivations_collapsed(
+                    rng, z, m_, y_, pt.constant(w), pt.constant(g), pt.constant(dz), identity
+                )
+            rng, a = draw_postactivations(rng, z, y_, pt.constant(w), pt.constant(g), pt.constant(da), pt.constant(dy))
+            if not collapse:
+                rng, z = draw_preactivations(rng, m_, a, pt.constant(dz), pt.constant(da), identity)
+        return rng, z, a
+
+    prior = np.block([[dz * np.eye(h), dz * np.eye(h)], [dz * np.eye(h), (dz + da) * np.eye(h)]])
+    lift = np.c_[np.zeros((c, h)), w]
+    k = prior @ lift.T @ np.linalg.inv(lift @ prior @ lift.T + dy * np.eye(c))
+    mean = np.r_[m, m] + k @ (y - w @ m)
+    z, a = compile_draw(build, mode)()
+    from tests.helpers import check_moments
+
+    check_moments(np.c_[z, a], mean, prior - k @ lift @ prior)
+
+
+# Oracle 6: differences of the joint density
+
+
+@pytest.mark.parametrize("name", ["one layer", "no bias", "leaky", "abs", "sign", "more outputs than units"])
+def test_the_scale_law_is_the_joint_density_along_the_orbit(name):
+    model = network(**ARCHITECTURES[name])
+    network_ = read_network(model)
+    below, above = network_.layers[:2]
+    activation = network_.activations[0]
+    point = random_point(model, 1)
+    state = {v: pt.constant(point[v.name]) for v in network_.variables}
+    (w_below, z), (w_above, _) = below.matrices(state), above.matrices(state)
+    w_below, w_above, z, a = (value(x) for x in (w_below, w_above, z, state[activation.output]))
+    m = X @ w_below[:, :2].T + (w_below[:, 2] if below.has_bias else 0)
+    squares = [((z - m) ** 2).sum(0), ((a - activation.function(z)) ** 2).sum(0)]
+    law = scale_law(
+        activation.function,
+        below,
+        above,
+        *(pt.constant(x) for x in (w_below, w_above)),
+        [pt.constant(x) for x in squares],
+        activation.noise,
+        pt.constant(len(X)),
+    )
+    p, q1, q2 = (value(x) for x in law)
+    logp = model.compile_logp(mode="FAST_COMPILE")
+    c = np.exp(np.random.default_rng(2).normal(size=len(q1)) / 3)
+    moved = dict(point)
+    moved["W1"] = point["W1"] * c[:, None]
+    if below.has_bias:
+        moved["b1"] = point["b1"] * c
+    moved["Z2"] = point["Z2"] * c
+    jacobian = p * np.log(c).sum()
+    if activation.function.is_homogeneous:
+        moved["A2"], moved["W2"] = point["A2"] * c, point["W2"] / c
+        powers = w_below.shape[1] + 2 * len(X) - len(w_above)
+    else:
+        powers = w_below.shape[1] + len(X)
+    assert p == powers
+    expected = jacobian - (q1 * (c**2 - 1)).sum() / 2 - (q2 * (c**-2 - 1)).sum() / 2
+    np.testing.assert_allclose(logp(moved) - logp(point) + jacobian, expected, rtol=1e-8)
+
+
+# Oracle 2: a teacher is a draw of the posterior
+
+
+@pytest.mark.slow
+def test_rank_of_the_teacher_is_uniform():
+    model = network(hidden=2, noise=1.0, outputs=1)
+    step = gibbs(model)
+    names = [v.name for v in model.free_RVs]
+    teachers = pm.draw([*(model[name] for name in names), model["y"]], draws=200, random_seed=8, mode="FAST_COMPILE")
+    ranks = []
+    for *teacher, y in zip(*teachers, strict=True):
+        model.set_data("y_data", y)
+        point = model.initial_point()
+        draws = []
+        for sweep in range(200 + 19 * 20):
+            point, _ = step.step(point)
+            if sweep >= 200 and sweep % 20 == 0:
+                draws.append((point["W1"] ** 2).sum() + (point["W2"] ** 2).sum())
+        teacher = dict(zip(names, teacher, strict=True))
+        ranks.append(np.sum((teacher["W1"] ** 2).sum() + (teacher["W2"] ** 2).sum() > np.array(draws)))
+    counts = np.bincount(np.array(ranks) // 2, minlength=10)
+    assert stats.chisquare(counts).pvalue > 1e-3, counts
+
+
+# Oracles 9 and 17
+
+
+def equilibrium(model, sweeps, **kwargs):
+    step = gibbs(model, **kwargs)
+    point, points = model.initial_point(), []
+    for _ in range(sweeps):
+        point, _ = step.step(point)
+        points.append(point)
+    return points[sweeps // 10 :]
+
+
+def test_the_score_has_mean_zero():
+    x = np.random.default_rng(4).normal(size=(12, 2))
+    model = network(hidden=2, x=x, noise=0.5)
+    score = model.compile_dlogp(mode="FAST_COMPILE")
+    scores = np.array([score(point) for point in equilibrium(model, 4000)])
+    for k, series in enumerate(scores.T):
+        check_mean(series, 0.0, f"score {k}")
+
+
+def test_nuts_on_the_same_model():
+    x = np.random.default_rng(6).normal(size=(10, 1))
+    y = np.maximum(x[:, 0], 0) - 0.5
+    model = pmg.mlp(x, y, 2, noise=0.4)
+    points = np.linspace(-2, 2, 5)[:, None]
+    with model:
+        # as NUTS sees sharp corners, a small step
+        nuts = pm.sample(
+            1500, tune=1000, chains=2, cores=2, nuts={"target_accept": 0.95}, progressbar=False, random_seed=1
+        )
+        ours = pm.sample(6000, tune=200, chains=2, cores=2, step=pmg.GibbsNN(**FAST), progressbar=False, random_seed=2)
+        found, expected = (pmg.function_space(idata, X_new=points) for idata in (ours, nuts))
+    import arviz as az
+
+    for k in range(len(points)):
+        for power in (1, 2):
+            theirs = expected["output"].values[..., k] ** power
+            mcse = theirs.std() / np.sqrt(float(az.ess(theirs, method="mean")))
+            check_mean(found["output"].values[..., k] ** power, theirs.mean(), f"output {k}^{power}", mcse)

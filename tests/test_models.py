@@ -1,0 +1,126 @@
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_gibbsnn as pmg
+
+X = np.random.default_rng(0).normal(size=(9, 2))
+Y = X[:, 0]
+
+
+def test_mlp_is_the_model_one_would_write_by_hand():
+    noise = [0.1, 0.2, 0.3]
+    model = pmg.mlp(X, Y, 4, noise=noise)
+    with pm.Model() as by_hand:
+        w1 = pm.Normal("W1", 0, 2**-0.5, shape=(4, 2))
+        b1 = pm.Normal("b1", 0, 2**-0.5, shape=4)
+        z2 = pm.Normal("Z2", X @ w1.T + b1, 0.1)
+        a2 = pm.Normal("A2", pm.math.maximum(z2, 0), 0.2)
+        w2 = pm.Normal("W2", 0, 0.5, shape=4)
+        b2 = pm.Normal("b2", 0, 0.5)
+        pm.Normal("y", a2 @ w2 + b2, 0.3, observed=Y)
+    rng = np.random.default_rng(1)
+    point = {name: rng.normal(size=np.shape(x)) for name, x in model.initial_point().items()}
+    logps = [m.compile_logp(mode="FAST_COMPILE")(point) for m in (model, by_hand)]
+    np.testing.assert_allclose(*logps)
+
+
+def test_integers_are_taken_as_numbers():
+    model = pmg.mlp(X, np.arange(9), 2)
+    np.testing.assert_array_equal(model["y_data"].get_value(), np.arange(9.0))
+
+
+def test_an_activation_written_in_pytensor():
+    import pytensor.tensor as pt
+
+    model = pmg.mlp(X, Y, 2, activation=lambda z: pt.clip(z, -1, 1))
+    network = pmg.reader.read_network(model)
+    assert network.activations[0].function == pmg.activations.ACTIVATIONS["hard_tanh"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X": X[0]}, "X must have shape"),
+        ({"X": X[:3]}, "X must have shape"),
+        ({"y": Y[:0], "X": X[:0]}, "none of them empty"),
+        ({"X": np.where(X > 1, np.nan, X)}, "X holds .* NaN or infinite"),
+        ({"y": np.where(Y[0] == Y, np.inf, Y)}, "y holds 1 values that are NaN or infinite"),
+        ({"y": np.array(["a"] * 9)}, "y must hold numbers"),
+        ({"hidden": 0}, "hidden must hold positive integers"),
+        ({"hidden": [3, 2.5]}, "hidden must hold positive integers"),
+        ({"noise": 0.0}, "noise is a standard deviation"),
+        ({"noise": [0.1, -0.1, 0.1]}, "noise is a standard deviation"),
+        ({"noise": [0.1, 0.1]}, "noise must be one number or 3"),
+        ({"activation": "softmax"}, "activation must be one of"),
+        ({"activation": 3}, "activation must be a name"),
+        ({"likelihood": "student"}, "likelihood must be 'normal'"),
+    ],
+)
+def test_bad_arguments_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        pmg.mlp(**({"X": X, "y": Y, "hidden": 3} | change))
+
+
+@pytest.fixture
+def model():
+    return pmg.mlp(X, Y, [3, 2])
+
+
+def test_zero_start(model):
+    start = pmg.initial_values(model, "zero")
+    assert {name: x.shape for name, x in start.items()} == {n: x.shape for n, x in model.initial_point().items()}
+    assert not any(x.any() for x in start.values())
+
+
+def test_prior_start_is_consistent(model):
+    first, second = pmg.initial_values(model, "prior", chains=2, random_seed=1)
+    assert not np.allclose(first["W1"], second["W1"])
+    noise = first["A2"] - np.maximum(first["Z2"], 0)
+    assert 0.05 < noise.std() < 0.2
+
+
+def test_informed_start(model):
+    teacher = {name: pm.draw(model[name], random_seed=1) for name in ("W1", "b1", "W2", "b2", "W3", "b3")}
+    start = pmg.initial_values(model, "informed", teacher=teacher, random_seed=2)
+    np.testing.assert_array_equal(start["W1"], teacher["W1"])
+    noise = start["Z2"] - X @ teacher["W1"].T - teacher["b1"]
+    assert 0.05 < noise.std() < 0.2
+    np.testing.assert_equal(pmg.initial_values(model, "informed", teacher=start), start)
+
+
+@pytest.mark.parametrize(
+    ("kind", "teacher", "message"),
+    [
+        ("warm", None, "kind must be"),
+        ("informed", None, "needs teacher="),
+        ("zero", {}, "needs teacher="),
+        ("informed", {"W9": 1.0}, "names 'W9'"),
+        ("informed", {"W1": np.zeros(3)}, "'W1' must be finite and of shape"),
+        ("informed", {"W1": np.zeros((3, 2))}, "lacks the weights"),
+    ],
+)
+def test_bad_starts_are_refused(model, kind, teacher, message):
+    with pytest.raises(ValueError, match=message):
+        pmg.initial_values(model, kind, teacher=teacher)
+
+
+def test_function_space(model):
+    with model:
+        idata = pm.sample(
+            5,
+            step=pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"}),
+            tune=0,
+            chains=2,
+            cores=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+        space = pmg.function_space(idata, X_new=X[:4])
+    w = {name: x.values[1, 3] for name, x in idata["posterior"].data_vars.items()}
+    a = np.maximum(X[:4] @ w["W1"].T + w["b1"], 0)
+    a = np.maximum(a @ w["W2"].T + w["b2"], 0)
+    np.testing.assert_allclose(space["output"].values[1, 3], a @ w["W3"] + w["b3"])
+    np.testing.assert_allclose(space["norm"].values[1, 3, 0], (w["W1"] ** 2).sum() + (w["b1"] ** 2).sum())
+    with pytest.raises(ValueError, match="X_new must have shape"):
+        pmg.function_space(idata, model, X[:, :1])
