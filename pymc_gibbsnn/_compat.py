@@ -109,7 +109,8 @@ def warn_of_recording(sizes: dict[str, int]) -> None:
         largest = sorted(recorded, key=recorded.get, reverse=True)[:2]
         warnings.warn(
             f"Recording {draws} draws a chain of {sorted(recorded)} needs {needed / 2**30:.1f} GiB, "
-            f"of which {free / 2**30:.1f} GiB are free. Most of it is {' and '.join(largest)}: name only what you need in var_names= of pm.sample.",
+            f"of which {free / 2**30:.1f} GiB are free. Most of it is {' and '.join(largest)}: "
+            f"name only what you need in var_names= of pm.sample.",
             UserWarning,
             stacklevel=3,
         )
