@@ -7,7 +7,8 @@ version = release = pymc_gibbsnn.__version__
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.mathjax", "numpydoc"]
 autosummary_generate = True
 autodoc_typehints = "none"
+suppress_warnings = ["ref.citation"]
 numpydoc_show_class_members = False
-numpydoc_validation_checks = {"PR01", "PR02", "RT03"}
+numpydoc_validation_checks = {"PR01", "PR02"}
 html_theme = "furo"
 exclude_patterns = ["_build"]

@@ -18,7 +18,6 @@ from __future__ import annotations
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal
-from pytensor.tensor.slinalg import cholesky, solve_triangular
 
 from pymc_gibbsnn._compat import draw
 
@@ -39,8 +38,8 @@ def gain(w: Variable, shape: tuple[int, int], noise_below: Variable, noise_above
 
 
 def _solve_positive(matrix: Variable, b: Variable) -> Variable:
-    factor = cholesky(matrix)
-    return solve_triangular(factor.T, solve_triangular(factor, b, lower=True), lower=False)
+    factor = pt.linalg.cholesky(matrix)
+    return pt.linalg.solve_triangular(factor.T, pt.linalg.solve_triangular(factor, b, lower=True), lower=False)
 
 
 def draw_postactivations(

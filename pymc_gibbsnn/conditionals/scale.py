@@ -5,7 +5,7 @@ weights by c leaves A Wᵀ as it is: only priors and noise tell. Gibbs moves alo
 c from its conditional on the orbit crosses it (a generalised Gibbs step, Liu & Sabatti 2000). With u = log c, exactly
 
     log p(u) = p u − ½ Q1 e^{2u} − ½ Q2 e^{−2u},      p = d + 2n − c_out,
-    Q1 = |Z_j − m_j|²/ΔZ + |A_j − σ(Z_j)|²/ΔA + W̃_jᵀ Λ_j W̃_j,      Q2 = |w_j|² under the prior of the layer above,
+    Q1 = Σ (Z_j − m_j)²/ΔZ + Σ (A_j − σ(Z_j))²/ΔA + Σ Λ_j W̃_j²,      Q2 = Σ Λ' w_j²  (Λ' of the layer above),
 
 d weights coming in (with the bias), c_out going out: c² is generalised inverse Gaussian with (p/2, Q1, Q2). Where
 σ(cz) = σ(z), as for sign, A and the outgoing weights stay: p = d + n, Q2 = 0 and no term in A.

@@ -19,7 +19,6 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal
-from pytensor.tensor.slinalg import cholesky, solve_triangular
 
 from pymc_gibbsnn._compat import draw
 
@@ -52,11 +51,11 @@ def draw_weights(
     """
     shared = precision.type.broadcastable[0]
     prior = pt.diag(precision[0]) if shared else precision[:, :, None] * pt.eye(gram.shape[0])
-    factor = cholesky(gram / noise + prior)
+    factor = pt.linalg.cholesky(gram / noise + prior)
     target = products / noise if shared else products.T[:, :, None] / noise
-    rng, whitened = draw(normal, rng, solve_triangular(factor, target, lower=True, b_ndim=2), ONE)
+    rng, whitened = draw(normal, rng, pt.linalg.solve_triangular(factor, target, lower=True, b_ndim=2), ONE)
     transposed = pt.swapaxes(factor, -1, -2)
-    w = solve_triangular(transposed, whitened, lower=False, b_ndim=2)
+    w = pt.linalg.solve_triangular(transposed, whitened, lower=False, b_ndim=2)
     return rng, w.T if shared else w[:, :, 0]
 
 

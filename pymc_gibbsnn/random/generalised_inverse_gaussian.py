@@ -2,9 +2,9 @@ r"""The generalised inverse Gaussian, drawn through its logarithm.
 
     p(x) ∝ x^{p−1} exp(−(a x + b/x)/2),   x > 0
 
-u = log x has a log-concave density. Centred at its mode, with ω = sqrt(ab) and α = sqrt(ω² + p²) − |p|, its exponent is
+u = log x has a log-concave density. Centred at its mode, with ω = sqrt(ab) and α = sqrt(ω² + p²) − p, its exponent is
 
-    ψ(x) = −α (cosh x − 1) − |p| (eˣ − x − 1),
+    ψ(x) = −α (cosh x − 1) − p (eˣ − x − 1),
 
 for p ≥ 0 (for p < 0, 1/x follows the law with a and b exchanged). Devroye's envelope, flat in the middle with
 exponential tails, accepts a share of the proposals that is bounded below over all parameters, the gamma law (b = 0)
