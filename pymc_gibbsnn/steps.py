@@ -41,6 +41,8 @@ class GraphStep(BlockedStep):
     transition : Transition
     model : pm.Model, optional
         Taken from the context by default.
+    initial_point : dict, optional
+        Where the first, discarded, transition starts; the model's initial point by default.
     sweeps_per_draw : int
         Transitions between two recorded draws.
     compile_kwargs : dict, optional

@@ -1,6 +1,6 @@
 r"""Gibbs sampling of the intermediate-noise network: one sweep over all weights and latents.
 
-Target: the posterior of the noisy network of :mod:`pymc_gibbsnn.network`. One sweep, from the data up:
+Target: the posterior of the noisy network of :mod:`pymc_gibbsnn.network`. One sweep, from the data up::
 
     W̃_1 | Z_2
     for each hidden layer l = 2..L:
