@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test test-all docs notebooks lint clean
 
 demo: $(VENV)/examples
-	$(BIN)/python examples/diabetes.py
+	$(BIN)/python notebooks/diabetes.py
 
 test: $(VENV)/test
 	$(BIN)/python -m pytest tests pymc_gibbsnn

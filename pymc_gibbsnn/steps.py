@@ -175,7 +175,7 @@ class GibbsNN(GraphStep):
         Draw the scale of each unit exactly, where the activation allows it.
     sweeps_per_draw : int
         Sweeps between two recorded draws: thinning inside the step.
-    model, initial_point, compile_kwargs, rng
+    model, initial_point, compile_kwargs, rng, blocked
         As for any PyMC step method; see :class:`GraphStep`.
 
     Raises

@@ -76,7 +76,7 @@ def save(axes: np.ndarray, path: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--draws", type=int, default=1500)
     parser.add_argument("--chains", type=int, default=4)
     parser.add_argument("--figures", type=Path, default=Path("figures"))
     main(**vars(parser.parse_args()))
