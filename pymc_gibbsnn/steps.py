@@ -147,7 +147,7 @@ class GraphStep(BlockedStep):
         else:
             self.rng = random
         stats = dict(zip(self._stat_names, outputs[len(self._changing) :], strict=True))
-        new = {name: np.asarray(values[name]) for name in names}
+        new = {v.name: np.asarray(values[v.name], v.dtype) for v in self._vars}
         return {**point, **new}, [{name: float(value) for name, value in stats.items()}]
 
     @staticmethod

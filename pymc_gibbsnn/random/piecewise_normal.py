@@ -269,8 +269,11 @@ def _jax(op, node):
     from pymc_gibbsnn.random._jax import ndtri_exp, open_uniform
 
     def sample(key, size, dtype, m, v, t, kappa, edges, slopes, intercepts):
+        # A sum in single precision may arrive here in double.
+        m, v, t, kappa, edges, slopes, intercepts = (
+            jnp.asarray(x, dtype) for x in (m, v, t, kappa, edges, slopes, intercepts)
+        )
         u = open_uniform(key, (2, *m.shape), dtype)
-        edges, slopes, intercepts = (jnp.asarray(x, dtype) for x in (edges, slopes, intercepts))
         return _invert(u, m, v, t, kappa, edges, slopes, intercepts, jnp, jax.scipy.special.log_ndtr, ndtri_exp)
 
     return sample
@@ -284,8 +287,8 @@ def _jax_coupled(op, node):
     from pymc_gibbsnn.random._jax import ndtri_exp, open_uniform
 
     def sample(key, size, dtype, z, m, v, y, w, g, edges, slopes, intercepts):
-        edges, slopes, intercepts = (jnp.asarray(x, dtype) for x in (edges, slopes, intercepts))
-        table = edges, slopes, intercepts
+        z, m, v, y, w, g = (jnp.asarray(x, dtype) for x in (z, m, v, y, w, g))
+        table = tuple(jnp.asarray(x, dtype) for x in (edges, slopes, intercepts))
 
         def unit(r, inputs):
             key, z, m, w, g = inputs
