@@ -30,6 +30,8 @@ __all__ = ["GibbsNN", "GraphStep"]
 
 @dataclass_state
 class GraphStepState(StepMethodState):
+    """What a step needs to go on where it stopped: PyMC's state and the transition's carry."""
+
     carry: dict[str, np.ndarray]
 
 

@@ -123,6 +123,7 @@ def propose(rng, kind, mode, factor, mean, sd, lower, upper):
 
 @numba_njit
 def draw_truncated_normal(rng, mean, sd, lower, upper):
+    """One draw: proposals from the tightest envelope until one is accepted."""
     kind, mode, factor = envelope(mean, sd, lower, upper)
     accepted = False
     z = mode
