@@ -127,12 +127,6 @@ class Network:
         weights = [value for layer in self.layers for value in (layer.weights, layer.bias) if value is not None]
         return weights + self.latents
 
-    @property
-    def constants(self) -> list[Variable]:
-        """Noises and prior precisions: functions of constants, of data or of other variables of the model."""
-        scales = [scale for layer in self.layers for scale in (layer.noise, layer.precision)]
-        return scales + [activation.noise for activation in self.activations]
-
     def data(self) -> np.ndarray:
         """The inputs as they are now, (n, d_1)."""
         return evaluate(self.inputs)

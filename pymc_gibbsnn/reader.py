@@ -104,7 +104,6 @@ class _Reader:
         inputs = pt.cast(self._folded(source), pytensor.config.floatX)
         network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)))
         self._check_shapes(network)
-        self._check_scales(network)
         return network
 
     # One layer
@@ -307,11 +306,6 @@ class _Reader:
                 found = evaluate(layer.output).shape
             if found not in ((n, width), (n,) if width == 1 else (n, width)):
                 raise NetworkError(f"'{layer.name}' has shape {found}, but its mean has shape {(n, width)}.")
-
-    def _check_scales(self, network: Network) -> None:
-        for value in network.constants:
-            if set(ancestors([value])) & set(network.variables):
-                raise NetworkError("A scale of the network depends on its own variables.")
 
 
 # Forms in the canonical graph
