@@ -53,11 +53,12 @@ from common import (  # noqa: E402
 import pymc_gibbsnn as pmg  # noqa: E402
 
 VARIANTS = {
-    "plain": {"collapse": False, "scale_move": False},
-    "collapsed": {"collapse": True, "scale_move": False},
-    "collapsed + scale": {"collapse": True, "scale_move": True},
+    "plain": {"collapse": False, "scale_move": False, "interweave": False},
+    "collapsed": {"scale_move": False, "interweave": False},
+    "collapsed + scale": {"interweave": False},
+    "all": {},
 }
-PLAIN, REFERENCE = "plain", "collapsed + scale"
+PLAIN, REFERENCE = "plain", "all"
 PROBLEMS = [Problem(n, d, (h,), delta) for n, d, h in [(200, 5, 3), (500, 10, 5)] for delta in (1e-2, 1e-4)]
 RECORDS = 6000  # at most, of one run
 MARKS = [100, 1000, 3000, 10_000]  # sweeps from the zero start

@@ -15,17 +15,18 @@ import numpy as np
 import pytensor
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.basic import Variable
+from pytensor.graph.op import Op
 from pytensor.link.jax.linker import JAXLinker
 from pytensor.tensor.random.op import RandomVariable
 
 PYTENSOR_3 = int(pytensor.__version__.split(".")[0]) >= 3
 
 
-def draw(op: RandomVariable, rng: Variable, *params) -> tuple[Variable, Variable]:
+def draw(op: RandomVariable, rng: Variable, *params, size: tuple[int, ...] | None = None) -> tuple[Variable, Variable]:
     """(next rng, draw) of a RandomVariable, which hides its first output before PyTensor 3."""
     if PYTENSOR_3:
-        return op(*params, rng=rng, return_next_rng=True)
-    return tuple(op(*params, rng=rng).owner.outputs)
+        return op(*params, rng=rng, size=size, return_next_rng=True)
+    return tuple(op(*params, rng=rng, size=size).owner.outputs)
 
 
 def source_key(file: str) -> int:
@@ -34,27 +35,40 @@ def source_key(file: str) -> int:
     return int.from_bytes(sha256(source).digest()[:6], "big")
 
 
-_JAX_SAMPLERS: list[tuple[type[RandomVariable], Callable]] = []
+_JAX_IMPLEMENTATIONS: list[tuple[str, type[Op], Callable]] = []
 
 
-def jax_sampler(op_class: type[RandomVariable]) -> Callable:
-    """Declare the JAX sampler of a RandomVariable. Importing JAX takes seconds and makes forks unsafe, so PyTensor's
-    dispatcher hears of it only from :func:`register_jax_samplers`.
+def _declare_jax(dispatcher: str, op_class: type[Op]) -> Callable:
+    """Importing JAX takes seconds and makes forks unsafe, so PyTensor's dispatchers hear of what runs there only from
+    :func:`register_jax`.
     """
 
-    def declare(make_sampler: Callable) -> Callable:
-        _JAX_SAMPLERS.append((op_class, make_sampler))
-        return make_sampler
+    def declare(implementation: Callable) -> Callable:
+        _JAX_IMPLEMENTATIONS.append((dispatcher, op_class, implementation))
+        return implementation
 
     return declare
 
 
-def register_jax_samplers() -> None:
-    """Tell PyTensor's JAX linker of the samplers declared so far."""
+def jax_sampler(op_class: type[RandomVariable]) -> Callable:
+    """Declare the maker of a RandomVariable's JAX sampler."""
+    return _declare_jax("jax_sample_fn", op_class)
+
+
+def jax_op(op_class: type[Op]) -> Callable:
+    """Declare the maker of an Op's JAX function."""
+    return _declare_jax("jax_funcify", op_class)
+
+
+def register_jax() -> None:
+    """Tell PyTensor's JAX linker of the implementations declared so far."""
+    from pytensor.link.jax.dispatch.basic import jax_funcify
     from pytensor.link.jax.dispatch.random import jax_sample_fn
 
-    while _JAX_SAMPLERS:
-        jax_sample_fn.register(*_JAX_SAMPLERS.pop())
+    dispatchers = {"jax_funcify": jax_funcify, "jax_sample_fn": jax_sample_fn}
+    while _JAX_IMPLEMENTATIONS:
+        dispatcher, op_class, implementation = _JAX_IMPLEMENTATIONS.pop()
+        dispatchers[dispatcher].register(op_class, implementation)
 
 
 def compilation_mode(mode: str | Mode | None) -> Mode:
@@ -63,7 +77,7 @@ def compilation_mode(mode: str | Mode | None) -> Mode:
         mode = "NUMBA"
     mode = get_mode(mode)
     if uses_jax(mode):
-        register_jax_samplers()
+        register_jax()
     return mode
 
 

@@ -60,6 +60,11 @@ class Dense:
         """Whether the layer has a bias."""
         return self.bias is not None
 
+    @property
+    def augmented_shape(self) -> tuple[int, int]:
+        """Shape of [W, b]."""
+        return self.shape[0], self.shape[1] + self.has_bias
+
     def matrices(self, state: dict[Variable, Variable]) -> tuple[Variable, Variable]:
         """([W, b], Z): (d_out, d_in (+ 1)) and (n, d_out)."""
         w, d_out = state[self.weights], self.shape[0]

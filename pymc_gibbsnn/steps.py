@@ -175,6 +175,9 @@ class GibbsNN(GraphStep):
         Integrate post-activations out when pre-activations are drawn. False gives Algorithm 1 of the paper.
     scale_move : bool
         Draw the scale of each unit exactly, where the activation allows it.
+    interweave : {"auto", "pieces", False}
+        Move the weights of each unit together with its pre-activations: a Metropolis step that lets the outputs of the
+        network decorrelate in tens of sweeps instead of thousands.
     sweeps_per_draw : int
         Sweeps between two recorded draws: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked
@@ -199,6 +202,7 @@ class GibbsNN(GraphStep):
         *,
         collapse: bool = True,
         scale_move: bool = True,
+        interweave: str | bool = "auto",
         sweeps_per_draw: int = 1,
         model: pm.Model | None = None,
         initial_point: PointType | None = None,
@@ -207,7 +211,7 @@ class GibbsNN(GraphStep):
         blocked: bool = True,
     ):
         model = modelcontext(model)
-        transition = gibbs(read_network(model, vars), collapse=collapse, scale_move=scale_move)
+        transition = gibbs(read_network(model, vars), collapse=collapse, scale_move=scale_move, interweave=interweave)
         super().__init__(
             transition,
             model=model,

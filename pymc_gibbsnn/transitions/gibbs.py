@@ -5,11 +5,13 @@ Target: the posterior of the noisy network of :mod:`pymc_gibbsnn.network`. One s
     W̃_1 | Z_2
     for each hidden layer l = 2..L:
         Z_l | W̃_{l−1}, W̃_l, Z_{l+1}        A_l integrated out (collapsed)
+        W̃_{l−1}, Z_l | Z_l − Ã_{l−1} W̃_{l−1}ᵀ, W̃_l, Z_{l+1}      A_l integrated out (interweaving)
         A_l | Z_l, W̃_l, Z_{l+1}
         c_j, the scale of each unit          (where σ allows it)
         W̃_l | A_l, Z_{l+1}
 
 With ``collapse=False`` the order of a hidden layer is that of Algorithm 1 of the paper: A_l, W̃_l, then Z_l given A_l.
+Interweaving leaves A_l out of date and therefore comes just before A_l in either order.
 
 References
 ----------
@@ -25,6 +27,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 
 from pymc_gibbsnn.activations import PiecewiseLinear
+from pymc_gibbsnn.conditionals.interweaving import interweave_pieces, no_gram
 from pymc_gibbsnn.conditionals.postactivations import draw_postactivations, gain
 from pymc_gibbsnn.conditionals.preactivations import draw_preactivations, draw_preactivations_collapsed
 from pymc_gibbsnn.conditionals.scale import draw_scales
@@ -42,7 +45,9 @@ from pymc_gibbsnn.transitions import Transition
 __all__ = ["gibbs"]
 
 
-def gibbs(network: Network, *, collapse: bool = True, scale_move: bool = True) -> Transition:
+def gibbs(
+    network: Network, *, collapse: bool = True, scale_move: bool = True, interweave: str | bool = "auto"
+) -> Transition:
     """The Gibbs sweep of a noisy network.
 
     Parameters
@@ -53,22 +58,32 @@ def gibbs(network: Network, *, collapse: bool = True, scale_move: bool = True) -
     scale_move : bool
         Draw the scale of each unit whose activation is homogeneous (relu, leaky relu, abs, identity) or scale-free
         (sign).
+    interweave : {"auto", "pieces", False}
+        Move the weights of each unit with the noise of its pre-activations held fixed.
 
     Returns
     -------
     Transition
         Its statistics: ``lp``, log density of the network's variables and data; ``norm_W1``, ... (by the weights'
         names), Σ W² + Σ b² of a layer; ``noise_Z2``, ... (by the names of latents and data), the mean squared noise
-        of a variable over its variance.
+        of a variable over its variance; ``acceptance_W1``, ..., the accepted share of a layer's interweaving moves.
     """
     layers, hidden = network.layers, network.activations
     carry = _start(network)
+    if interweave and hidden:
+        a, first = network.inputs, layers[0]
+        carry["input"] = augment(a, first.has_bias)
+        z = pt.zeros((a.shape[0], first.shape[0]), dtype=a.dtype)
+        carry["unit_gram"], carry["unit_squares"] = no_gram(z, first.augmented_shape)
+
+    acceptance_names = [f"acceptance_{layer.weights.name}" for layer in layers[:-1]] if interweave else []
 
     def step(rng: Variable, state: dict, carry: dict) -> tuple[Variable, dict, dict, dict]:
         a = network.inputs
         weights, outputs = map(list, zip(*(layer.matrices(state) for layer in layers), strict=True))
         posts = [state[activation.output] for activation in hidden]
         noise = []  # Σ squared noise of each latent and of the data
+        changed, acceptances = {}, []
 
         rng, weights[0] = _draw_first_weights(rng, network, outputs[0], carry)
         for l, activation in enumerate(hidden):
@@ -80,6 +95,30 @@ def gibbs(network: Network, *, collapse: bool = True, scale_move: bool = True) -
             z, sigma = outputs[l], activation.function
             if collapse:
                 rng, z = draw_preactivations_collapsed(rng, z, m, y, w, g, below.noise, sigma)
+            if interweave:
+                if l == 0:
+                    rows, gram, squares = carry["input"], carry["unit_gram"], carry["unit_squares"]
+                else:
+                    rows = augment(a, below.has_bias)
+                    gram, squares = no_gram(z, below.augmented_shape)
+                rng, weights[l], z_new, gram, squares, accepted = interweave_pieces(
+                    rng,
+                    rows,
+                    weights[l],
+                    z,
+                    y,
+                    w,
+                    g,
+                    below.precision,
+                    gram,
+                    squares,
+                    below.augmented_shape,
+                    sigma,
+                )
+                m, z = m + (z_new - z), z_new
+                acceptances.append(accepted.mean())
+                if l == 0:
+                    changed = {"unit_gram": gram, "unit_squares": squares}
             s = sigma(z)
             rng, a_new = draw_postactivations(rng, s, y, w, g, activation.noise, above.noise)
             if not collapse:
@@ -104,15 +143,16 @@ def gibbs(network: Network, *, collapse: bool = True, scale_move: bool = True) -
 
         residual = outputs[-1] - predict(a, weights[-1], layers[-1].has_bias)
         noise.append((residual**2).sum())
-        stats = _statistics(network, weights, outputs, noise)
+        stats = _statistics(network, weights, outputs, noise) | dict(zip(acceptance_names, acceptances, strict=True))
         new = {activation.output: post for activation, post in zip(hidden, posts, strict=True)}
         for layer, w, z in zip(layers, weights, outputs, strict=True):
             new |= layer.values(w)
             if layer is not layers[-1]:
                 new[layer.output] = z
-        return rng, new, {}, stats
+        return rng, new, changed, stats
 
-    return Transition(network.variables, step, carry, ["lp", *_statistic_names(network)], network.check_data)
+    names = ["lp", *_statistic_names(network), *acceptance_names]
+    return Transition(network.variables, step, carry, names, network.check_data)
 
 
 def _start(network: Network) -> dict[str, Variable]:

@@ -1,0 +1,301 @@
+r"""The interweaving move: the weights of one unit at a time, its noise held fixed, its post-activations integrated out.
+
+Given Z, the weights below it move by sqrt(Δ/n), however wide their posterior is. Hold instead the noise
+ε_j = Z_j − Ã W̃_j of unit j and let Z_j move with the weights (the other parametrisation of Yu & Meng 2011). With A
+integrated out as in :mod:`pymc_gibbsnn.conditionals.preactivations`, the target for W̃_j (d,) is
+
+    log π(W̃_j) = Σ_μ [t_μ σ(z_μ) − κ_j σ(z_μ)²/2] − ½ W̃_jᵀ Λ W̃_j,     z = Ã W̃_j + ε_j.
+
+Let pull = t − κ_j σ(z) = (Y − σ(Z) Wᵀ) S⁻¹ w_j at the current Z. On the pieces that hold z now, of slopes a, the target
+is Gaussian, with precision and mean
+
+    Q = κ_j Ãᵀ diag(a²) Ã + Λ,     W̃_j + Q⁻¹ ∇,     ∇ = Ãᵀ(a ∘ pull) − Λ W̃_j.
+
+The proposal is an autoregressive step of this Gaussian, of persistence 0 ≤ ρ < 1,
+
+    W̃_j' = W̃_j + (1 − ρ) Q⁻¹ ∇ + sqrt(1 − ρ²) Q^{-1/2} ξ,     ξ ~ N(0, I),
+
+accepted by the Metropolis-Hastings rule with the Gaussian of the pieces at Z' for the way back. Where no sample changes
+its piece it is always accepted. Near equilibrium long steps are best (ρ = 0 is a fresh draw), far from it only short
+ones are accepted. So the units are visited twice: with ρ = 0, then with a ρ uniform on (0, 1), drawn for each.
+
+A Gram matrix Ãᵀ diag(a²) Ã is kept from move to move and changed by the few samples whose piece has changed.
+
+References
+----------
+.. [1] Y. Yu, X.-L. Meng. To center or not to center: that is not the question. J. Comput. Graph. Stat. 20 (2011).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.tensor.random import normal, uniform
+from scipy.linalg import solve_triangular
+
+from pymc_gibbsnn._compat import draw, jax_op, source_key
+from pymc_gibbsnn.activations import PiecewiseLinear
+
+__all__ = ["Interweave", "interweave_pieces", "no_gram"]
+
+
+class Interweave(Op):
+    r"""Passes of the move over the units of a layer: a deterministic function of the random numbers it is given.
+
+    Inputs
+    ------
+    x : (n, d), the layer's input Ã
+    w : (h, d), its weights W̃
+    z : (n, h), its output
+    y : (n, c), what the layer above sees, less its bias
+    v, g : (c, h), the weights W above and the gain S⁻¹ W
+    precision : (1 or h, d), Λ
+    rho, log_u : (p, h), for each of p passes: persistence, logarithm of a uniform number
+    xi : (p, h, d), standard normal numbers
+    gram : (h, d, d), squares : (h, n)
+        Ãᵀ diag(a²) Ã of each unit, in double precision, and the squared slopes a² that it is of; zeros to begin with.
+    edges : (k + 1,), slopes, intercepts : (k,)
+        The table of σ.
+
+    Outputs
+    -------
+    w, z, gram and squares after the passes, and accepted : (p, h), zeros and ones
+    """
+
+    __props__ = ()
+
+    def make_node(self, *inputs):
+        """One node; see the class for its inputs."""
+        inputs = [pt.as_tensor(x) for x in inputs]
+        _, w, z, _, _, _, _, rho, _, _, gram, squares, _, _, _ = inputs
+        return Apply(self, inputs, [w.type(), z.type(), gram.type(), squares.type(), rho.type()])
+
+    def infer_shape(self, *args):
+        """Shapes of the outputs, from those of the inputs."""
+        _, w, z, _, _, _, _, rho, _, _, gram, squares, _, _, _ = args[-1]  # PyTensor 2 passes the graph first
+        return [w, z, gram, squares, rho]
+
+    def perform(self, node, inputs, outputs):
+        """Run with NumPy and SciPy."""
+        x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table = inputs
+        w, z, gram, squares, accepted = w.copy(), z.copy(), gram.copy(), squares.copy(), np.empty_like(rho)
+        precision = np.broadcast_to(precision, w.shape)
+        r = y - _line(z, *table, np)[0] @ v.T
+        for p, j in np.ndindex(rho.shape):
+            r, w[j], z[:, j], gram[j], squares[j], accepted[p, j] = _move_unit(
+                r, x, w[j], z[:, j], v[:, j], g[:, j], precision[j], rho[p, j], log_u[p, j], xi[p, j], table,
+                np, np.linalg.cholesky, solve_triangular,
+            )  # fmt: skip
+        for output, result in zip(outputs, (w, z, gram, squares, accepted), strict=True):
+            output[0] = result
+
+
+def interweave_pieces(
+    rng: Variable,
+    x: Variable,
+    w: Variable,
+    z: Variable,
+    y: Variable,
+    v: Variable,
+    g: Variable,
+    precision: Variable,
+    gram: Variable,
+    squares: Variable,
+    shape: tuple[int, int],
+    function: PiecewiseLinear,
+) -> tuple[Variable, ...]:
+    """(rng, W̃, Z, gram, squares, accepted) after a pass with ρ = 0 and one with random ρ; see :class:`Interweave`.
+
+    ``shape`` is that of W̃, (h, d).
+    """
+    zero, one = pt.constant(np.array([0, 1], w.dtype))
+    rng, xi = draw(normal, rng, zero, one, size=(2, *shape))
+    rng, u = draw(uniform, rng, zero, one, size=(3, shape[0]))
+    rho = pt.stack([pt.zeros_like(u[2]), u[2]])
+    table = [pt.constant(number.astype(w.dtype)) for number in (function.edges, function.slopes, function.intercepts)]
+    return rng, *Interweave()(x, w, z, y, v, g, precision, rho, pt.log1p(-u[:2]), xi, gram, squares, *table)
+
+
+def no_gram(z: Variable, shape: tuple[int, int]) -> tuple[Variable, Variable]:
+    """(gram, squares) before any Gram matrix is known, for weights W̃ of this shape (h, d) and output Z."""
+    h, d = shape
+    return pt.zeros((h, d, d), dtype="float64"), pt.zeros_like(z.T)
+
+
+def _line(z, edges, slopes, intercepts, xp):
+    """(σ(z), slope at z), a breakpoint belonging to the piece on its left."""
+    piece = xp.searchsorted(edges[1:-1], z)
+    return slopes[piece] * z + intercepts[piece], slopes[piece]
+
+
+def _move_unit(r, x, w, z, v, g, precision, rho, log_u, xi, table, xp, cholesky, solve_triangular):
+    """(residual, w, z, gram, squares, accepted) after the move of one unit, for NumPy and JAX."""
+    kappa, pull = v @ g, r @ g
+    s, a = _line(z, *table, xp)
+
+    def local(w, a, pull):
+        """The Gaussian on the pieces: its Gram matrix, L with Q = L Lᵀ, and L⁻¹ ∇."""
+        gram = (x * (a**2)[:, None]).T @ x
+        factor = cholesky(kappa * gram + xp.diag(precision))
+        return gram, factor, solve_triangular(factor, (a * pull) @ x - precision * w, lower=True)
+
+    gram, factor, drift = local(w, a, pull)
+    scale = xp.sqrt((1 - rho) * (1 + rho))
+    step = solve_triangular(factor.T, (1 - rho) * drift + scale * xi, lower=False)
+    w_new, z_new = w + step, z + x @ step
+    s_new, a_new = _line(z_new, *table, xp)
+    change = s_new - s
+    gram_new, factor_new, drift_new = local(w_new, a_new, pull - kappa * change)
+    xi_back = -(factor_new.T @ step + (1 - rho) * drift_new) / scale
+    log_ratio = (
+        (change * (pull - kappa * change / 2)).sum()
+        - (precision * step * (w + w_new)).sum() / 2
+        + xp.log(xp.diag(factor_new) / xp.diag(factor)).sum()
+        + ((xi**2).sum() - (xi_back**2).sum()) / 2
+    )
+    new = r - change[:, None] * v, w_new, z_new, gram_new, a_new**2, xp.ones_like(rho)
+    old = r, w, z, gram, a**2, xp.zeros_like(rho)
+    return [xp.where(log_u < log_ratio, x, y) for x, y in zip(new, old, strict=True)]
+
+
+@jax_op(Interweave)
+def _jax(op, node, **kwargs):
+    import jax
+    import jax.numpy as jnp
+    from jax.scipy.linalg import solve_triangular
+
+    def passes(x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table):
+        precision = jnp.broadcast_to(precision, w.shape)
+
+        def unit(r, inputs):
+            r, *moved = _move_unit(r, x, *inputs, table, jnp, jnp.linalg.cholesky, solve_triangular)
+            return r, moved
+
+        r, z, accepted = y - _line(z, *table, jnp)[0] @ v.T, z.T, []
+        for numbers in zip(rho, log_u, xi, strict=True):
+            r, (w, z, gram, squares, flags) = jax.lax.scan(unit, r, (w, z, v.T, g.T, precision, *numbers))
+            accepted.append(flags)
+        return w, z.T, gram, squares, jnp.stack(accepted)
+
+    return passes
+
+
+# Numba: a Gram matrix changes by the samples whose squared slope has changed, or is formed anew from those that have a
+# slope, whichever are fewer.
+
+
+@numba_njit
+def _update_gram(gram, squares, new, x):
+    rows = np.nonzero(new != squares)[0]
+    active = np.nonzero(new)[0]
+    if len(active) < len(rows):
+        gram[:] = 0
+        squares[:] = 0
+        rows = active
+    if len(rows) > 0:
+        moved = x[rows]
+        gram += np.dot(((new - squares)[rows].reshape(-1, 1) * moved).T, moved)
+        squares[:] = new
+
+
+@numba_njit
+def _factor(gram, kappa, precision):
+    q = (kappa * gram).astype(precision.dtype)
+    for k in range(len(precision)):
+        q[k, k] += precision[k]
+    return np.linalg.cholesky(q).T
+
+
+# Of L, here and below, the transpose is kept: its rows lie in memory as one piece.
+
+
+@numba_njit
+def _solve(upper, b):
+    """L⁻¹ b, in place."""
+    for k in range(len(b)):
+        b[k] /= upper[k, k]
+        for i in range(k + 1, len(b)):
+            b[i] -= b[k] * upper[k, i]
+
+
+@numba_njit
+def _solve_transposed(upper, b):
+    """L⁻ᵀ b, in place."""
+    for k in range(len(b) - 1, -1, -1):
+        for i in range(k + 1, len(b)):
+            b[k] -= upper[k, i] * b[i]
+        b[k] /= upper[k, k]
+
+
+@numba_njit
+def _line_unit(z, edges, slopes, intercepts, s, a):
+    """Write σ(z) and the slope at z of one unit into s and a."""
+    for p in range(len(slopes)):
+        edge, slope, intercept = edges[p], slopes[p], intercepts[p]
+        for i in range(len(z)):
+            right = z[i] > edge
+            a[i] = slope if right else a[i]
+            s[i] = slope * z[i] + intercept if right else s[i]
+
+
+@register_funcify_default_op_cache_key(Interweave)
+def _numba(op, node, **kwargs):
+    @numba_njit
+    def passes(x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, edges, slopes, intercepts):
+        n, c = y.shape
+        h, d = w.shape
+        x, w, z, gram, squares = np.ascontiguousarray(x), w.copy(), z.T.copy(), gram.copy(), squares.copy()
+        accepted, factors = np.zeros_like(rho), np.empty((h, d, d), w.dtype)
+        r, pull = np.ascontiguousarray(y.T).copy(), np.empty(n, w.dtype)
+        s, a, s_new, a_new = np.empty_like(z), np.empty_like(z), np.empty(n, w.dtype), np.empty(n, w.dtype)
+        for j in range(h):
+            lam = precision[min(j, len(precision) - 1)]
+            _line_unit(z[j], edges, slopes, intercepts, s[j], a[j])
+            for k in range(c):
+                r[k] -= s[j] * v[k, j]
+            _update_gram(gram[j], squares[j], a[j] ** 2, x)
+            factors[j] = _factor(gram[j], (v[:, j] * g[:, j]).sum(), lam)
+        for p in range(len(rho)):
+            for j in range(h):
+                lam = precision[min(j, len(precision) - 1)]
+                kappa, persistence = (v[:, j] * g[:, j]).sum(), rho[p, j]
+                scale = math.sqrt((1 - persistence) * (1 + persistence))
+                pull[:] = 0
+                for k in range(c):
+                    pull += r[k] * g[k, j]
+                drift = np.dot(a[j] * pull, x) - lam * w[j]
+                _solve(factors[j], drift)
+                step = (1 - persistence) * drift + scale * xi[p, j]
+                _solve_transposed(factors[j], step)
+                w_new, z_new = w[j] + step, z[j] + np.dot(x, step)
+                _line_unit(z_new, edges, slopes, intercepts, s_new, a_new)
+                gram_new, squares_new = gram[j].copy(), squares[j].copy()
+                _update_gram(gram_new, squares_new, a_new**2, x)
+                factor = _factor(gram_new, kappa, lam)
+                drift = np.dot(a_new * (pull - kappa * (s_new - s[j])), x) - lam * w_new
+                _solve(factor, drift)
+                log_ratio = 0.0
+                for i in range(n):
+                    change = s_new[i] - s[j, i]
+                    log_ratio += change * (pull[i] - 0.5 * kappa * change)
+                for k in range(d):
+                    back = (1 - persistence) * drift[k]
+                    for i in range(k, d):
+                        back += factor[k, i] * step[i]
+                    back /= scale
+                    log_ratio += 0.5 * (xi[p, j, k] ** 2 - back**2 - lam[k] * step[k] * (w[j, k] + w_new[k]))
+                    log_ratio += math.log(factor[k, k] / factors[j, k, k])
+                if log_u[p, j] < log_ratio:
+                    accepted[p, j] = 1
+                    for k in range(c):
+                        r[k] -= (s_new - s[j]) * v[k, j]
+                    w[j], z[j], s[j], a[j] = w_new, z_new, s_new, a_new
+                    gram[j], squares[j], factors[j] = gram_new, squares_new, factor
+        return w, z.T, gram, squares, accepted
+
+    return passes, source_key(__file__)
