@@ -88,6 +88,11 @@ class PiecewiseLinear:
             value = where(z > edge, a * z + c, value)
         return value
 
+    @property
+    def derivative(self) -> PiecewiseLinear:
+        """σ', a step function."""
+        return PiecewiseLinear(self.breakpoints, np.zeros_like(self.slopes), self.slopes)
+
     def __eq__(self, other) -> bool:
         if not isinstance(other, PiecewiseLinear):
             return NotImplemented

@@ -136,6 +136,12 @@ class Network:
         """The inputs as they are now, (n, d_1)."""
         return evaluate(self.inputs)
 
+    @property
+    def is_thin(self) -> bool:
+        """Whether the data hold fewer samples than a unit of the first layer has weights."""
+        rows, _ = self.data().shape
+        return self.layers[0].augmented_shape[1] > rows
+
     def check_data(self) -> None:
         """Refuse inputs and targets that are not finite or whose numbers of rows differ.
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 from pymc.blocking import PointType, StatsType
 from pymc.model import modelcontext
 from pymc.step_methods.compound import BlockedStep, StepMethodState
@@ -33,6 +34,7 @@ class GraphStepState(StepMethodState):
     """What a step needs to go on where it stopped: PyMC's state and the transition's carry."""
 
     carry: dict[str, np.ndarray]
+    tune: bool
 
 
 class GraphStep(BlockedStep):
@@ -61,7 +63,6 @@ class GraphStep(BlockedStep):
     """
 
     default_blocked = True
-    default_tune_steps = 0
     _state_class = GraphStepState
 
     def __init__(
@@ -79,6 +80,8 @@ class GraphStep(BlockedStep):
         self.model = modelcontext(model)
         self.transition = transition
         self.sweeps_per_draw = int(sweeps_per_draw)
+        self.default_tune_steps = transition.tune_steps
+        self.tune = True  # until PyMC says otherwise
         self._vars = list(transition.variables)
         self.stats_dtypes_shapes = {name: (np.float64, []) for name in transition.stats}
         self.stats_dtypes = [dict.fromkeys(transition.stats, np.float64)]
@@ -94,15 +97,16 @@ class GraphStep(BlockedStep):
         self._uses_jax = _compat.uses_jax(mode)
         rng = random_generator_type("rng")
         carry = {name: value.type(name) for name, value in self.transition.carry.items()}
-        new_rng, state, new_carry, stats = self.transition.step(rng, {v: v for v in self._vars}, carry)
+        tuning = pt.bscalar("tuning")
+        new_rng, state, new_carry, stats = self.transition.step(rng, {v: v for v in self._vars}, carry, tuning)
         self._changing = list(new_carry)
         outputs = [new_rng, *(state[v] for v in self._vars), *new_carry.values(), *stats.values()]
-        known = [rng, *self._vars, *carry.values()]
+        known = [rng, *self._vars, *carry.values(), tuning]
         others = [v for v in explicit_graph_inputs(outputs) if v not in known]
         self._inputs = [v.name for v in [*self._vars, *others]]
         self._stat_names = list(stats)
         self._function = pytensor.function(
-            [In(rng, mutable=True), *self._vars, *others, *carry.values()],
+            [In(rng, mutable=True), *self._vars, *others, *carry.values(), tuning],
             outputs,
             mode=mode,
             on_unused_input="ignore",
@@ -139,8 +143,9 @@ class GraphStep(BlockedStep):
         values = {name: point[name] for name in self._inputs}
         names = [v.name for v in self._vars]
         random = self._jax_key if self._uses_jax else self.rng
+        tuning = np.asarray(self.tune, np.int8)
         for _ in range(self.sweeps_per_draw):
-            random, *outputs = self._function(random, *values.values(), *self.carry.values())
+            random, *outputs = self._function(random, *values.values(), *self.carry.values(), tuning)
             values |= zip(names, outputs, strict=False)
             outputs = outputs[len(names) :]
             self.carry |= zip(self._changing, outputs, strict=False)
@@ -175,9 +180,11 @@ class GibbsNN(GraphStep):
         Integrate post-activations out when pre-activations are drawn. False gives Algorithm 1 of the paper.
     scale_move : bool
         Draw the scale of each unit exactly, where the activation allows it.
-    interweave : {"auto", "pieces", False}
+    interweave : {"auto", "pieces", "langevin", False}
         Move the weights of each unit together with its pre-activations: a Metropolis step that lets the outputs of the
-        network decorrelate in tens of sweeps instead of thousands.
+        network decorrelate in tens of sweeps instead of thousands. "pieces" proposes from the exact Gaussian on the
+        linear pieces of the activation, unit by unit; "langevin" takes one preconditioned step for all units, whose
+        size is tuned while the chain tunes. "auto" chooses for each layer, by its number of inputs.
     sweeps_per_draw : int
         Sweeps between two recorded draws: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked

@@ -191,12 +191,16 @@ def _jax(op, node, **kwargs):
 
 @numba_njit
 def _update_gram(gram, squares, new, x):
-    rows = np.nonzero(new != squares)[0]
-    active = np.nonzero(new)[0]
-    if len(active) < len(rows):
+    rows, changed, active = np.empty(len(new), np.int64), 0, 0
+    for i in range(len(new)):
+        rows[changed] = i
+        changed += new[i] != squares[i]
+        active += new[i] != 0
+    rows = rows[:changed]
+    if active < changed:
         gram[:] = 0
         squares[:] = 0
-        rows = active
+        rows = np.nonzero(new)[0]
     if len(rows) > 0:
         moved = x[rows]
         gram += np.dot(((new - squares)[rows].reshape(-1, 1) * moved).T, moved)
@@ -249,7 +253,13 @@ def _numba(op, node, **kwargs):
     def passes(x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, edges, slopes, intercepts):
         n, c = y.shape
         h, d = w.shape
-        x, w, z, gram, squares = np.ascontiguousarray(x), w.copy(), z.T.copy(), gram.copy(), squares.copy()
+        x, w, z, gram, squares = (
+            np.ascontiguousarray(x),
+            w.copy(),
+            np.ascontiguousarray(z.T).copy(),
+            gram.copy(),
+            squares.copy(),
+        )
         accepted, factors = np.zeros_like(rho), np.empty((h, d, d), w.dtype)
         r, pull = np.ascontiguousarray(y.T).copy(), np.empty(n, w.dtype)
         s, a, s_new, a_new = np.empty_like(z), np.empty_like(z), np.empty(n, w.dtype), np.empty(n, w.dtype)

@@ -1,8 +1,9 @@
 """Samplers as PyTensor graphs.
 
-A transition maps (rng, state, carry) to (rng', state', carry', stats) and knows no driver, no backend and no chain:
-``state`` holds the model's value variables, ``carry`` what the sampler remembers from one transition to the next,
-``stats`` what it reports. It is built once, symbolically, and compiled by whoever runs it.
+A transition maps (rng, state, carry, tuning) to (rng', state', carry', stats) and knows no driver, no backend and no
+chain: ``state`` holds the model's value variables, ``carry`` what the sampler remembers from one transition to the
+next, ``tuning`` tells whether the chain may still adapt, ``stats`` is what it reports. It is built once, symbolically,
+and compiled by whoever runs it.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ class Transition:
     variables : list of Variable
         Value variables that the transition moves.
     step : callable
-        ``step(rng, state, carry) -> (rng, state, carry, stats)``; state maps value variables to expressions, carry and
-        stats map names to expressions. Entries of the carry that a step does not return stay as they are.
+        ``step(rng, state, carry, tuning) -> (rng, state, carry, stats)``; state maps value variables to expressions,
+        carry and stats map names to expressions, tuning is a scalar of 0 or 1. Entries of the carry that a step does
+        not return stay as they are.
     carry : dict of str to Variable
         The carry at the start of a chain, as expressions of data and constants.
     stats : list of str
         Names of the statistics, each a scalar; the first is what a progress bar shows.
     check : callable
         Called before each chain; raises where the data no longer fit.
+    tune_steps : int
+        How many tuning steps are enough; 0 where nothing is tuned.
     """
 
     variables: list[Variable]
@@ -39,3 +43,4 @@ class Transition:
     carry: dict[str, Variable] = field(default_factory=dict)
     stats: list[str] = field(default_factory=list)
     check: Callable[[], None] = lambda: None
+    tune_steps: int = 0

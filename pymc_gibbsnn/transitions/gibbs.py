@@ -27,7 +27,6 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 
 from pymc_gibbsnn.activations import PiecewiseLinear
-from pymc_gibbsnn.conditionals.interweaving import interweave_pieces, no_gram
 from pymc_gibbsnn.conditionals.postactivations import draw_postactivations, gain
 from pymc_gibbsnn.conditionals.preactivations import draw_preactivations, draw_preactivations_collapsed
 from pymc_gibbsnn.conditionals.scale import draw_scales
@@ -41,6 +40,12 @@ from pymc_gibbsnn.conditionals.weights import (
 )
 from pymc_gibbsnn.network import Dense, Network
 from pymc_gibbsnn.transitions import Transition
+from pymc_gibbsnn.transitions.interweaving import (
+    TUNE_STEPS,
+    interweave_layer,
+    kinds_of_interweaving,
+    start_of_interweaving,
+)
 
 __all__ = ["gibbs"]
 
@@ -58,8 +63,11 @@ def gibbs(
     scale_move : bool
         Draw the scale of each unit whose activation is homogeneous (relu, leaky relu, abs, identity) or scale-free
         (sign).
-    interweave : {"auto", "pieces", False}
-        Move the weights of each unit with the noise of its pre-activations held fixed.
+    interweave : {"auto", "pieces", "langevin", False}
+        Move the weights of each unit with the noise of its pre-activations held fixed: by Gaussian steps on the linear
+        pieces (:mod:`pymc_gibbsnn.conditionals.interweaving`) or a Langevin step
+        (:mod:`pymc_gibbsnn.conditionals.langevin`). "auto" takes pieces for layers of at most 128 inputs, bias
+        included, and Langevin for wider ones and for activations without a slope.
 
     Returns
     -------
@@ -69,16 +77,11 @@ def gibbs(
         of a variable over its variance; ``acceptance_W1``, ..., the accepted share of a layer's interweaving moves.
     """
     layers, hidden = network.layers, network.activations
-    carry = _start(network)
-    if interweave and hidden:
-        a, first = network.inputs, layers[0]
-        carry["input"] = augment(a, first.has_bias)
-        z = pt.zeros((a.shape[0], first.shape[0]), dtype=a.dtype)
-        carry["unit_gram"], carry["unit_squares"] = no_gram(z, first.augmented_shape)
-
+    kinds = kinds_of_interweaving(network, interweave)
+    carry = _start(network) | start_of_interweaving(network, kinds)
     acceptance_names = [f"acceptance_{layer.weights.name}" for layer in layers[:-1]] if interweave else []
 
-    def step(rng: Variable, state: dict, carry: dict) -> tuple[Variable, dict, dict, dict]:
+    def step(rng: Variable, state: dict, carry: dict, tuning: Variable) -> tuple[Variable, dict, dict, dict]:
         a = network.inputs
         weights, outputs = map(list, zip(*(layer.matrices(state) for layer in layers), strict=True))
         posts = [state[activation.output] for activation in hidden]
@@ -96,29 +99,12 @@ def gibbs(
             if collapse:
                 rng, z = draw_preactivations_collapsed(rng, z, m, y, w, g, below.noise, sigma)
             if interweave:
-                if l == 0:
-                    rows, gram, squares = carry["input"], carry["unit_gram"], carry["unit_squares"]
-                else:
-                    rows = augment(a, below.has_bias)
-                    gram, squares = no_gram(z, below.augmented_shape)
-                rng, weights[l], z_new, gram, squares, accepted = interweave_pieces(
-                    rng,
-                    rows,
-                    weights[l],
-                    z,
-                    y,
-                    w,
-                    g,
-                    below.precision,
-                    gram,
-                    squares,
-                    below.augmented_shape,
-                    sigma,
+                rng, weights[l], z_new, acceptance, kept = interweave_layer(
+                    rng, network, l, kinds[l], a, weights[l], z, y, w, g, carry, tuning
                 )
                 m, z = m + (z_new - z), z_new
-                acceptances.append(accepted.mean())
-                if l == 0:
-                    changed = {"unit_gram": gram, "unit_squares": squares}
+                acceptances.append(acceptance)
+                changed |= kept
             s = sigma(z)
             rng, a_new = draw_postactivations(rng, s, y, w, g, activation.noise, above.noise)
             if not collapse:
@@ -152,21 +138,17 @@ def gibbs(
         return rng, new, changed, stats
 
     names = ["lp", *_statistic_names(network), *acceptance_names]
-    return Transition(network.variables, step, carry, names, network.check_data)
+    tune_steps = TUNE_STEPS if "langevin" in kinds else 0
+    return Transition(network.variables, step, carry, names, network.check_data, tune_steps)
 
 
 def _start(network: Network) -> dict[str, Variable]:
     """What of the data layer can be computed once: its spectrum, or ÃᵀÃ where units or draws differ in their prior."""
     first, a = network.layers[0], network.inputs
     if isinstance(first.precision, Constant) and first.precision.type.broadcastable[0]:
-        u, eigenvalues = spectrum(a, first.has_bias, first.precision, _is_thin(network))
+        u, eigenvalues = spectrum(a, first.has_bias, first.precision, network.is_thin)
         return {"u": u, "eigenvalues": eigenvalues}
     return {"gram": products(a, augment(a, first.has_bias), first.has_bias)}
-
-
-def _is_thin(network: Network) -> bool:
-    rows, columns = network.data().shape
-    return columns + network.layers[0].has_bias > rows
 
 
 def _draw_first_weights(rng: Variable, network: Network, z: Variable, carry: dict):
@@ -175,7 +157,7 @@ def _draw_first_weights(rng: Variable, network: Network, z: Variable, carry: dic
     if "gram" in carry:
         return draw_weights(rng, carry["gram"], moments, layer.noise, layer.precision)
     u, eigenvalues = carry["u"], carry["eigenvalues"]
-    return draw_weights_from_spectrum(rng, u, eigenvalues, moments, layer.noise, layer.precision, _is_thin(network))
+    return draw_weights_from_spectrum(rng, u, eigenvalues, moments, layer.noise, layer.precision, network.is_thin)
 
 
 def _draw_weights(rng: Variable, layer: Dense, a: Variable, z: Variable):

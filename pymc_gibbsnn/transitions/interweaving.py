@@ -1,0 +1,99 @@
+"""Which interweaving move each layer makes, and what it keeps from sweep to sweep.
+
+The moves themselves are in :mod:`pymc_gibbsnn.conditionals.interweaving` and :mod:`pymc_gibbsnn.conditionals.langevin`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+
+from pymc_gibbsnn.conditionals.interweaving import interweave_pieces, no_gram
+from pymc_gibbsnn.conditionals.langevin import TARGET_ACCEPTANCE, interweave_langevin
+from pymc_gibbsnn.conditionals.weights import augment, spectrum
+from pymc_gibbsnn.network import Network
+from pymc_gibbsnn.transitions.tuning import robbins_monro
+
+__all__ = ["TUNE_STEPS", "interweave_layer", "kinds_of_interweaving", "start_of_interweaving"]
+
+WIDEST_OF_PIECES = 128  # inputs, bias included
+TUNE_STEPS = 1000  # of the Langevin steps
+
+
+def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str | bool]:
+    """Return "pieces", "langevin" or False for the weights below each hidden layer."""
+    if interweave not in ("auto", "pieces", "langevin", False):
+        raise ValueError(f"interweave must be 'auto', 'pieces', 'langevin' or False; found {interweave!r}.")
+    if interweave != "auto":
+        return [interweave] * len(network.activations)
+    return [
+        "langevin" if layer.augmented_shape[1] > WIDEST_OF_PIECES or not activation.function.slopes.any() else "pieces"
+        for layer, activation in zip(network.layers, network.activations, strict=False)
+    ]
+
+
+def start_of_interweaving(network: Network, kinds: list[str | bool]) -> dict[str, Variable]:
+    """What the move keeps: Gram matrices of the data layer's units, or step sizes."""
+    carry = {}
+    if not kinds or not kinds[0]:
+        return carry
+    first, a = network.layers[0], network.inputs
+    if kinds[0] == "pieces":
+        carry["input"] = augment(a, first.has_bias)
+        z = pt.zeros((a.shape[0], first.shape[0]), dtype=a.dtype)
+        carry["unit_gram"], carry["unit_squares"] = no_gram(z, first.augmented_shape)
+    else:
+        mean_precision = first.precision.mean(axis=0, keepdims=True)
+        carry["u"], carry["eigenvalues"] = spectrum(a, first.has_bias, mean_precision, network.is_thin)
+    if "langevin" in kinds:
+        carry["tuned"] = pt.zeros((), dtype=a.dtype)
+    for layer, kind in zip(network.layers, kinds, strict=False):
+        if kind == "langevin":
+            start = min(0.0, math.log(2 / math.prod(layer.augmented_shape) ** (1 / 3)))
+            carry[f"log_step_{layer.weights.name}"] = pt.constant(np.asarray(start, a.dtype))
+    return carry
+
+
+def interweave_layer(
+    rng: Variable,
+    network: Network,
+    l: int,
+    kind: str,
+    a: Variable,
+    weights: Variable,
+    z: Variable,
+    y: Variable,
+    w: Variable,
+    g: Variable,
+    carry: dict[str, Variable],
+    tuning: Variable,
+) -> tuple[Variable, Variable, Variable, Variable, dict[str, Variable]]:
+    """(rng, W̃, Z, acceptance, what changes of the carry) for W̃ and Z between the input A of layer l and its Y above.
+
+    ``w`` is W of the layer above and ``g`` its gain.
+    """
+    layer, function = network.layers[l], network.activations[l].function
+    shape, precision = layer.augmented_shape, layer.precision
+    if kind == "pieces":
+        if l == 0:
+            rows, gram, squares = carry["input"], carry["unit_gram"], carry["unit_squares"]
+        else:
+            rows = augment(a, layer.has_bias)
+            gram, squares = no_gram(z, shape)
+        rng, weights, z, gram, squares, accepted = interweave_pieces(
+            rng, rows, weights, z, y, w, g, precision, gram, squares, shape, function
+        )
+        return rng, weights, z, accepted.mean(), {"unit_gram": gram, "unit_squares": squares} if l == 0 else {}
+    if l == 0:
+        u, eigenvalues = carry["u"], carry["eigenvalues"]
+    else:
+        u, eigenvalues = spectrum(a, layer.has_bias, precision.mean(axis=0, keepdims=True), thin=False)
+    name, count = f"log_step_{layer.weights.name}", carry["tuned"] + 1
+    rng, weights, z, acceptance = interweave_langevin(
+        rng, a, layer.has_bias, weights, z, y, w, g, precision, u, eigenvalues, carry[name], shape, function
+    )
+    log_step = robbins_monro(carry[name], count, acceptance, TARGET_ACCEPTANCE, tuning)
+    return rng, weights, z, acceptance, {name: log_step, "tuned": count}
