@@ -7,6 +7,7 @@ to Numba's own ``np.dot`` with the transposition left to BLAS.
 from __future__ import annotations
 
 import numpy as np
+from numba.extending import overload
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
@@ -42,23 +43,32 @@ class Product(Op):
         outputs[0][0] = np.dot(x.T if self.transpose_x else x, y.T if self.transpose_y else y)
 
 
+def _contiguous(x):
+    """An array that BLAS can read, transposed or not."""
+
+
+@overload(_contiguous)
+def _overload_contiguous(x):
+    return (lambda x: x) if x.layout in "CF" else (lambda x: np.ascontiguousarray(x))
+
+
 @register_funcify_default_op_cache_key(Product)
 def _numba(op, node, **kwargs):
-    # A contiguous array is typed as such, and its transpose as Fortran-ordered: neither is copied.
     transpose_x, transpose_y = op.transpose_x, op.transpose_y
 
     @numba_njit
     def product(x, y):
-        x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
+        # (Yᵀ Xᵀ)ᵀ: BLAS is up to twice as fast where the few rows of weights come before the many of data.
+        x, y = _contiguous(x), _contiguous(y)
         if transpose_x:
             if transpose_y:
-                return np.dot(x.T, y.T)
-            return np.dot(x.T, y)
+                return np.dot(y, x).T
+            return np.dot(y.T, x).T
         if transpose_y:
-            return np.dot(x, y.T)
-        return np.dot(x, y)
+            return np.dot(y, x.T).T
+        return np.dot(y.T, x.T).T
 
-    return product, 1
+    return product, 2
 
 
 def _is_transposed(x) -> bool:

@@ -17,7 +17,7 @@ from tests.helpers import check_mean, compile_draw, random_point, value
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(5, 2))
-PLAIN = {"collapse": False, "scale_move": False}
+PLAIN = {"collapse": False, "scale_move": False, "interweave": False}
 FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
 
 ARCHITECTURES = {
@@ -72,6 +72,7 @@ def geweke(model, draws, **kwargs):
     """Draws of test functions by the successive-conditional simulator, and by the prior."""
     network_ = read_network(model)
     step = gibbs(model, **kwargs)
+    step.stop_tuning()
     generator = np.random.default_rng(5)
     names = [v.name for v in model.free_RVs]
     last = network_.layers[-1]
@@ -107,10 +108,14 @@ def check_geweke(model, draws=3000, **kwargs):
 
 
 GEWEKE = {
-    "collapsed with scale": {},
-    "collapsed": {"scale_move": False},
+    "all": {},
+    "langevin": {"interweave": "langevin"},
+    "collapsed with scale": {"interweave": False},
+    "collapsed": {"scale_move": False, "interweave": False},
     "plain": PLAIN,
-    "plain with scale": {"collapse": False},
+    "plain with scale": {"collapse": False, "interweave": False},
+    "plain with pieces": {"collapse": False, "scale_move": False},
+    "plain with langevin": {"collapse": False, "scale_move": False, "interweave": "langevin"},
 }
 
 
@@ -130,9 +135,15 @@ def test_geweke_with_asymmetric_noise():
     check_geweke(network(hidden=2, noise=[0.5, 1.0, 1.5]))
 
 
+@pytest.mark.parametrize("interweave", ["pieces", "langevin"])
 @pytest.mark.parametrize("mode", ["NUMBA", "JAX"])
-def test_geweke_in_compiled_backends(mode):
-    check_geweke(network(hidden=2, noise=1.0), compile_kwargs={"mode": mode}, draws=12_000)
+def test_geweke_in_compiled_backends(mode, interweave):
+    check_geweke(network(hidden=2, noise=1.0), 12_000, compile_kwargs={"mode": mode}, interweave=interweave)
+
+
+def test_geweke_of_langevin_in_a_deep_network_with_few_samples():
+    model = network(hidden=[2, 3], noise=1.0, x=rng.normal(size=(2, 3)), outputs=None)
+    check_geweke(model, 6000, interweave="langevin")
 
 
 # Oracle 3: identity activation with fixed weights

@@ -253,13 +253,8 @@ def _numba(op, node, **kwargs):
     def passes(x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, edges, slopes, intercepts):
         n, c = y.shape
         h, d = w.shape
-        x, w, z, gram, squares = (
-            np.ascontiguousarray(x),
-            w.copy(),
-            np.ascontiguousarray(z.T).copy(),
-            gram.copy(),
-            squares.copy(),
-        )
+        x, z = np.ascontiguousarray(x), np.ascontiguousarray(z.T).copy()
+        w, gram, squares = w.copy(), gram.copy(), squares.copy()
         accepted, factors = np.zeros_like(rho), np.empty((h, d, d), w.dtype)
         r, pull = np.ascontiguousarray(y.T).copy(), np.empty(n, w.dtype)
         s, a, s_new, a_new = np.empty_like(z), np.empty_like(z), np.empty(n, w.dtype), np.empty(n, w.dtype)
@@ -280,7 +275,8 @@ def _numba(op, node, **kwargs):
                     pull += r[k] * g[k, j]
                 drift = np.dot(a[j] * pull, x) - lam * w[j]
                 _solve(factors[j], drift)
-                step = (1 - persistence) * drift + scale * xi[p, j]
+                step = drift  # in the precision of the weights
+                step[:] = (1 - persistence) * drift + scale * xi[p, j]
                 _solve_transposed(factors[j], step)
                 w_new, z_new = w[j] + step, z[j] + np.dot(x, step)
                 _line_unit(z_new, edges, slopes, intercepts, s_new, a_new)
