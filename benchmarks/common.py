@@ -96,6 +96,18 @@ def save(path: Path, results: dict) -> None:
     part.replace(path)
 
 
+class Results(dict):
+    """A dictionary that is saved to its file at every change."""
+
+    def __init__(self, path: Path):
+        super().__init__(load(path))
+        self.path = path
+
+    def __setitem__(self, key: str, value: object) -> None:
+        super().__setitem__(key, value)
+        save(self.path, self)
+
+
 def print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:
     """A plain table; numbers with three significant digits."""
     columns = list(rows[0])

@@ -40,13 +40,13 @@ from common import (  # noqa: E402
     RESULTS,
     Point,
     Problem,
+    Results,
     Teacher,
     draw_teacher,
     load,
     make_model,
     predict,
     print_table,
-    save,
     time_in_turn,
 )
 
@@ -66,18 +66,6 @@ MARKS = [100, 1000, 3000, 10_000]  # sweeps from the zero start
 SPACING = 10  # sweeps between two values of the test error
 REFERENCE_SWEEPS = 3000
 TIMED_SWEEPS, TIMED_REPEATS = 500, 9
-
-
-class Results(dict):
-    """A dictionary that is saved to its file at every change."""
-
-    def __init__(self, path: Path):
-        super().__init__(load(path))
-        self.path = path
-
-    def __setitem__(self, key: str, value: object) -> None:
-        super().__setitem__(key, value)
-        save(self.path, self)
 
 
 class Chain:
