@@ -4,8 +4,19 @@ from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.activations import PiecewiseLinear
 from pymc_gibbsnn.function_space import function_space
 from pymc_gibbsnn.initial_values import initial_values
+from pymc_gibbsnn.labels import ArgmaxLabel, SignLabel
 from pymc_gibbsnn.models import mlp
 from pymc_gibbsnn.network import NetworkError
 from pymc_gibbsnn.steps import GibbsNN
 
-__all__ = ["GibbsNN", "NetworkError", "PiecewiseLinear", "__version__", "function_space", "initial_values", "mlp"]
+__all__ = [
+    "ArgmaxLabel",
+    "GibbsNN",
+    "NetworkError",
+    "PiecewiseLinear",
+    "SignLabel",
+    "__version__",
+    "function_space",
+    "initial_values",
+    "mlp",
+]

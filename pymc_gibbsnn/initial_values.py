@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn.network import Network
+from pymc_gibbsnn.network import Network, evaluate
 from pymc_gibbsnn.reader import read_network
 
 __all__ = ["initial_values"]
@@ -30,8 +30,9 @@ def initial_values(
         Taken from the context by default.
     kind : {"zero", "prior", "informed"}
         "zero": all variables 0, which the Gibbs sampler may start from. "prior": weights from their prior, latents
-        from the network run forwards. "informed": the teacher's weights; latents that the teacher does not give are
-        drawn forwards from them. With all latents given, an informed chain starts in equilibrium.
+        from the network run forwards; where there are class labels, the entries of the last latent change places or
+        signs so that they agree with them. "informed": the teacher's weights; latents that the teacher does not give
+        are drawn in the same way from them. With all latents given, an informed chain starts in equilibrium.
     teacher : mapping of str to array_like, optional
         For "informed": values by the variables' names in the model.
     chains : int, optional
@@ -64,9 +65,23 @@ def initial_values(
     def start() -> dict[str, np.ndarray]:
         if kind == "zero":
             return {name: np.zeros(shape) for name, shape in shapes.items()}
-        return _forward(model, shapes, given, rng)
+        values = _forward(model, shapes, given, rng)
+        last = network.layers[-1].output.name
+        if network.labels and last not in given:
+            values[last] = _agreeing(values[last], evaluate(network.observed), network.labels.kind)
+        return values
 
     return start() if chains is None else [start() for _ in range(chains)]
+
+
+def _agreeing(z: np.ndarray, labels: np.ndarray, kind: str) -> np.ndarray:
+    """Z with its largest entry where the label is, or with the label's sign."""
+    if kind == "sign":
+        return np.where(labels.reshape(z.shape) == 1, np.abs(z), -np.abs(z))
+    z, rows = z.copy(), np.arange(len(z))
+    largest = z.argmax(axis=1)
+    z[rows, labels], z[rows, largest] = z[rows, largest], z[rows, labels]
+    return z
 
 
 def _check_teacher(

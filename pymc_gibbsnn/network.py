@@ -2,7 +2,8 @@ r"""A noisy network in the value variables of a PyMC model.
 
     Z_{l+1} ~ Normal(A_l W_lᵀ + b_l, sqrt(ΔZ)),     A_l ~ Normal(σ(Z_l), sqrt(ΔA)),     W_l, b_l ~ Normal(0, ·)
 
-A_1 is data, the last Z is observed, all else are free variables of the model. :mod:`pymc_gibbsnn.reader` finds it.
+A_1 is data, the last Z is observed or gives class labels, which are; all else are free variables of the model.
+:mod:`pymc_gibbsnn.reader` finds it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pytensor.graph.basic import Constant, Variable
 
 from pymc_gibbsnn.activations import PiecewiseLinear
 
-__all__ = ["Activation", "Dense", "Network", "NetworkError", "evaluate"]
+__all__ = ["Activation", "Dense", "Labels", "Network", "NetworkError", "evaluate"]
 
 
 class NetworkError(ValueError):
@@ -95,6 +96,15 @@ class Activation:
 
 
 @dataclass(frozen=True, eq=False)
+class Labels:
+    """Class labels, a function of the last Z: their name and data, and "argmax" (n,) or "sign" (in the shape of Z)."""
+
+    name: str
+    value: Variable
+    kind: str
+
+
+@dataclass(frozen=True, eq=False)
 class Network:
     """A noisy multilayer network in the value variables of a PyMC model.
 
@@ -103,28 +113,32 @@ class Network:
     inputs : Variable
         The data A_1, (n, d_1).
     layers : tuple of Dense
-        L dense layers, the last one observed.
+        L dense layers, the last one observed unless there are labels.
     activations : tuple of Activation
         The L − 1 noisy activations between them.
+    labels : Labels, optional
+        Labels given by the last layer's output.
     """
 
     inputs: Variable
     layers: tuple[Dense, ...]
     activations: tuple[Activation, ...]
+    labels: Labels | None = None
 
     @property
     def observed(self) -> Variable:
-        """The data y, the last layer's output."""
-        return self.layers[-1].output
+        """The data y: labels, or the last layer's output."""
+        return self.labels.value if self.labels else self.layers[-1].output
 
     @property
     def latents(self) -> list[Variable]:
         """Values of the pre- and post-activations: as many numbers as samples times units."""
-        return [
+        latents = [
             z
             for layer, activation in zip(self.layers, self.activations, strict=False)
             for z in (layer.output, activation.output)
         ]
+        return latents + [self.layers[-1].output] * bool(self.labels)
 
     @property
     def variables(self) -> list[Variable]:
@@ -150,7 +164,8 @@ class Network:
         NetworkError
             Names the variable and what was found in it.
         """
-        values = {"the input data": self.data(), f"the data of '{self.layers[-1].name}'": evaluate(self.observed)}
+        output = self.labels.name if self.labels else self.layers[-1].name
+        values = {"the input data": self.data(), f"the data of '{output}'": evaluate(self.observed)}
         for name, value in values.items():
             if not np.isfinite(value).all():
                 bad = int((~np.isfinite(value)).sum())
@@ -158,11 +173,20 @@ class Network:
                     f"{name} holds {bad} values that are NaN or infinite: drop or impute these rows first."
                 )
         (x_name, x), (y_name, y) = values.items()
-        if len(x) != len(y) or y.shape[1:] not in ((), (self.layers[-1].shape[0],)):
+        width = self.layers[-1].shape[0]
+        argmax = self.labels is not None and self.labels.kind == "argmax"
+        if len(x) != len(y) or y.shape[1:] not in (((),) if argmax else ((), (width,))):
             raise NetworkError(
-                f"{y_name} has shape {y.shape}, but the network predicts {(len(x), self.layers[-1].shape[0])} "
+                f"{y_name} has shape {y.shape}, but the network predicts {(len(x),) if argmax else (len(x), width)} "
                 f"from {x_name} of shape {x.shape}."
             )
+        if self.labels:
+            classes = width if argmax else 2
+            wrong = y[(y < 0) | (y >= classes) | (y != np.floor(y))]
+            if wrong.size:
+                raise NetworkError(
+                    f"{y_name} must hold labels, integers from 0 to {classes - 1}; found {np.unique(wrong)[:5]}."
+                )
 
 
 def evaluate(expression: Variable) -> np.ndarray:

@@ -22,13 +22,15 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn.activations import NotPiecewiseLinearError, read_piecewise_linear
-from pymc_gibbsnn.network import Activation, Dense, Network, NetworkError, evaluate
+from pymc_gibbsnn.labels import ArgmaxLabelRV, SignLabelRV
+from pymc_gibbsnn.network import Activation, Dense, Labels, Network, NetworkError, evaluate
 
 __all__ = ["read_network"]
 
+LABELS = {ArgmaxLabelRV: "argmax", SignLabelRV: "sign"}
 KNOWN_FORMS = (
     "Known forms: Z ~ Normal(A @ W.T + b, sigma) with A data or a noisy post-activation and W, b ~ Normal(0, scale); "
-    "A ~ Normal(activation(Z), sigma)."
+    "A ~ Normal(activation(Z), sigma); y ~ ArgmaxLabel(Z) or SignLabel(Z)."
 )
 
 
@@ -89,9 +91,11 @@ class _Reader:
 
     def read(self, observed: Variable) -> Network:
         layers, activations, used = [], [], []
-        z = observed
+        labels, z = self._labels(observed)
+        if labels is not None:
+            used.append((observed, [z]))
         while True:
-            layer, source, members = self._dense(z, is_output=z is observed)
+            layer, source, members = self._dense(z)
             layers.append(layer)
             used.append((z, members))
             if source not in self.model.free_RVs:
@@ -102,13 +106,26 @@ class _Reader:
             z = z_below
         self._check_use(used)
         inputs = pt.cast(self._folded(source), pytensor.config.floatX)
-        network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)))
+        network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)), labels)
         self._check_shapes(network)
         return network
 
     # One layer
 
-    def _dense(self, z: Variable, is_output: bool) -> tuple[Dense, Variable, list[Variable]]:
+    def _labels(self, observed: Variable) -> tuple[Labels | None, Variable]:
+        """The labels, if any, and the last pre-activation."""
+        kind = LABELS.get(type(observed.owner.op))
+        if kind is None:
+            return None, observed
+        [z] = observed.owner.op.dist_params(observed.owner)
+        if z not in self.model.free_RVs:
+            raise NetworkError(
+                f"The labels '{observed.name}' are of {_show(z)}, which carries no noise: give it a latent of its own, "
+                f"Z = pm.Normal('Z', A @ W.T + b, sigma), and {observed.owner.op} of Z."
+            )
+        return Labels(observed.name, self.model.rvs_to_values[observed], kind), z
+
+    def _dense(self, z: Variable) -> tuple[Dense, Variable, list[Variable]]:
         mean, sigma = self._normal(z)
         mean, leaves = self._simplified(mean, z)
         product, biases = None, []
@@ -283,6 +300,8 @@ class _Reader:
                     raise NetworkError(
                         f"'{member.name}' must enter '{child.name}' and nothing else; it is used by {sorted(users)}."
                     )
+            if type(child.owner.op) in LABELS:
+                continue
             sigma = self._parents([self._normal(child)[1]])
             if sigma & set(members):
                 raise NetworkError(

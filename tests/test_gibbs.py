@@ -77,25 +77,33 @@ def geweke(model, draws, **kwargs):
     names = [v.name for v in model.free_RVs]
     last = network_.layers[-1]
 
+    labels = network_.labels
+    if labels:  # (Z, y) given the rest is redrawn as one
+        names.remove(last.name)
+
     def functions(point, y):
         values = [
             f(point[name]) for name in names for f in (np.mean, lambda x: np.mean(x**2), lambda x: x.ravel()[0] ** 3)
         ]
         return [*values, np.mean(y**2), np.mean(y * point[names[-2]].ravel()[0])]
 
-    [mean] = model.replace_rvs_by_values([model["y"].owner.op.dist_params(model["y"].owner)[0]])
+    output = model[last.name]
+    [mean] = model.replace_rvs_by_values([output.owner.op.dist_params(output.owner)[0]])
     mean = pytensor.function(model.value_vars, mean, mode="FAST_COMPILE", on_unused_input="ignore")
     sd = np.sqrt(value(last.noise))
-    prior = pm.draw([*(model[name] for name in names), model["y"]], draws=3000, random_seed=3, mode="FAST_COMPILE")
+    prior = pm.draw([*(model[name] for name in names), output], draws=3000, random_seed=3, mode="FAST_COMPILE")
     forward = np.array([functions(dict(zip(names, x, strict=False)), x[-1]) for x in zip(*prior, strict=True)])
-    point = {name: x[0] for name, x in zip(names, prior, strict=False)}
+    point = {name: x[0] for name, x in zip([*names, last.name][: len(names) + bool(labels)], prior, strict=False)}
     chain = []
     for _ in range(draws):
-        y = mean(*(point[v.name] for v in model.value_vars))
-        y = y + sd * generator.normal(size=y.shape)
+        z = mean(*(point[v.name] for v in model.value_vars))
+        z = z + sd * generator.normal(size=z.shape)
+        if labels:
+            point = {**point, last.name: z}
+        y = z if not labels else z.argmax(1) if labels.kind == "argmax" else (z > 0).astype("int64")
         model["y_data"].set_value(y)
         point, _ = step.step(point)
-        chain.append(functions(point, y))
+        chain.append(functions(point, point[last.name] if labels else y))
     return np.array(chain), forward
 
 
@@ -144,6 +152,22 @@ def test_geweke_in_compiled_backends(mode, interweave):
 def test_geweke_of_langevin_in_a_deep_network_with_few_samples():
     model = network(hidden=[2, 3], noise=1.0, x=rng.normal(size=(2, 3)), outputs=None)
     check_geweke(model, 6000, interweave="langevin")
+
+
+def labelled(classes, hidden=2, **kwargs):
+    y = np.arange(len(X)) % classes
+    return pmg.mlp(X, y, hidden, noise=1.0, likelihood="probit", **kwargs)
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_geweke_with_labels(classes, mode):
+    check_geweke(labelled(classes), 12_000, compile_kwargs={"mode": mode})
+
+
+@pytest.mark.parametrize("hidden", [[], [2, 3]])
+def test_geweke_with_labels_at_other_depths(hidden):
+    check_geweke(labelled(3, hidden), 8000)
 
 
 # Oracle 3: identity activation with fixed weights

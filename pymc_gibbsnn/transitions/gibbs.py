@@ -9,6 +9,7 @@ Target: the posterior of the noisy network of :mod:`pymc_gibbsnn.network`. One s
         A_l | Z_l, W̃_l, Z_{l+1}
         c_j, the scale of each unit          (where σ allows it)
         W̃_l | A_l, Z_{l+1}
+    Z_{L+1} | W̃_L, A_L, y                    if y are class labels
 
 With ``collapse=False`` the order of a hidden layer is that of Algorithm 1 of the paper: A_l, W̃_l, then Z_l given A_l.
 Interweaving leaves A_l out of date and therefore comes just before A_l in either order.
@@ -27,6 +28,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 
 from pymc_gibbsnn.activations import PiecewiseLinear
+from pymc_gibbsnn.conditionals.labels import draw_given_argmax, draw_given_sign
 from pymc_gibbsnn.conditionals.postactivations import draw_postactivations, gain
 from pymc_gibbsnn.conditionals.preactivations import draw_preactivations, draw_preactivations_collapsed
 from pymc_gibbsnn.conditionals.scale import draw_scales
@@ -127,14 +129,20 @@ def gibbs(
             outputs[l], posts[l], a = z, a_new, a_new
             noise += [square.sum() for square in squares]
 
-        residual = outputs[-1] - predict(a, weights[-1], layers[-1].has_bias)
+        m, last = predict(a, weights[-1], layers[-1].has_bias), layers[-1]
+        if network.labels and network.labels.kind == "argmax":
+            rng, outputs[-1] = draw_given_argmax(rng, outputs[-1], m, network.labels.value, last.noise)
+        elif network.labels:
+            labels = network.labels.value
+            rng, outputs[-1] = draw_given_sign(rng, m, labels.reshape(m.shape), last.noise)
+        residual = outputs[-1] - m
         noise.append((residual**2).sum())
         stats = _statistics(network, weights, outputs, noise) | dict(zip(acceptance_names, acceptances, strict=True))
         new = {activation.output: post for activation, post in zip(hidden, posts, strict=True)}
         for layer, w, z in zip(layers, weights, outputs, strict=True):
             new |= layer.values(w)
-            if layer is not layers[-1]:
-                new[layer.output] = z
+            if layer.output in state:
+                new[layer.output] = z if layer.output.ndim == 2 else z[:, 0]
         return rng, new, changed, stats
 
     names = ["lp", *_statistic_names(network), *acceptance_names]
