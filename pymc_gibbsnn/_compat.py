@@ -100,6 +100,18 @@ def random_state(rng: np.random.Generator, jax: bool) -> Any:
     return jax_typify(rng)
 
 
+def tuning_steps() -> int | None:
+    """Tuning steps of the chain that ``pm.sample``, up the stack, is about to start: before PyMC 6 it does not say."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("pymc.sampling."):
+            found = frame.f_locals.get("tune", getattr(frame.f_locals.get("self"), "_tune", None))
+            if found is not None:
+                return int(found)
+        frame = frame.f_back
+    return None
+
+
 def warn_of_recording(sizes: dict[str, int]) -> None:
     """Warn if ``pm.sample``, up the stack, is about to record more than the machine's free memory holds.
 

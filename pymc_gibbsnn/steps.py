@@ -35,6 +35,8 @@ class GraphStepState(StepMethodState):
 
     carry: dict[str, np.ndarray]
     tune: bool
+    tune_steps: int
+    steps: int
 
 
 class GraphStep(BlockedStep):
@@ -97,7 +99,7 @@ class GraphStep(BlockedStep):
         self._uses_jax = _compat.uses_jax(mode)
         rng = random_generator_type("rng")
         carry = {name: value.type(name) for name, value in self.transition.carry.items()}
-        tuning = pt.bscalar("tuning")
+        tuning = pt.scalar("tuning")
         new_rng, state, new_carry, stats = self.transition.step(rng, {v: v for v in self._vars}, carry, tuning)
         self._changing = list(new_carry)
         outputs = [new_rng, *(state[v] for v in self._vars), *new_carry.values(), *stats.values()]
@@ -133,17 +135,23 @@ class GraphStep(BlockedStep):
         self._jax_key = _compat.random_state(self.rng, jax=True) if self._uses_jax else None
         self.transition.check()
         self.carry = dict(zip(self.transition.carry, self._start(), strict=True))
+        self._set_tune_steps(_compat.tuning_steps())
 
     def setup_chain(self, rng, tune: int, draws: int) -> None:
         """Start a chain: a generator of its own and a fresh carry (PyMC 6)."""
         self.set_rng(rng)
+        self._set_tune_steps(tune)
+
+    def _set_tune_steps(self, tune: int | None) -> None:
+        """Where no driver says how many, what the transition holds for enough."""
+        self.steps, self.tune_steps = 0, max(1, self.transition.tune_steps if tune is None else tune)
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """One draw from a point of value variables."""
         values = {name: point[name] for name in self._inputs}
         names = [v.name for v in self._vars]
         random = self._jax_key if self._uses_jax else self.rng
-        tuning = np.asarray(self.tune, np.int8)
+        tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), pytensor.config.floatX)
         for _ in range(self.sweeps_per_draw):
             random, *outputs = self._function(random, *values.values(), *self.carry.values(), tuning)
             values |= zip(names, outputs, strict=False)
@@ -153,6 +161,7 @@ class GraphStep(BlockedStep):
             self._jax_key = random
         else:
             self.rng = random
+        self.steps += 1
         stats = dict(zip(self._stat_names, outputs[len(self._changing) :], strict=True))
         new = {v.name: np.asarray(values[v.name], v.dtype) for v in self._vars}
         return {**point, **new}, [{name: float(value) for name, value in stats.items()}]
@@ -185,6 +194,10 @@ class GibbsNN(GraphStep):
         network decorrelate in tens of sweeps instead of thousands. "pieces" proposes from the exact Gaussian on the
         linear pieces of the activation, unit by unit; "langevin" takes one preconditioned step for all units, whose
         size is tuned while the chain tunes. "auto" chooses for each layer, by its number of inputs.
+    anneal : float, optional
+        A variance, such as 1, from which every smaller noise falls geometrically to its own value over the tuning
+        steps: chains that start far from equilibrium then rarely get stuck. Give ``pm.sample`` some thousand tuning
+        steps. During tuning ``lp`` is that of the hotter network.
     sweeps_per_draw : int
         Sweeps between two recorded draws: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked
@@ -210,6 +223,7 @@ class GibbsNN(GraphStep):
         collapse: bool = True,
         scale_move: bool = True,
         interweave: str | bool = "auto",
+        anneal: float | None = None,
         sweeps_per_draw: int = 1,
         model: pm.Model | None = None,
         initial_point: PointType | None = None,
@@ -218,7 +232,13 @@ class GibbsNN(GraphStep):
         blocked: bool = True,
     ):
         model = modelcontext(model)
-        transition = gibbs(read_network(model, vars), collapse=collapse, scale_move=scale_move, interweave=interweave)
+        transition = gibbs(
+            read_network(model, vars),
+            collapse=collapse,
+            scale_move=scale_move,
+            interweave=interweave,
+            anneal=anneal,
+        )
         super().__init__(
             transition,
             model=model,

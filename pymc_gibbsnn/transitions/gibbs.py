@@ -22,8 +22,10 @@ References
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import zip_longest
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 
@@ -40,7 +42,7 @@ from pymc_gibbsnn.conditionals.weights import (
     products,
     spectrum,
 )
-from pymc_gibbsnn.network import Dense, Network
+from pymc_gibbsnn.network import Activation, Dense, Network
 from pymc_gibbsnn.transitions import Transition
 from pymc_gibbsnn.transitions.interweaving import (
     TUNE_STEPS,
@@ -51,9 +53,16 @@ from pymc_gibbsnn.transitions.interweaving import (
 
 __all__ = ["gibbs"]
 
+ANNEAL_STEPS = 2000
+
 
 def gibbs(
-    network: Network, *, collapse: bool = True, scale_move: bool = True, interweave: str | bool = "auto"
+    network: Network,
+    *,
+    collapse: bool = True,
+    scale_move: bool = True,
+    interweave: str | bool = "auto",
+    anneal: float | None = None,
 ) -> Transition:
     """The Gibbs sweep of a noisy network.
 
@@ -70,6 +79,8 @@ def gibbs(
         pieces (:mod:`pymc_gibbsnn.conditionals.interweaving`) or a Langevin step
         (:mod:`pymc_gibbsnn.conditionals.langevin`). "auto" takes pieces for layers of at most 128 inputs, bias
         included, and Langevin for wider ones and for activations without a slope.
+    anneal : float, optional
+        A variance: while the chain tunes, every smaller Δ falls geometrically from it to its own value.
 
     Returns
     -------
@@ -78,19 +89,21 @@ def gibbs(
         names), Σ W² + Σ b² of a layer; ``noise_Z2``, ... (by the names of latents and data), the mean squared noise
         of a variable over its variance; ``acceptance_W1``, ..., the accepted share of a layer's interweaving moves.
     """
-    layers, hidden = network.layers, network.activations
+    if anneal is not None and not (np.isfinite(anneal) and anneal > 0):
+        raise ValueError(f"anneal is the variance of the noise to begin with, positive and finite; found {anneal}.")
     kinds = kinds_of_interweaving(network, interweave)
     carry = _start(network) | start_of_interweaving(network, kinds)
-    acceptance_names = [f"acceptance_{layer.weights.name}" for layer in layers[:-1]] if interweave else []
+    acceptance_names = [f"acceptance_{layer.weights.name}" for layer in network.layers[:-1]] if interweave else []
 
     def step(rng: Variable, state: dict, carry: dict, tuning: Variable) -> tuple[Variable, dict, dict, dict]:
-        a = network.inputs
+        now = network if anneal is None else _annealed(network, anneal, tuning)
+        a, layers, hidden = now.inputs, now.layers, now.activations
         weights, outputs = map(list, zip(*(layer.matrices(state) for layer in layers), strict=True))
         posts = [state[activation.output] for activation in hidden]
         noise = []  # Σ squared noise of each latent and of the data
         changed, acceptances = {}, []
 
-        rng, weights[0] = _draw_first_weights(rng, network, outputs[0], carry)
+        rng, weights[0] = _draw_first_weights(rng, now, outputs[0], carry)
         for l, activation in enumerate(hidden):
             below, above = layers[l], layers[l + 1]
             m = predict(a, weights[l], below.has_bias)
@@ -102,7 +115,7 @@ def gibbs(
                 rng, z = draw_preactivations_collapsed(rng, z, m, y, w, g, below.noise, sigma)
             if interweave:
                 rng, weights[l], z_new, acceptance, kept = interweave_layer(
-                    rng, network, l, kinds[l], a, weights[l], z, y, w, g, carry, tuning
+                    rng, now, l, kinds[l], a, weights[l], z, y, w, g, carry, tuning
                 )
                 m, z = m + (z_new - z), z_new
                 acceptances.append(acceptance)
@@ -137,7 +150,7 @@ def gibbs(
             rng, outputs[-1] = draw_given_sign(rng, m, labels.reshape(m.shape), last.noise)
         residual = outputs[-1] - m
         noise.append((residual**2).sum())
-        stats = _statistics(network, weights, outputs, noise) | dict(zip(acceptance_names, acceptances, strict=True))
+        stats = _statistics(now, weights, outputs, noise) | dict(zip(acceptance_names, acceptances, strict=True))
         new = {activation.output: post for activation, post in zip(hidden, posts, strict=True)}
         for layer, w, z in zip(layers, weights, outputs, strict=True):
             new |= layer.values(w)
@@ -146,8 +159,22 @@ def gibbs(
         return rng, new, changed, stats
 
     names = ["lp", *_statistic_names(network), *acceptance_names]
-    tune_steps = TUNE_STEPS if "langevin" in kinds else 0
+    tune_steps = ANNEAL_STEPS if anneal else TUNE_STEPS if "langevin" in kinds else 0
     return Transition(network.variables, step, carry, names, network.check_data, tune_steps)
+
+
+def _annealed(network: Network, start: float, tuning: Variable) -> Network:
+    """The network with every Δ below ``start`` replaced by Δ^(1 − r) start^r, r the share of tuning still to come."""
+
+    def hotter(part: Dense | Activation) -> Dense | Activation:
+        noise = part.noise * pt.maximum(start / part.noise, 1) ** tuning
+        return replace(part, noise=pt.cast(noise, part.noise.dtype))
+
+    return replace(
+        network,
+        layers=tuple(hotter(layer) for layer in network.layers),
+        activations=tuple(hotter(activation) for activation in network.activations),
+    )
 
 
 def _start(network: Network) -> dict[str, Variable]:
