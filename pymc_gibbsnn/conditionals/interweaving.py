@@ -169,7 +169,11 @@ def _jax(op, node, **kwargs):
     import jax.numpy as jnp
     from jax.scipy.linalg import solve_triangular
 
-    def passes(x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table):
+    dtype = node.outputs[0].dtype
+
+    def passes(*inputs):
+        # A sum in single precision may arrive here in double.
+        x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table = (jnp.asarray(i, dtype) for i in inputs)
         precision = jnp.broadcast_to(precision, w.shape)
 
         def unit(r, inputs):

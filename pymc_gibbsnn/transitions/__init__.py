@@ -2,8 +2,8 @@
 
 A transition maps (rng, state, carry, tuning) to (rng', state', carry', stats) and knows no driver, no backend and no
 chain: ``state`` holds the model's value variables, ``carry`` what the sampler remembers from one transition to the
-next, ``tuning`` is the share of the tuning still to come, 0 after it, ``stats`` is what it reports. It is built once, symbolically,
-and compiled by whoever runs it.
+next, ``tuning`` is the share of the tuning still to come, 0 after it, ``stats`` is what it reports. It is built once,
+symbolically, and compiled by whoever runs it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Transition:
         Value variables that the transition moves.
     step : callable
         ``step(rng, state, carry, tuning) -> (rng, state, carry, stats)``; state maps value variables to expressions,
-        carry and stats map names to expressions, tuning is a scalar from 1 down to 0. Entries of the carry that a step does
-        not return stay as they are.
+        carry and stats map names to expressions, tuning is a scalar from 1 down to 0. Entries of the carry that a step
+        does not return stay as they are.
     carry : dict of str to Variable
         The carry at the start of a chain, as expressions of data and constants.
     stats : list of str
