@@ -97,6 +97,10 @@ def random_state(rng: np.random.Generator, jax: bool) -> Any:
         return rng
     from pytensor.link.jax.dispatch import jax_typify
 
+    # Half a number that was kept for the next draw may be too large for JAX in single precision.
+    state = rng.bit_generator.state | {"has_uint32": 0, "uinteger": 0}
+    rng = np.random.Generator(type(rng.bit_generator)())
+    rng.bit_generator.state = state
     return jax_typify(rng)
 
 
