@@ -141,6 +141,15 @@ class Network:
         return latents + [self.layers[-1].output] * bool(self.labels)
 
     @property
+    def noisy(self) -> list[tuple[str, Variable, int]]:
+        """(name, variance, width) of every variable with noise: latents, and the data unless they are labels."""
+        parts = []
+        for l, layer in enumerate(self.layers):
+            parts.append((layer.name, layer.noise, layer.shape[0]))
+            parts += [(part.name, part.noise, layer.shape[0]) for part in self.activations[l : l + 1]]
+        return parts
+
+    @property
     def variables(self) -> list[Variable]:
         """All value variables that a sampler of the network moves."""
         weights = [value for layer in self.layers for value in (layer.weights, layer.bias) if value is not None]

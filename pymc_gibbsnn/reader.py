@@ -6,21 +6,17 @@ of the many ways to write a product. What it does not recognise it refuses, by n
 
 from __future__ import annotations
 
-from textwrap import shorten
-
 import numpy as np
 import pymc as pm
 import pytensor
-import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_gibbsnn._forms import match_product, show, spans_columns, terms, undimshuffle
 from pymc_gibbsnn.activations import NotPiecewiseLinearError, read_piecewise_linear
 from pymc_gibbsnn.labels import ArgmaxLabelRV, SignLabelRV
 from pymc_gibbsnn.network import Activation, Dense, Labels, Network, NetworkError, evaluate
@@ -120,7 +116,7 @@ class _Reader:
         [z] = observed.owner.op.dist_params(observed.owner)
         if z not in self.model.free_RVs:
             raise NetworkError(
-                f"The labels '{observed.name}' are of {_show(z)}, which carries no noise: give it a latent of its own, "
+                f"The labels '{observed.name}' are of {show(z)}, which carries no noise: give it a latent of its own, "
                 f"Z = pm.Normal('Z', A @ W.T + b, sigma), and {observed.owner.op} of Z."
             )
         return Labels(observed.name, self.model.rvs_to_values[observed], kind), z
@@ -129,26 +125,26 @@ class _Reader:
         mean, sigma = self._normal(z)
         mean, leaves = self._simplified(mean, z)
         product, biases = None, []
-        for term in _terms(mean):
-            found = _match_product(term)
+        for term in terms(mean):
+            found = match_product(term)
             if found is None:
                 biases.append(term)
             elif product is not None:
-                raise NetworkError(f"The mean of '{z.name}' holds two products; a layer has one: {_show(mean)}.")
+                raise NetworkError(f"The mean of '{z.name}' holds two products; a layer has one: {show(mean)}.")
             else:
                 product = found
         if product is None:
-            raise NetworkError(f"The mean of '{z.name}' is not a product with a matrix of weights: {_show(mean)}.")
+            raise NetworkError(f"The mean of '{z.name}' is not a product with a matrix of weights: {show(mean)}.")
         source, weights, layout = product
         weights = self._weights(weights, leaves, z)
         if len(biases) > 1:
             raise NetworkError(
                 f"The mean of '{z.name}' has {len(biases)} terms beside the product; a layer has one bias."
             )
-        bias = self._weights(_undimshuffle(biases[0]), leaves, z) if biases else None
+        bias = self._weights(undimshuffle(biases[0]), leaves, z) if biases else None
         shape = self._shape(weights)
         d_out, d_in = {"rows": shape, "columns": shape[::-1], "vector": (1, *shape)}[layout]
-        if bias is not None and (int(np.prod(self._shape(bias))) != d_out or not _spans_columns(biases[0])):
+        if bias is not None and (int(np.prod(self._shape(bias))) != d_out or not spans_columns(biases[0])):
             raise NetworkError(
                 f"'{bias.name}' of shape {self._shape(bias)} is no bias of the {d_out} units of '{z.name}': "
                 f"a bias is one number a unit, the same for all rows."
@@ -170,7 +166,7 @@ class _Reader:
         elif self._leaves_of(source, leaves):
             [inner, *_] = self._leaves_of(source, leaves)
             raise NetworkError(
-                f"'{inner.name}' enters '{z.name}' through {_show(source)}, which carries no noise: "
+                f"'{inner.name}' enters '{z.name}' through {show(source)}, which carries no noise: "
                 f"give it a latent of its own, A = pm.Normal('A', <activation of {inner.name}>, sigma)."
             )
         return dense, source, members
@@ -178,7 +174,7 @@ class _Reader:
     def _activation(self, a: Variable) -> tuple[Activation, Variable]:
         mean, sigma = self._normal(a)
         mean, leaves = self._simplified(mean, a)
-        if any(_match_product(term) for term in _terms(mean)):
+        if any(match_product(term) for term in terms(mean)):
             raise NetworkError(
                 f"'{a.name}' enters the next layer without a noisy post-activation: give it one, "
                 f"A = pm.Normal('A', <activation of {a.name}>, sigma), be it of the identity."
@@ -195,7 +191,7 @@ class _Reader:
             function = read_piecewise_linear(mean, leaf)
         except NotPiecewiseLinearError as error:
             raise NetworkError(
-                f"The activation {_show(mean)} of '{a.name}' is not piecewise linear with constant pieces: "
+                f"The activation {show(mean)} of '{a.name}' is not piecewise linear with constant pieces: "
                 f"it holds {error}."
             ) from None
         if self._shape(a) != self._shape(z):
@@ -217,7 +213,7 @@ class _Reader:
         rv = leaves.get(term)
         if rv not in self.model.free_RVs:
             raise NetworkError(
-                f"The mean of '{z.name}' holds {_show(term)}, where weights or a bias with a Normal prior "
+                f"The mean of '{z.name}' holds {show(term)}, where weights or a bias with a Normal prior "
                 f"are understood."
             )
         mean, _ = self._normal(rv)
@@ -325,43 +321,3 @@ class _Reader:
                 found = evaluate(layer.output).shape
             if found not in ((n, width), (n,) if width == 1 else (n, width)):
                 raise NetworkError(f"'{layer.name}' has shape {found}, but its mean has shape {(n, width)}.")
-
-
-# Forms in the canonical graph
-
-
-def _is_elemwise(x: Variable, scalar_op: type) -> bool:
-    return x.owner is not None and isinstance(x.owner.op, Elemwise) and isinstance(x.owner.op.scalar_op, scalar_op)
-
-
-def _terms(sum_: Variable) -> list[Variable]:
-    return sum_.owner.inputs if _is_elemwise(sum_, ps.Add) else [sum_]
-
-
-def _undimshuffle(x: Variable) -> Variable:
-    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
-        x = x.owner.inputs[0]
-    return x
-
-
-def _match_product(term: Variable) -> tuple[Variable, Variable, str] | None:
-    """(input, weights, layout) of ``input @ weights``, a single column possibly squeezed to a vector."""
-    if term.owner is not None and isinstance(term.owner.op, DimShuffle) and term.owner.op.is_squeeze:
-        term = term.owner.inputs[0]
-    if term.owner is None or not isinstance(term.owner.op, Dot):
-        return None
-    source, right = term.owner.inputs
-    weights = _undimshuffle(right)
-    if weights is right:
-        return source, weights, "columns"
-    return source, weights, "vector" if weights.ndim == 1 else "rows"
-
-
-def _spans_columns(bias: Variable) -> bool:
-    """Whether a bias lies along the last axis and is the same for all rows."""
-    return bias.ndim == 0 or bias.type.broadcastable[0]
-
-
-def _show(x: Variable) -> str:
-    text = pytensor.printing.pprint(x) if x.owner is not None else (x.name or str(x))
-    return shorten(text, 100, placeholder=" ...")

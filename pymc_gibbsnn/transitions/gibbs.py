@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import zip_longest
 
 import numpy as np
 import pytensor.tensor as pt
@@ -232,16 +231,9 @@ def scale_law(
 
 def _statistics(network: Network, weights: list[Variable], outputs: list[Variable], noise: list[Variable]) -> dict:
     """Statistics of the new state from the squared noise of each latent and of the data."""
-    variances, widths = [], []
-    for l, layer in enumerate(network.layers):
-        variances.append(layer.noise)
-        widths.append(layer.shape[0])
-        if l < len(network.activations):
-            variances.append(network.activations[l].noise)
-            widths.append(layer.shape[0])
     n = pt.cast(outputs[-1].shape[0], outputs[-1].dtype)
     lp, norms, ratios = 0.0, [], []
-    for square, variance, width in zip(noise, variances, widths, strict=True):
+    for square, (_, variance, width) in zip(noise, network.noisy, strict=True):
         lp -= 0.5 * (square / variance + n * width * pt.log(2 * math.pi * variance))
         ratios.append(square / (variance * n * width))
     for layer, w in zip(network.layers, weights, strict=True):
@@ -253,9 +245,5 @@ def _statistics(network: Network, weights: list[Variable], outputs: list[Variabl
 
 
 def _statistic_names(network: Network) -> list[str]:
-    names = [f"norm_{layer.weights.name}" for layer in network.layers]
-    for layer, activation in zip_longest(network.layers, network.activations):
-        names.append(f"noise_{layer.name}")
-        if activation is not None:
-            names.append(f"noise_{activation.name}")
-    return names
+    norms = [f"norm_{layer.weights.name}" for layer in network.layers]
+    return norms + [f"noise_{name}" for name, _, _ in network.noisy]
