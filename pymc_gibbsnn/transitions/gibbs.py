@@ -76,8 +76,8 @@ def gibbs(
     interweave : {"auto", "pieces", "langevin", False}
         Move the weights of each unit with the noise of its pre-activations held fixed: by Gaussian steps on the linear
         pieces (:mod:`pymc_gibbsnn.conditionals.interweaving`) or a Langevin step
-        (:mod:`pymc_gibbsnn.conditionals.langevin`). "auto" takes pieces for layers of at most 128 inputs, bias
-        included, and Langevin for wider ones and for activations without a slope.
+        (:mod:`pymc_gibbsnn.conditionals.langevin`). "auto" takes pieces up to 128 inputs, bias included, in the data
+        layer and 24 in others, and Langevin for wider layers and for activations without a slope.
     anneal : float, optional
         A variance: while the chain tunes, every smaller Δ falls geometrically from it to its own value.
 

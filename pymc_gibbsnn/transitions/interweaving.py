@@ -19,7 +19,9 @@ from pymc_gibbsnn.transitions.tuning import robbins_monro
 
 __all__ = ["TUNE_STEPS", "interweave_layer", "kinds_of_interweaving", "start_of_interweaving"]
 
-WIDEST_OF_PIECES = 128  # inputs, bias included
+# Most inputs, bias included, for which moves on pieces keep a sweep within about five times the time of a plain one. The
+# Gram matrices of the data layer are kept; above it they are formed at every sweep.
+WIDEST_DATA, WIDEST_HIDDEN = 128, 24
 TUNE_STEPS = 1000  # of the Langevin steps
 
 
@@ -29,10 +31,12 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
         raise ValueError(f"interweave must be 'auto', 'pieces', 'langevin' or False; found {interweave!r}.")
     if interweave != "auto":
         return [interweave] * len(network.activations)
-    return [
-        "langevin" if layer.augmented_shape[1] > WIDEST_OF_PIECES or not activation.function.slopes.any() else "pieces"
-        for layer, activation in zip(network.layers, network.activations, strict=False)
-    ]
+    kinds = []
+    for l, activation in enumerate(network.activations):
+        widest = WIDEST_HIDDEN if l else WIDEST_DATA
+        narrow = network.layers[l].augmented_shape[1] <= widest
+        kinds.append("pieces" if narrow and activation.function.slopes.any() else "langevin")
+    return kinds
 
 
 def start_of_interweaving(network: Network, kinds: list[str | bool]) -> dict[str, Variable]:
