@@ -19,8 +19,8 @@ from pymc_gibbsnn.transitions.tuning import robbins_monro
 
 __all__ = ["TUNE_STEPS", "interweave_layer", "kinds_of_interweaving", "start_of_interweaving"]
 
-# Most inputs, bias included, for which moves on pieces keep a sweep within about five times the time of a plain one. The
-# Gram matrices of the data layer are kept; above it they are formed at every sweep.
+# Most inputs, bias included, for which moves on pieces keep a sweep within about five times the time of a plain one.
+# The Gram matrices of the data layer are kept; above it they are formed at every sweep.
 WIDEST_DATA, WIDEST_HIDDEN = 128, 24
 TUNE_STEPS = 1000  # of the Langevin steps
 
