@@ -213,7 +213,7 @@ def _update_gram(gram, squares, new, x):
 
 @numba_njit
 def _factor(gram, kappa, precision):
-    q = (kappa * gram).astype(precision.dtype)
+    q = kappa * gram
     for k in range(len(precision)):
         q[k, k] += precision[k]
     return np.linalg.cholesky(q).T
@@ -259,7 +259,7 @@ def _numba(op, node, **kwargs):
         h, d = w.shape
         x, z = np.ascontiguousarray(x), np.ascontiguousarray(z.T).copy()
         w, gram, squares = w.copy(), gram.copy(), squares.copy()
-        accepted, factors = np.zeros_like(rho), np.empty((h, d, d), w.dtype)
+        accepted, factors = np.zeros_like(rho), np.empty((h, d, d))
         r, pull = np.ascontiguousarray(y.T).copy(), np.empty(n, w.dtype)
         s, a, s_new, a_new = np.empty_like(z), np.empty_like(z), np.empty(n, w.dtype), np.empty(n, w.dtype)
         for j in range(h):
