@@ -10,5 +10,7 @@ autodoc_typehints = "none"
 suppress_warnings = ["ref.citation"]
 numpydoc_show_class_members = False
 numpydoc_validation_checks = {"PR01", "PR02"}
+# The signature of a distribution is that of pm.Distribution: a name, then its parameters.
+numpydoc_validation_exclude = {r"\.ArgmaxLabel$", r"\.SignLabel$"}
 html_theme = "furo"
 exclude_patterns = ["_build"]
