@@ -165,6 +165,13 @@ class Network:
         rows, _ = self.data().shape
         return self.layers[0].augmented_shape[1] > rows
 
+    def _row_shapes(self) -> list[tuple[int, ...]]:
+        """What a row of y may look like."""
+        width = self.layers[-1].shape[0]
+        if self.labels and self.labels.kind == "argmax":
+            return [()]
+        return [(width,)] + [()] * (width == 1)
+
     def check_data(self) -> None:
         """Refuse inputs and targets that are not finite or whose numbers of rows differ.
 
@@ -184,7 +191,7 @@ class Network:
         (x_name, x), (y_name, y) = values.items()
         width = self.layers[-1].shape[0]
         argmax = self.labels is not None and self.labels.kind == "argmax"
-        if len(x) != len(y) or y.shape[1:] not in (((),) if argmax else ((), (width,))):
+        if len(x) != len(y) or y.shape[1:] not in self._row_shapes():
             raise NetworkError(
                 f"{y_name} has shape {y.shape}, but the network predicts {(len(x),) if argmax else (len(x), width)} "
                 f"from {x_name} of shape {x.shape}."

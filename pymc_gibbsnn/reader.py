@@ -119,6 +119,8 @@ class _Reader:
                 f"The labels '{observed.name}' are of {show(z)}, which carries no noise: give it a latent of its own, "
                 f"Z = pm.Normal('Z', A @ W.T + b, sigma), and {observed.owner.op} of Z."
             )
+        if kind == "argmax" and z.ndim != 2:
+            raise NetworkError(f"'{z.name}', of which '{observed.name}' is the argmax, must have shape (n, classes).")
         return Labels(observed.name, self.model.rvs_to_values[observed], kind), z
 
     def _dense(self, z: Variable) -> tuple[Dense, Variable, list[Variable]]:

@@ -100,6 +100,7 @@ class GraphStep(BlockedStep):
         rng = random_generator_type("rng")
         carry = {name: value.type(name) for name, value in self.transition.carry.items()}
         tuning = pt.scalar("tuning")
+        self._tuning_dtype = tuning.dtype
         new_rng, state, new_carry, stats = self.transition.step(rng, {v: v for v in self._vars}, carry, tuning)
         self._changing = list(new_carry)
         outputs = [new_rng, *(state[v] for v in self._vars), *new_carry.values(), *stats.values()]
@@ -135,11 +136,13 @@ class GraphStep(BlockedStep):
         self._jax_key = _compat.random_state(self.rng, jax=True) if self._uses_jax else None
         self.transition.check()
         self.carry = dict(zip(self.transition.carry, self._start(), strict=True))
+        self.tune = True  # until PyMC says otherwise
         self._set_tune_steps(_compat.tuning_steps())
 
     def setup_chain(self, rng, tune: int, draws: int) -> None:
         """Start a chain: a generator of its own and a fresh carry (PyMC 6)."""
         self.set_rng(rng)
+        self.tune = tune > 0
         self._set_tune_steps(tune)
 
     def _set_tune_steps(self, tune: int | None) -> None:
@@ -151,7 +154,7 @@ class GraphStep(BlockedStep):
         values = {name: point[name] for name in self._inputs}
         names = [v.name for v in self._vars]
         random = self._jax_key if self._uses_jax else self.rng
-        tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), pytensor.config.floatX)
+        tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), self._tuning_dtype)
         for _ in range(self.sweeps_per_draw):
             random, *outputs = self._function(random, *values.values(), *self.carry.values(), tuning)
             values |= zip(names, outputs, strict=False)

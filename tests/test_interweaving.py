@@ -7,6 +7,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.tensor.random.type import random_generator_type
 from scipy.stats import multivariate_normal, norm
 
 import pymc_gibbsnn as pmg
@@ -236,6 +237,45 @@ def test_auto_takes_langevin_for_wide_layers_and_for_steps():
     x = np.random.default_rng(0).normal(size=(20, 200))
     for wide in (pmg.mlp(x, x[:, 0], 2, noise=1), pmg.mlp(x[:, :2], x[:, 0], 2, noise=1, activation="sign")):
         assert "log_step_W1" in pmg.GibbsNN(model=wide, compile_kwargs={"mode": "FAST_COMPILE"}).carry
+
+
+@pytest.mark.parametrize("activation", ["relu", "sign"])
+def test_langevin_with_a_scale_that_is_sampled(activation):
+    x = np.random.default_rng(0).normal(size=(12, 2))
+    with pm.Model() as hierarchical:
+        s = pm.HalfNormal("s", 1)
+        W1 = pm.Normal("W1", 0, s, shape=(3, 2))
+        Z2 = pm.Normal("Z2", x @ W1.T, 0.5)
+        A2 = pm.Normal("A2", pmg.activations.ACTIVATIONS[activation](Z2), 0.5)
+        pm.Normal("y", A2 @ pm.Normal("W2", 0, 1, shape=3), 0.5, observed=x[:, 0])
+    vars_ = [v for v in hierarchical.free_RVs if v.name != "s"]
+    step = pmg.GibbsNN(vars_, model=hierarchical, interweave="langevin", compile_kwargs={"mode": "FAST_COMPILE"})
+    _, [stats] = step.step(hierarchical.initial_point())
+    assert np.isfinite(stats["lp"])
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+def test_langevin_in_single_precision(mode):
+    with pytensor.config.change_flags(floatX="float32"):
+        x = np.random.default_rng(0).normal(size=(30, 3)).astype("float32")
+        single = pmg.mlp(x, x[:, 0], 4, noise=0.3)
+        step = pmg.GibbsNN(model=single, interweave="langevin", sweeps_per_draw=2, compile_kwargs={"mode": mode})
+        state = {v: v for v in step.vars}
+        _, new, _, _ = step.transition.step(
+            random_generator_type(), state, {k: v.type() for k, v in step.transition.carry.items()}, pt.scalar()
+        )
+        assert {v.dtype for v in new.values()} == {"float32"}
+        point, _ = step.step(single.initial_point())
+        assert all(np.isfinite(x).all() for x in point.values())
+
+
+def test_a_step_that_is_used_again_tunes_again():
+    step = pmg.GibbsNN(model=model(), interweave="langevin", compile_kwargs={"mode": "FAST_COMPILE"})
+    step.stop_tuning()
+    step.set_rng(1)
+    assert step.tune
+    step.setup_chain(1, tune=0, draws=10)
+    assert not step.tune
 
 
 def test_an_unknown_move_is_refused():

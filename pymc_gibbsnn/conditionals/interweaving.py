@@ -19,7 +19,8 @@ accepted by the Metropolis-Hastings rule with the Gaussian of the pieces at Z' f
 its piece it is always accepted. Near equilibrium long steps are best (ρ = 0 is a fresh draw), far from it only short
 ones are accepted. So the units are visited twice: with ρ = 0, then with a ρ uniform on (0, 1), drawn for each.
 
-A Gram matrix Ãᵀ diag(a²) Ã is kept from move to move and changed by the few samples whose piece has changed.
+Under Numba a Gram matrix Ãᵀ diag(a²) Ã is kept from move to move, in double precision, and changed by the few samples
+whose piece has changed; NumPy and JAX form it anew.
 
 References
 ----------
@@ -58,7 +59,7 @@ class Interweave(Op):
     rho, log_u : (p, h), for each of p passes: persistence, logarithm of a uniform number
     xi : (p, h, d), standard normal numbers
     gram : (h, d, d), squares : (h, n)
-        Ãᵀ diag(a²) Ã of each unit, in double precision, and the squared slopes a² that it is of; zeros to begin with.
+        Ãᵀ diag(a²) Ã of each unit, and the squared slopes a² that it is of; zeros to begin with.
     edges : (k + 1,), slopes, intercepts : (k,)
         The table of σ.
 
@@ -116,7 +117,7 @@ def interweave_pieces(
     zero, one = pt.constant(np.array([0, 1], w.dtype))
     rng, xi = draw(normal, rng, zero, one, size=(2, *shape))
     rng, u = draw(uniform, rng, zero, one, size=(3, shape[0]))
-    rho = pt.stack([pt.zeros_like(u[2]), u[2]])
+    rho = pt.stack([pt.zeros_like(u[2]), pt.minimum(u[2], 1 - 1e-6)])
     table = [pt.constant(number.astype(w.dtype)) for number in (function.edges, function.slopes, function.intercepts)]
     return rng, *Interweave()(x, w, z, y, v, g, precision, rho, pt.log1p(-u[:2]), xi, gram, squares, *table)
 
@@ -206,7 +207,7 @@ def _update_gram(gram, squares, new, x):
         squares[:] = 0
         rows = np.nonzero(new)[0]
     if len(rows) > 0:
-        moved = x[rows]
+        moved = x[rows].astype(np.float64)
         gram += np.dot(((new - squares)[rows].reshape(-1, 1) * moved).T, moved)
         squares[:] = new
 

@@ -6,13 +6,17 @@ Z − Ã W̃ᵀ held fixed and A integrated out,
     log π(W̃) = −½ Σ_μ (y_μ − W σ(z_μ))ᵀ S⁻¹ (y_μ − W σ(z_μ)) − ½ Σ_j W̃_jᵀ Λ_j W̃_j,
     ∇_j = Ãᵀ(σ'(z_j) ∘ pull_j) − Λ_j W̃_j,     pull = (Y − σ(Z) Wᵀ) S⁻¹ W.
 
-Unit j is preconditioned by C_j = (κ_j ÃᵀÃ/2 + Λ)⁻¹, as if half of the samples were active. The step is autoregressive,
-of persistence ρ, and equals the exact one where C_j is the covariance of π:
+All units are preconditioned together, as if the slopes at different samples were independent and z ~ N(0, 1):
 
-    W̃_j' = W̃_j + (1 − ρ) C_j ∇_j + sqrt(1 − ρ²) C_j^{1/2} ξ_j,     ξ ~ N(0, I),
+    C = (K ⊗ ÃᵀÃ + I ⊗ Λ)⁻¹,     K = Wᵀ S⁻¹ W ∘ F,   F = E[σ'(z)²] on the diagonal and E[σ'(z)]² off it,
+
+Λ the mean over units. The step is autoregressive, of persistence ρ, and exact where C is the covariance of π:
+
+    W̃' = W̃ + (1 − ρ) C ∇ + sqrt(1 − ρ²) C^{1/2} ξ,     ξ ~ N(0, I),
 
 accepted by the Metropolis-Hastings rule (Roberts & Rosenthal 1998, whose step h is about 2(1 − ρ)). With
-Λ^{-1/2} ÃᵀÃ Λ^{-1/2} = U diag(e) Uᵀ and B_j = I + U diag[(κ_j e/2 + 1)^{-1/2} − 1] Uᵀ, C_j^{1/2} = Λ^{-1/2} B_j.
+Λ^{-1/2} ÃᵀÃ Λ^{-1/2} = U diag(e) Uᵀ and K = R diag(k) Rᵀ, C^{1/2} x = Λ^{-1/2} B x, where B multiplies the coordinate
+of x along R_i and U_j by (k_i e_j + 1)^{-1/2} and leaves what U lacks as it is.
 A move costs three products with Ã.
 
 References
@@ -74,7 +78,7 @@ def interweave_langevin(
         return x + r @ ((shrink - 1) * (r.T @ x @ u)) @ u.T
 
     def drift(w, z, pull):
-        """B_j Λ^{-1/2} ∇_j, a row for each unit"""
+        """B Λ^{-1/2} ∇, a row for each unit"""
         return precondition((products(a, function.derivative(z) * pull, has_bias).T - precision * w) * scale)
 
     s = function(z)
@@ -93,6 +97,7 @@ def interweave_langevin(
         - (precision * step * (w + w_new)).sum() / 2
         + ((xi**2).sum() - (xi_back**2).sum()) / 2
     )
+    log_ratio = pt.switch(pt.isnan(log_ratio), -np.inf, log_ratio)
     accept = pt.log1p(-uniform_[0]) < log_ratio
     acceptance = pt.exp(pt.minimum(log_ratio, 0))
     return rng, pt.switch(accept, w_new, w), pt.switch(accept, z_new, z), acceptance
@@ -105,4 +110,5 @@ def _mean_slopes(function: PiecewiseLinear) -> tuple[float, float]:
     """
     z = norm.ppf((np.arange(1000) + 0.5) / 1000)
     cross = np.mean(z * function(z)) ** 2
-    return cross, max(cross, np.mean(function.derivative(z) ** 2))
+    # Python's floats take the precision of what they meet.
+    return float(cross), float(max(cross, np.mean(function.derivative(z) ** 2)))

@@ -86,7 +86,7 @@ def gibbs(
     Transition
         Its statistics: ``lp``, log density of the network's variables and data; ``norm_W1``, ... (by the weights'
         names), Σ W² + Σ b² of a layer; ``noise_Z2``, ... (by the names of latents and data), the mean squared noise
-        of a variable over its variance; ``acceptance_W1``, ..., the accepted share of a layer's interweaving moves.
+        of a variable over its variance; ``acceptance_W1``, ..., the acceptance of a layer's interweaving moves.
     """
     if anneal is not None and not (np.isfinite(anneal) and anneal > 0):
         raise ValueError(f"anneal is the variance of the noise to begin with, positive and finite; found {anneal}.")

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 
 from pymc_gibbsnn.conditionals.interweaving import interweave_pieces, no_gram
 from pymc_gibbsnn.conditionals.langevin import TARGET_ACCEPTANCE, interweave_langevin
@@ -49,9 +49,8 @@ def start_of_interweaving(network: Network, kinds: list[str | bool]) -> dict[str
         carry["input"] = augment(a, first.has_bias)
         z = pt.zeros((a.shape[0], first.shape[0]), dtype=a.dtype)
         carry["unit_gram"], carry["unit_squares"] = no_gram(z, first.augmented_shape)
-    else:
-        mean_precision = first.precision.mean(axis=0, keepdims=True)
-        carry["u"], carry["eigenvalues"] = spectrum(a, first.has_bias, mean_precision, network.is_thin)
+    elif isinstance(first.precision, Constant):
+        carry["u"], carry["eigenvalues"] = _spectrum(network, 0, a)
     if "langevin" in kinds:
         carry["tuned"] = pt.zeros((), dtype=a.dtype)
     for layer, kind in zip(network.layers, kinds, strict=False):
@@ -59,6 +58,13 @@ def start_of_interweaving(network: Network, kinds: list[str | bool]) -> dict[str
             start = min(0.0, math.log(2 / math.prod(layer.augmented_shape) ** (1 / 3)))
             carry[f"log_step_{layer.weights.name}"] = pt.constant(np.asarray(start, a.dtype))
     return carry
+
+
+def _spectrum(network: Network, l: int, a: Variable) -> tuple[Variable, Variable]:
+    """The spectrum of a layer's input A for the mean of its precisions over units."""
+    layer = network.layers[l]
+    mean_precision = layer.precision.mean(axis=0, keepdims=True)
+    return spectrum(a, layer.has_bias, mean_precision, thin=l == 0 and network.is_thin)
 
 
 def interweave_layer(
@@ -91,10 +97,8 @@ def interweave_layer(
             rng, rows, weights, z, y, w, g, precision, gram, squares, shape, function
         )
         return rng, weights, z, accepted.mean(), {"unit_gram": gram, "unit_squares": squares} if l == 0 else {}
-    if l == 0:
-        u, eigenvalues = carry["u"], carry["eigenvalues"]
-    else:
-        u, eigenvalues = spectrum(a, layer.has_bias, precision.mean(axis=0, keepdims=True), thin=False)
+    fixed = l == 0 and isinstance(precision, Constant)
+    u, eigenvalues = (carry["u"], carry["eigenvalues"]) if fixed else _spectrum(network, l, a)
     name, count = f"log_step_{layer.weights.name}", carry["tuned"] + 1
     rng, weights, z, acceptance = interweave_langevin(
         rng, a, layer.has_bias, weights, z, y, w, g, precision, u, eigenvalues, carry[name], shape, function
