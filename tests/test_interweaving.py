@@ -221,6 +221,7 @@ def test_step_sizes_change_only_while_tuning(mode):
     assert (sizes <= 0).all()
 
 
+@pytest.mark.slow
 def test_tuning_reaches_its_target():
     idata = sample(interweave="langevin", tune=600, draws=600)
     for l in (1, 2):

@@ -89,6 +89,7 @@ def test_binary_labels_against_the_truncated_normal(mode):
 # Oracle 17: the probit model with the last latent integrated out, by NUTS
 
 
+@pytest.mark.slow
 def test_nuts_on_binary_probit():
     x = np.random.default_rng(6).normal(size=(8, 1))
     y, s = (x[:, 0] > 0.3).astype(int), 0.7
