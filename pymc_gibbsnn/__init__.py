@@ -7,6 +7,7 @@ from pymc_gibbsnn.initial_values import initial_values
 from pymc_gibbsnn.labels import ArgmaxLabel, SignLabel
 from pymc_gibbsnn.models import mlp
 from pymc_gibbsnn.network import NetworkError
+from pymc_gibbsnn.sampling import sample
 from pymc_gibbsnn.steps import GibbsNN
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "function_space",
     "initial_values",
     "mlp",
+    "sample",
 ]

@@ -11,8 +11,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import arviz as az
 import numpy as np
+import pymc as pm
 import pytensor
+import xarray as xr
+from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
@@ -20,6 +24,7 @@ from pytensor.link.jax.linker import JAXLinker
 from pytensor.tensor.random.op import RandomVariable
 
 PYTENSOR_3 = int(pytensor.__version__.split(".")[0]) >= 3
+SAMPLE_DIMS = "default_dims" if hasattr(az, "InferenceData") else "sample_dims"  # of az.dict_to_dataset
 
 
 def draw(op: RandomVariable, rng: Variable, *params, size: tuple[int, ...] | None = None) -> tuple[Variable, Variable]:
@@ -132,17 +137,21 @@ def warn_of_recording(sizes: dict[str, int]) -> None:
     sampled = frame.f_locals
     draws = sampled["draws"] + (sampled["tune"] or 0)
     names = sampled["var_names"]
-    recorded = {name: size for name, size in sizes.items() if names is None or name in names}
-    needed = draws * sampled["chains"] * sum(recorded.values())
-    free = free_memory()
+    recorded = {name: size * sampled["chains"] for name, size in sizes.items() if names is None or name in names}
+    warn_of_memory(recorded, draws)
+
+
+def warn_of_memory(sizes: dict[str, int], draws: int) -> None:
+    """Warn if the machine's free memory does not hold that many draws of variables, a draw of each of these bytes."""
+    needed, free = draws * sum(sizes.values()), free_memory()
     if free is not None and needed > free:
-        largest = sorted(recorded, key=recorded.get, reverse=True)[:2]
+        largest = sorted(sizes, key=sizes.get, reverse=True)[:2]
         warnings.warn(
-            f"Recording {draws} draws a chain of {sorted(recorded)} needs {needed / 2**30:.1f} GiB, "
+            f"Recording {draws} draws a chain of {sorted(sizes)} needs {needed / 2**30:.1f} GiB, "
             f"of which {free / 2**30:.1f} GiB are free. Most of it is {' and '.join(largest)}: "
-            f"name only what you need in var_names= of pm.sample.",
+            f"name only what you need in var_names=.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -156,3 +165,28 @@ def free_memory() -> int | None:
             return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         except (ValueError, OSError, AttributeError):
             return None
+
+
+def dataset(model: pm.Model, values: dict[str, np.ndarray], first_draw: int | None) -> xr.Dataset:
+    """Arrays (chain, draw, ...) with the model's coordinates, draws from ``first_draw`` on; data if it is None."""
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    sampled = [] if first_draw is None else ["chain", "draw"]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "More chains", UserWarning)  # the draws of one call may be few
+        found = az.dict_to_dataset(values, coords=coords, dims=dims, **{SAMPLE_DIMS: sampled})
+    if first_draw is None:
+        return found
+    return found.assign_coords(draw=first_draw + np.arange(found.sizes["draw"]))
+
+
+def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
+    """What the model observes and its constant data."""
+    groups = {"observed_data": find_observations(model), "constant_data": find_constants(model)}
+    return {group: dataset(model, values, None) for group, values in groups.items() if values}
+
+
+def inference_data(groups: dict[str, xr.Dataset]):
+    """InferenceData (ArviZ 0.23) or DataTree (ArviZ 1)."""
+    if hasattr(az, "InferenceData"):
+        return az.InferenceData(**groups)
+    return xr.DataTree.from_dict(groups)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
-import pytensor.tensor as pt
 from pymc.blocking import PointType, StatsType
 from pymc.model import modelcontext
 from pymc.step_methods.compound import BlockedStep, StepMethodState
@@ -15,8 +14,6 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator
 from pytensor.compile.io import In
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import explicit_graph_inputs
-from pytensor.tensor.random.type import random_generator_type
 from rich.progress import TextColumn
 from rich.table import Column
 
@@ -59,9 +56,10 @@ class GraphStep(BlockedStep):
 
     Notes
     -----
-    One compiled call makes one transition; calls are repeated in Python for ``sweeps_per_draw``, since a call costs
-    microseconds. With a JAX mode, chains in forked processes hang: such a step asks for ``cores=1`` or
-    ``mp_ctx="forkserver"``.
+    The transition is compiled when ``pm.sample`` takes the step. One compiled call makes one transition; calls are
+    repeated in Python for ``sweeps_per_draw``, since a call costs microseconds. With a JAX mode, chains in forked
+    processes hang: such a step asks for ``cores=1`` or ``mp_ctx="forkserver"``. :func:`pymc_gibbsnn.sample` runs the
+    same step in JAX without returning to Python.
     """
 
     default_blocked = True
@@ -83,49 +81,46 @@ class GraphStep(BlockedStep):
         self.transition = transition
         self.sweeps_per_draw = int(sweeps_per_draw)
         self.default_tune_steps = transition.tune_steps
-        self.tune = True  # until PyMC says otherwise
         self._vars = list(transition.variables)
         self.stats_dtypes_shapes = {name: (np.float64, []) for name in transition.stats}
         self.stats_dtypes = [dict.fromkeys(transition.stats, np.float64)]
-        self._compile(dict(compile_kwargs or {}))
-        self.set_rng(rng)
-        # Compiled code is made at the first call: before chains fork, so that they share it.
-        point, _ = self.step(initial_point or self.model.initial_point())
-        self._sizes = {v.name: point[v.name].nbytes for v in self._vars}
+        self._point = initial_point or self.model.initial_point()
+        self._compile_kwargs = dict(compile_kwargs or {})
+        self._mode = with_fast_products(_compat.compilation_mode(self._compile_kwargs.pop("mode", None)))
+        self._uses_jax = _compat.uses_jax(self._mode)
+        self._start = pytensor.function([], list(transition.carry.values()), mode="FAST_COMPILE")
+        self._function = None
         self.set_rng(rng)
 
-    def _compile(self, compile_kwargs: dict[str, Any]) -> None:
-        mode = with_fast_products(_compat.compilation_mode(compile_kwargs.pop("mode", None)))
-        self._uses_jax = _compat.uses_jax(mode)
-        rng = random_generator_type("rng")
-        carry = {name: value.type(name) for name, value in self.transition.carry.items()}
-        tuning = pt.scalar("tuning")
-        self._tuning_dtype = tuning.dtype
-        new_rng, state, new_carry, stats = self.transition.step(rng, {v: v for v in self._vars}, carry, tuning)
-        self._changing = list(new_carry)
-        outputs = [new_rng, *(state[v] for v in self._vars), *new_carry.values(), *stats.values()]
-        known = [rng, *self._vars, *carry.values(), tuning]
-        others = [v for v in explicit_graph_inputs(outputs) if v not in known]
-        self._inputs = [v.name for v in [*self._vars, *others]]
-        self._stat_names = list(stats)
+    def _compile(self) -> None:
+        graph = self.transition.graph()
+        self._inputs = [v.name for v in [*self._vars, *graph.others]]
+        self._changing, self._stat_names, self._tuning_dtype = graph.changing, graph.stats, graph.tuning.dtype
         self._function = pytensor.function(
-            [In(rng, mutable=True), *self._vars, *others, *carry.values(), tuning],
-            outputs,
-            mode=mode,
+            [In(graph.rng, mutable=True), *self._vars, *graph.others, *graph.carry.values(), graph.tuning],
+            graph.outputs,
+            mode=self._mode,
             on_unused_input="ignore",
-            **compile_kwargs,
+            **self._compile_kwargs,
         )
         self._function.trust_input = True
-        self._start = pytensor.function([], list(self.transition.carry.values()), mode="FAST_COMPILE")
+        # The code is made at the first call: before chains fork, so that they share it.
+        values, random = self._values(self._point), _compat.random_state(np.random.default_rng(0), self._uses_jax)
+        self._function(random, *values.values(), *self.carry.values(), np.asarray(0, self._tuning_dtype))
+
+    def _values(self, point: PointType) -> dict[str, np.ndarray]:
+        return {name: point[name] for name in self._inputs}
 
     @property
     def vars(self) -> list[Variable]:
         """Value variables of the step.
 
-        ``pm.sample`` reads them before it samples, in the main process: the one place where a step can learn how much
-        is about to be recorded, and warn.
+        ``pm.sample`` reads them before it samples, in the main process: the one place where a step can compile before
+        chains fork, and learn how much is about to be recorded, and warn.
         """
-        _compat.warn_of_recording(self._sizes)
+        _compat.warn_of_recording({v.name: self._point[v.name].nbytes for v in self._vars})
+        if self._function is None:
+            self._compile()
         return self._vars
 
     def set_rng(self, rng) -> None:
@@ -151,7 +146,9 @@ class GraphStep(BlockedStep):
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """One draw from a point of value variables."""
-        values = {name: point[name] for name in self._inputs}
+        if self._function is None:
+            self._compile()
+        values = self._values(point)
         names = [v.name for v in self._vars]
         random = self._jax_key if self._uses_jax else self.rng
         tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), self._tuning_dtype)

@@ -1,8 +1,14 @@
 import os
+import tempfile
+from pathlib import Path
 
 # Small matrices: threads of BLAS cost more than they do.
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+# Many tests run the same JAX program: compile it once.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / "pymc_gibbsnn_jax_cache"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 import matplotlib  # noqa: E402
 

@@ -3,6 +3,7 @@
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from scipy import integrate, stats
@@ -48,15 +49,16 @@ def test_two_classes_against_quadrature(mode):
     n, m, noise = 20_000, np.array([0.7, -0.4]), 0.5
     labels = np.zeros(n, dtype=int)  # z_0 > z_1
 
-    def build(generator):
-        z = pt.constant(np.tile([1.0, -1.0], (n, 1)))
-        for _ in range(30):
-            generator, z = draw_given_argmax(
-                generator, z, pt.constant(np.tile(m, (n, 1))), pt.constant(labels), pt.constant(noise)
-            )
-        return generator, z
+    state = pytensor.shared(np.tile([1.0, -1.0], (n, 1)))
 
-    z = compile_draw(build, mode)()
+    def build(generator):
+        means = pt.constant(np.tile(m, (n, 1)))
+        return draw_given_argmax(generator, state, means, pt.constant(labels), pt.constant(noise))
+
+    one_pass = compile_draw(build, mode)
+    for _ in range(30):
+        state.set_value(one_pass())
+    z = state.get_value()
     assert (z[:, 0] > z[:, 1]).all()
     law = stats.norm(m, noise**0.5)
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from scipy import integrate, stats
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtr, ndtri_exp
 
 from pymc_gibbsnn.activations import ACTIVATIONS, PiecewiseLinear
 from pymc_gibbsnn.random.generalised_inverse_gaussian import generalised_inverse_gaussian
 from pymc_gibbsnn.random.piecewise_normal import coupled_piecewise_normal, pieces, piecewise_normal
-from pymc_gibbsnn.random.truncated_normal import truncated_normal
+from pymc_gibbsnn.random.truncated_normal import Interval, truncated_normal
 from tests.helpers import MODES, compile_draw, draw_rv
 
 N = 20_000
@@ -94,6 +94,47 @@ def test_piecewise_normal(name, mode):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_uniforms_at_both_ends_give_finite_draws(dtype):
+    """The least and the greatest uniform number, inverted in JAX and in SciPy, stay in the interval and are finite."""
+    import jax
+    import jax.numpy as jnp
+
+    from pymc_gibbsnn.random import _jax
+
+    with jax.enable_x64(dtype == "float64"):
+        u = np.asarray(_jax.open_uniform(jax.random.key(0), (2**25,), dtype))
+        step = np.finfo(dtype).epsneg
+        assert step <= u.min() < 1e-6 < 1 - 1e-6 < u.max() <= 1 - step
+        for low, high in INTERVALS:
+            ends = np.array([step, 1 - step], dtype)
+            low, high = (np.full(2, x, dtype) for x in (low, high))
+            for x in (
+                Interval.between(low, high, np, log_ndtr).invert(ends, np, ndtri_exp),
+                Interval.between(low, high, jnp, _jax.log_ndtr).invert(ends, jnp, _jax.ndtri_exp),
+            ):
+                assert np.isfinite(x).all()
+                assert (low <= x).all()
+                assert (x <= high).all()
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-11), ("float32", 1e-6)])
+def test_special_functions_of_jax_are_those_of_scipy(dtype, rtol):
+    import jax
+
+    from pymc_gibbsnn.random import _jax
+
+    with jax.enable_x64(dtype == "float64"):
+        x = np.r_[np.linspace(-60, 10, 10_001), -np.logspace(2, 6, 100), 0, np.inf].astype(dtype)
+        np.testing.assert_allclose(_jax.log_ndtr(x), log_ndtr(x), rtol, rtol)
+        assert _jax.log_ndtr(np.asarray([-np.inf], dtype)) == -np.inf
+        y = -np.logspace(np.log10(np.finfo(dtype).epsneg), 4, 10_001).astype(dtype)
+        x = _jax.ndtri_exp(y)
+        left = y < np.log(0.5)
+        np.testing.assert_allclose(x[left], ndtri_exp(y[left]), rtol, rtol)
+        np.testing.assert_allclose(ndtr(x[~left]), np.exp(y[~left]), atol=8 * np.finfo(dtype).epsneg)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", TABLES)
 def test_masses_of_pieces_on_a_grid(name, dtype):
     """Oracle 4: m and a to 50 standard deviations, variances down to 1e-8, no NaN in float32, quadrature in float64."""
@@ -103,7 +144,8 @@ def test_masses_of_pieces_on_a_grid(name, dtype):
         m, a = (x.ravel().astype(dtype) for x in np.meshgrid(*2 * [sd * np.linspace(-50, 50, 11)]))
         edges, slopes, intercepts = (x.astype(dtype) for x in (table.edges, table.slopes, table.intercepts))
         v_ = np.asarray(v, dtype)
-        *_, log_mass = pieces(m, v_, a / v_, 1 / v_, edges, slopes, intercepts, np, lambda x: log_ndtr(x).astype(dtype))
+        laws = pieces(m, v_, a / v_, 1 / v_, edges, slopes, intercepts, np, lambda x: log_ndtr(x).astype(dtype))
+        log_mass = np.stack([law.log_mass for law in laws], -1)
         log_mass = log_mass - log_mass.max(-1, keepdims=True)
         assert not np.isnan(log_mass).any()
         if dtype == "float64":

@@ -19,8 +19,8 @@ accepted by the Metropolis-Hastings rule with the Gaussian of the pieces at Z' f
 its piece it is always accepted. Near equilibrium long steps are best (ρ = 0 is a fresh draw), far from it only short
 ones are accepted. So the units are visited twice: with ρ = 0, then with a ρ uniform on (0, 1), drawn for each.
 
-Under Numba a Gram matrix Ãᵀ diag(a²) Ã is kept from move to move, in double precision, and changed by the few samples
-whose piece has changed; NumPy and JAX form it anew.
+A Gram matrix Ãᵀ diag(a²) Ã is kept from move to move and changed by the few samples whose piece has changed. What
+rounding adds to it in time is the same on the way out and back: it makes proposals a little worse, not wrong.
 
 References
 ----------
@@ -44,9 +44,16 @@ from pymc_gibbsnn.activations import PiecewiseLinear
 
 __all__ = ["Interweave", "interweave_pieces", "no_gram"]
 
+ROWS_AT_ONCE = 32  # by which JAX changes a Gram matrix
+
 
 class Interweave(Op):
     r"""Passes of the move over the units of a layer: a deterministic function of the random numbers it is given.
+
+    Parameters
+    ----------
+    is_first : bool
+        Whether the Gram matrices that it is given are zeros.
 
     Inputs
     ------
@@ -68,7 +75,10 @@ class Interweave(Op):
     w, z, gram and squares after the passes, and accepted : (p, h), zeros and ones
     """
 
-    __props__ = ()
+    __props__ = ("is_first",)
+
+    def __init__(self, is_first: bool = False):
+        self.is_first = is_first
 
     def make_node(self, *inputs):
         """One node; see the class for its inputs."""
@@ -89,8 +99,8 @@ class Interweave(Op):
         r = y - _line(z, *table, np)[0] @ v.T
         for p, j in np.ndindex(rho.shape):
             r, w[j], z[:, j], gram[j], squares[j], accepted[p, j] = _move_unit(
-                r, x, w[j], z[:, j], v[:, j], g[:, j], precision[j], rho[p, j], log_u[p, j], xi[p, j], table,
-                np, np.linalg.cholesky, solve_triangular,
+                r, x, w[j], z[:, j], v[:, j], g[:, j], precision[j], rho[p, j], log_u[p, j], xi[p, j],
+                gram[j], squares[j], table, np, np.linalg.cholesky, solve_triangular, _form_gram,
             )  # fmt: skip
         for output, result in zip(outputs, (w, z, gram, squares, accepted), strict=True):
             output[0] = result
@@ -105,21 +115,21 @@ def interweave_pieces(
     v: Variable,
     g: Variable,
     precision: Variable,
-    gram: Variable,
-    squares: Variable,
+    kept: tuple[Variable, Variable] | None,
     shape: tuple[int, int],
     function: PiecewiseLinear,
 ) -> tuple[Variable, ...]:
     """(rng, W̃, Z, gram, squares, accepted) after a pass with ρ = 0 and one with random ρ; see :class:`Interweave`.
 
-    ``shape`` is that of W̃, (h, d).
+    ``kept`` is (gram, squares) of the last call, None where the input is not the same; ``shape`` that of W̃, (h, d).
     """
     zero, one = pt.constant(np.array([0, 1], w.dtype))
     rng, xi = draw(normal, rng, zero, one, size=(2, *shape))
     rng, u = draw(uniform, rng, zero, one, size=(3, shape[0]))
     rho = pt.stack([pt.zeros_like(u[2]), pt.minimum(u[2], 1 - 1e-6)])
     table = [pt.constant(number.astype(w.dtype)) for number in (function.edges, function.slopes, function.intercepts)]
-    return rng, *Interweave()(x, w, z, y, v, g, precision, rho, pt.log1p(-u[:2]), xi, gram, squares, *table)
+    move = Interweave(is_first=kept is None)
+    return rng, *move(x, w, z, y, v, g, precision, rho, pt.log1p(-u[:2]), xi, *(kept or no_gram(z, shape)), *table)
 
 
 def no_gram(z: Variable, shape: tuple[int, int]) -> tuple[Variable, Variable]:
@@ -134,24 +144,31 @@ def _line(z, edges, slopes, intercepts, xp):
     return slopes[piece] * z + intercepts[piece], slopes[piece]
 
 
-def _move_unit(r, x, w, z, v, g, precision, rho, log_u, xi, table, xp, cholesky, solve_triangular):
+def _form_gram(x, gram, squares, new):
+    """Ãᵀ diag(a²) Ã"""
+    return (x * new[:, None]).T @ x
+
+
+def _move_unit(
+    r, x, w, z, v, g, precision, rho, log_u, xi, gram, squares, table, xp, cholesky, solve_triangular, update_gram
+):
     """(residual, w, z, gram, squares, accepted) after the move of one unit, for NumPy and JAX."""
     kappa, pull = v @ g, r @ g
     s, a = _line(z, *table, xp)
 
-    def local(w, a, pull):
+    def local(w, a, pull, gram, squares):
         """The Gaussian on the pieces: its Gram matrix, L with Q = L Lᵀ, and L⁻¹ ∇."""
-        gram = (x * (a**2)[:, None]).T @ x
+        gram = update_gram(x, gram, squares, a**2)
         factor = cholesky(kappa * gram + xp.diag(precision))
         return gram, factor, solve_triangular(factor, (a * pull) @ x - precision * w, lower=True)
 
-    gram, factor, drift = local(w, a, pull)
+    gram, factor, drift = local(w, a, pull, gram, squares)
     scale = xp.sqrt((1 - rho) * (1 + rho))
     step = solve_triangular(factor.T, (1 - rho) * drift + scale * xi, lower=False)
     w_new, z_new = w + step, z + x @ step
     s_new, a_new = _line(z_new, *table, xp)
     change = s_new - s
-    gram_new, factor_new, drift_new = local(w_new, a_new, pull - kappa * change)
+    gram_new, factor_new, drift_new = local(w_new, a_new, pull - kappa * change, gram, a**2)
     xi_back = -(factor_new.T @ step + (1 - rho) * drift_new) / scale
     log_ratio = (
         (change * (pull - kappa * change / 2)).sum()
@@ -172,18 +189,33 @@ def _jax(op, node, **kwargs):
 
     dtype = node.outputs[0].dtype
 
+    def update_gram(x, gram, squares, new):
+        """Change the Gram matrix by a few of the samples whose squared slope has changed, until none is left."""
+
+        def update(kept):
+            gram, change = kept
+            _, rows = jax.lax.top_k(jnp.abs(change).astype(jnp.float32), min(ROWS_AT_ONCE, len(x)))
+            moved = x[rows]
+            return gram + (moved * change[rows][:, None]).T @ moved, change.at[rows].set(0)
+
+        return jax.lax.while_loop(lambda kept: (kept[1] != 0).any(), update, (gram, new - squares))[0]
+
     def passes(*inputs):
         # A sum in single precision may arrive here in double.
         x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table = (jnp.asarray(i, dtype) for i in inputs)
         precision = jnp.broadcast_to(precision, w.shape)
+        if op.is_first:
+            squares = (_line(z, *table, jnp)[1] ** 2).T
+            gram = jax.lax.map(lambda new: _form_gram(x, None, None, new), squares)
 
         def unit(r, inputs):
-            r, *moved = _move_unit(r, x, *inputs, table, jnp, jnp.linalg.cholesky, solve_triangular)
+            r, *moved = _move_unit(r, x, *inputs, table, jnp, jnp.linalg.cholesky, solve_triangular, update_gram)
             return r, moved
 
         r, z, accepted = y - _line(z, *table, jnp)[0] @ v.T, z.T, []
         for numbers in zip(rho, log_u, xi, strict=True):
-            r, (w, z, gram, squares, flags) = jax.lax.scan(unit, r, (w, z, v.T, g.T, precision, *numbers))
+            units = (w, z, v.T, g.T, precision, *numbers, gram, squares)
+            r, (w, z, gram, squares, flags) = jax.lax.scan(unit, r, units)
             accepted.append(flags)
         return w, z.T, gram, squares, jnp.stack(accepted)
 

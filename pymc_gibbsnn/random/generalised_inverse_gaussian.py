@@ -104,7 +104,8 @@ def _formulas(xp, where, compiled=lambda function: function):
         in_flat, in_right = u * total < flat, u * total < flat + 1 / rate_t
         x = where(in_flat, start + flat * v, where(in_right, end - xp.log(v) / rate_t, start + xp.log(v) / rate_s))
         log_envelope = where(in_flat, 0.0, xp.log(v))
-        return x, xp.log(w) + log_envelope <= -drop(x, alpha, p)
+        # Put as "not above", parameters that are NaN give NaN instead of an endless search.
+        return x, xp.logical_not(xp.log(w) + log_envelope > -drop(x, alpha, p))
 
     return shape_parameters, envelope, propose, uncentre
 

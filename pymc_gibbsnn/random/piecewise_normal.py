@@ -19,6 +19,9 @@ the residual of the layer above.
 from __future__ import annotations
 
 import math
+from functools import reduce
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
@@ -27,13 +30,7 @@ from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
-from pymc_gibbsnn.random.truncated_normal import (
-    draw_truncated_normal,
-    envelope,
-    invert_truncated,
-    log_normal_mass,
-    propose,
-)
+from pymc_gibbsnn.random.truncated_normal import Interval, draw_truncated_normal, envelope, propose
 
 __all__ = ["CoupledPiecewiseNormalRV", "PiecewiseNormalRV", "coupled_piecewise_normal", "piecewise_normal"]
 
@@ -109,28 +106,46 @@ def _activate(z, edges, slopes, intercepts, xp):
     return slopes[piece] * z + intercepts[piece]
 
 
+class Piece(NamedTuple):
+    """A normal on a piece: Z = mean + sd x, x in an interval of the standard normal."""
+
+    log_mass: Any
+    mean: Any
+    sd: Any
+    interval: Interval
+
+
 def pieces(m, v, t, kappa, edges, a, c, xp, log_ndtr):
-    """(mean, sd, α, β, log mass) of each piece, along a new last axis; α, β are its standardised edges."""
-    m, t, kappa = m[..., None], t[..., None], xp.asarray(kappa)[..., None]
-    g = 1 + v * kappa * a**2
-    sd = xp.sqrt(v / g)
-    slope = a * (t - kappa * c)
-    mean = (m + v * slope) / g
-    alpha, beta = (edges[:-1] - mean) / sd, (edges[1:] - mean) / sd
-    # h(μ), in a form that is 0 where σ is flat at 0: no large numbers cancel
-    height = t * c - kappa * c**2 / 2 + (slope * (2 * m + v * slope) - kappa * a**2 * m**2) / (2 * g)
-    log_mass = height - xp.log(g) / 2 + log_normal_mass(alpha, beta, xp, log_ndtr)
-    return mean, sd, alpha, beta, log_mass
+    """The law on each piece."""
+    found, last = [], len(a) - 1
+    for p in range(last + 1):
+        g = 1 + v * kappa * a[p] ** 2
+        sd = xp.sqrt(v / g)
+        slope = a[p] * (t - kappa * c[p])
+        mean = (m + v * slope) / g
+        # h(μ), in a form that is 0 where σ is flat at 0: no large numbers cancel
+        height = t * c[p] - kappa * c[p] ** 2 / 2 + (slope * (2 * m + v * slope) - kappa * a[p] ** 2 * m**2) / (2 * g)
+        alpha = (edges[p] - mean) / sd if p > 0 else None
+        beta = (edges[p + 1] - mean) / sd if p < last else None
+        interval = Interval.between(alpha, beta, xp, log_ndtr)
+        found.append(Piece(height - xp.log(g) / 2 + interval.log_mass(xp), mean, sd, interval))
+    return found
 
 
 def _invert(u, m, v, t, kappa, edges, a, c, xp, log_ndtr, ndtri_exp):
     """Draws from uniforms u (2, ...): the piece by u[0], the place within it by u[1]."""
-    *laws, log_mass = pieces(m, v, t, kappa, edges, a, c, xp, log_ndtr)
-    mass = xp.cumsum(xp.exp(log_mass - log_mass.max(-1, keepdims=True)), -1)
-    piece = (u[0][..., None] * mass[..., -1:] > mass).sum(-1, keepdims=True)
-    mean, sd, alpha, beta = (xp.take_along_axis(xp.broadcast_to(law, mass.shape), piece, -1)[..., 0] for law in laws)
-    z = mean + sd * invert_truncated(u[1], alpha, beta, xp, log_ndtr, ndtri_exp)
-    return xp.clip(z, edges[piece[..., 0]], edges[piece[..., 0] + 1])
+    laws = pieces(m, v, t, kappa, edges, a, c, xp, log_ndtr)
+    greatest = reduce(xp.maximum, (law.log_mass for law in laws))
+    masses = list(accumulate(xp.exp(law.log_mass - greatest) for law in laws))
+    _, mean, sd, interval, low, high = (*laws[0], edges[0], edges[1])
+    for p, law in enumerate(laws[1:], 1):
+        beyond = u[0] * masses[-1] > masses[p - 1]
+        mean, sd, low, high = (
+            xp.where(beyond, x, y)
+            for x, y in zip((law.mean, law.sd, edges[p], edges[p + 1]), (mean, sd, low, high), strict=True)
+        )
+        interval = Interval(*(xp.where(beyond, x, y) for x, y in zip(law.interval, interval, strict=True)))
+    return xp.clip(mean + sd * interval.invert(u[1], xp, ndtri_exp), low, high)
 
 
 # Numba: rejection from a mixture of envelopes. A weight below exp(−50) of the largest is below a double's precision,
@@ -263,10 +278,9 @@ def _numba_coupled(op, node):
 
 @jax_sampler(PiecewiseNormalRV)
 def _jax(op, node):
-    import jax
     import jax.numpy as jnp
 
-    from pymc_gibbsnn.random._jax import ndtri_exp, open_uniform
+    from pymc_gibbsnn.random._jax import log_ndtr, ndtri_exp, open_uniform
 
     def sample(key, size, dtype, m, v, t, kappa, edges, slopes, intercepts):
         # A sum in single precision may arrive here in double.
@@ -274,7 +288,7 @@ def _jax(op, node):
             jnp.asarray(x, dtype) for x in (m, v, t, kappa, edges, slopes, intercepts)
         )
         u = open_uniform(key, (2, *m.shape), dtype)
-        return _invert(u, m, v, t, kappa, edges, slopes, intercepts, jnp, jax.scipy.special.log_ndtr, ndtri_exp)
+        return _invert(u, m, v, t, kappa, edges, slopes, intercepts, jnp, log_ndtr, ndtri_exp)
 
     return sample
 
@@ -284,23 +298,22 @@ def _jax_coupled(op, node):
     import jax
     import jax.numpy as jnp
 
-    from pymc_gibbsnn.random._jax import ndtri_exp, open_uniform
+    from pymc_gibbsnn.random._jax import log_ndtr, ndtri_exp, open_uniform
 
     def sample(key, size, dtype, z, m, v, y, w, g, edges, slopes, intercepts):
         z, m, v, y, w, g = (jnp.asarray(x, dtype) for x in (z, m, v, y, w, g))
         table = tuple(jnp.asarray(x, dtype) for x in (edges, slopes, intercepts))
 
         def unit(r, inputs):
-            key, z, m, w, g = inputs
+            u, z, m, w, g = inputs
             kappa, s = w @ g, _activate(z, *table, jnp)
-            u = open_uniform(key, (2, *m.shape), dtype)
             t = r @ g + kappa * s
-            z = _invert(u, m, v, t, kappa, *table, jnp, jax.scipy.special.log_ndtr, ndtri_exp)
+            z = _invert(u, m, v, t, kappa, *table, jnp, log_ndtr, ndtri_exp)
             return r - (_activate(z, *table, jnp) - s)[:, None] * w, z
 
         r = y - _activate(z, *table, jnp) @ w.T
-        keys = jax.random.split(key, m.shape[1])
-        _, z = jax.lax.scan(unit, r, (keys, z.T, m.T, w.T, g.T))
+        u = open_uniform(key, (m.shape[1], 2, len(m)), dtype)
+        _, z = jax.lax.scan(unit, r, (u, z.T, m.T, w.T, g.T))
         return z.T
 
     return sample

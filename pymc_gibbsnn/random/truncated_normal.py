@@ -17,6 +17,7 @@ References
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
@@ -31,20 +32,38 @@ __all__ = ["TruncatedNormalRV", "truncated_normal"]
 SQRT_2PI = math.sqrt(2 * math.pi)
 
 
-def log_normal_mass(alpha, beta, xp, log_ndtr):
-    """log[Φ(β) − Φ(α)] for α < β, without cancellation in either tail."""
-    flip = alpha > -beta
-    low, high = xp.where(flip, -beta, alpha), xp.where(flip, -alpha, beta)
-    return log_ndtr(high) + xp.log1p(-xp.exp(log_ndtr(low) - log_ndtr(high)))
+class Interval(NamedTuple):
+    """An interval of the standard normal, reflected where it is nearer the right tail: no mass cancels."""
 
+    reflected: Any
+    low: Any
+    high: Any
+    log_low: Any  # log Φ(low)
+    log_high: Any
 
-def invert_truncated(u, alpha, beta, xp, log_ndtr, ndtri_exp):
-    """The standard normal in (α, β) at probability u."""
-    flip = alpha > -beta
-    low, high = xp.where(flip, -beta, alpha), xp.where(flip, -alpha, beta)
-    ratio = xp.exp(log_ndtr(low) - log_ndtr(high))
-    x = xp.clip(ndtri_exp(log_ndtr(high) + xp.log(u + (1 - u) * ratio)), low, high)
-    return xp.where(flip, -x, x)
+    @classmethod
+    def between(cls, alpha, beta, xp, log_ndtr):
+        """(α, β), α < β; None for an end at infinity saves its Φ."""
+        if alpha is None and beta is None:
+            return cls(False, -xp.inf, xp.inf, -xp.inf, 0.0)
+        if alpha is None or beta is None:
+            high = beta if alpha is None else -alpha
+            return cls(beta is None, -xp.inf, high, -xp.inf, log_ndtr(high))
+        reflected = alpha > -beta
+        low, high = xp.where(reflected, -beta, alpha), xp.where(reflected, -alpha, beta)
+        return cls(reflected, low, high, log_ndtr(low), log_ndtr(high))
+
+    def log_mass(self, xp):
+        """log[Φ(β) − Φ(α)]"""
+        return self.log_high + xp.log1p(-xp.exp(self.log_low - self.log_high))
+
+    def invert(self, u, xp, ndtri_exp):
+        """The normal in the interval at probability u."""
+        ratio = xp.exp(self.log_low - self.log_high)
+        # Below 1, to which it may be rounded: no draw is infinite.
+        probability = xp.minimum(u + (1 - u) * ratio, 1 - xp.finfo(u.dtype).epsneg)
+        x = xp.clip(ndtri_exp(self.log_high + xp.log(probability)), self.low, self.high)
+        return xp.where(self.reflected, -x, x)
 
 
 class TruncatedNormalRV(RandomVariable):
@@ -67,7 +86,7 @@ class TruncatedNormalRV(RandomVariable):
         if size is None:
             size = np.broadcast_shapes(*map(np.shape, (mean, sd, lower, upper)))
         u = 1.0 - rng.random(size)  # in (0, 1]
-        x = invert_truncated(u, (lower - mean) / sd, (upper - mean) / sd, np, log_ndtr, ndtri_exp)
+        x = Interval.between((lower - mean) / sd, (upper - mean) / sd, np, log_ndtr).invert(u, np, ndtri_exp)
         return np.clip(mean + sd * x, lower, upper)
 
 
@@ -139,17 +158,15 @@ def _numba(op, node):
 
 @jax_sampler(TruncatedNormalRV)
 def _jax(op, node):
-    import jax
     import jax.numpy as jnp
 
-    from pymc_gibbsnn.random._jax import ndtri_exp, open_uniform
+    from pymc_gibbsnn.random._jax import log_ndtr, ndtri_exp, open_uniform
 
     def sample(key, size, dtype, mean, sd, lower, upper):
         if size is None:
             size = jnp.broadcast_shapes(*map(jnp.shape, (mean, sd, lower, upper)))
         u = open_uniform(key, size, dtype)
-        alpha, beta = (lower - mean) / sd, (upper - mean) / sd
-        x = invert_truncated(u, alpha, beta, jnp, jax.scipy.special.log_ndtr, ndtri_exp)
+        x = Interval.between((lower - mean) / sd, (upper - mean) / sd, jnp, log_ndtr).invert(u, jnp, ndtri_exp)
         return jnp.clip(mean + sd * x, lower, upper).astype(dtype)
 
     return sample

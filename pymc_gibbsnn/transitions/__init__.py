@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import explicit_graph_inputs
+from pytensor.tensor.random.type import random_generator_type
 
-__all__ = ["Transition"]
+__all__ = ["Graph", "Transition"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,8 @@ class Transition:
         Called before each chain; raises where the data no longer fit.
     tune_steps : int
         How many tuning steps are enough; 0 where nothing is tuned.
+    rows : Variable, optional
+        Data whose first axis runs over samples: arrays with an axis of that length can be spread over devices.
     """
 
     variables: list[Variable]
@@ -44,3 +49,40 @@ class Transition:
     stats: list[str] = field(default_factory=list)
     check: Callable[[], None] = lambda: None
     tune_steps: int = 0
+    rows: Variable | None = None
+
+    def graph(self) -> Graph:
+        """The transition with inputs of its own, for a driver to compile."""
+        rng, tuning = random_generator_type("rng"), pt.scalar("tuning")
+        carry = {name: value.type(name) for name, value in self.carry.items()}
+        new_rng, state, new_carry, stats = self.step(rng, {v: v for v in self.variables}, carry, tuning)
+        outputs = [new_rng, *(state[v] for v in self.variables), *new_carry.values(), *stats.values()]
+        known = [rng, *self.variables, *carry.values(), tuning]
+        others = [v for v in explicit_graph_inputs(outputs) if v not in known]
+        return Graph(rng, others, carry, tuning, outputs, list(new_carry), list(stats))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Inputs and outputs of one transition, as a driver compiles them.
+
+    Attributes
+    ----------
+    rng, tuning : Variable
+    others : list of Variable
+        Value variables that the transition reads and other steps move.
+    carry : dict of str to Variable
+    outputs : list of Variable
+        The next rng, the new values of the transition's variables, the changed carry, the statistics.
+    changing : list of str
+        Names of the changed carry.
+    stats : list of str
+    """
+
+    rng: Variable
+    others: list[Variable]
+    carry: dict[str, Variable]
+    tuning: Variable
+    outputs: list[Variable]
+    changing: list[str]
+    stats: list[str]

@@ -159,7 +159,7 @@ def gibbs(
 
     names = ["lp", *_statistic_names(network), *acceptance_names]
     tune_steps = ANNEAL_STEPS if anneal else TUNE_STEPS if "langevin" in kinds else 0
-    return Transition(network.variables, step, carry, names, network.check_data, tune_steps)
+    return Transition(network.variables, step, carry, names, network.check_data, tune_steps, network.inputs)
 
 
 def _annealed(network: Network, start: float, tuning: Variable) -> Network:

@@ -88,13 +88,10 @@ def interweave_layer(
     layer, function = network.layers[l], network.activations[l].function
     shape, precision = layer.augmented_shape, layer.precision
     if kind == "pieces":
-        if l == 0:
-            rows, gram, squares = carry["input"], carry["unit_gram"], carry["unit_squares"]
-        else:
-            rows = augment(a, layer.has_bias)
-            gram, squares = no_gram(z, shape)
+        rows = augment(a, layer.has_bias) if l else carry["input"]
+        kept = None if l else (carry["unit_gram"], carry["unit_squares"])
         rng, weights, z, gram, squares, accepted = interweave_pieces(
-            rng, rows, weights, z, y, w, g, precision, gram, squares, shape, function
+            rng, rows, weights, z, y, w, g, precision, kept, shape, function
         )
         return rng, weights, z, accepted.mean(), {"unit_gram": gram, "unit_squares": squares} if l == 0 else {}
     fixed = l == 0 and isinstance(precision, Constant)

@@ -1,0 +1,214 @@
+"""Transitions as one JAX program: a loop over draws, vectorised over chains, spread over devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from pytensor.compile.mode import get_mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.link.jax.dispatch import jax_funcify
+
+from pymc_gibbsnn import _compat
+from pymc_gibbsnn.network import evaluate
+from pymc_gibbsnn.transitions import Transition
+
+__all__ = ["Layout", "Program", "jaxify"]
+
+SMALL = 64  # numbers in a constant that may stay in the program
+# Draws that stay on the device between two calls
+MOST_A_CALL, BYTES_A_CALL = 1000, 2**27
+
+
+def jaxify(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Callable, list[np.ndarray]]:
+    """(function, data) such that ``function(*inputs, *data)`` computes the outputs in JAX.
+
+    ``data`` are the shared variables of the graph and its large constants: a program that contains them is slow to
+    compile and cannot spread them over devices.
+    """
+    leaves = [
+        node
+        for node in ancestors(outputs)
+        if isinstance(node, SharedVariable) or (isinstance(node, Constant) and np.size(node.data) > SMALL)
+    ]
+    arguments = {leaf: leaf.type() for leaf in leaves}
+    graph = FunctionGraph(
+        [*inputs, *arguments.values()], clone_replace(outputs, arguments, rebuild_strict=False), clone=True
+    )
+    get_mode("JAX").optimizer.rewrite(graph)
+    return jax_funcify(graph), [evaluate(leaf) for leaf in leaves]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where arrays lie: chains and the samples of the data each spread over an axis of a mesh of devices.
+
+    Attributes
+    ----------
+    mesh : Mesh
+        Its axes are "chain" and "row".
+    rows : set of int
+        Numbers of samples: an axis of one of these lengths is what "row" splits.
+    """
+
+    mesh: Mesh
+    rows: frozenset[int]
+
+    def of(self, shape: tuple[int, ...], chains: bool, even: bool) -> NamedSharding:
+        """The sharding of an array; ``chains``: its first axis runs over chains.
+
+        Inside a program rows may be split unevenly, arguments (``even``) may not.
+        """
+        axes = ["chain"] * chains + [None] * (len(shape) - chains)
+        for axis in range(chains, len(shape)):
+            if shape[axis] in self.rows and not (even and shape[axis] % self.mesh.shape["row"]):
+                axes[axis] = "row"
+                break
+        return NamedSharding(self.mesh, PartitionSpec(*axes))
+
+    def put(self, tree: Any, chains: bool) -> Any:
+        """Arrays on the host to the devices."""
+        return jax.tree.map(lambda x: jax.device_put(x, self.of(np.shape(x), chains, even=True)), tree)
+
+    def constrain(self, tree: Any, chains: bool) -> Any:
+        """Inside a program, keep arrays where they belong."""
+        if self.mesh.size == 1:
+            return tree
+        return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, self.of(x.shape, chains, even=False)), tree)
+
+
+class _Move:
+    """One transition of one chain."""
+
+    def __init__(self, transition: Transition):
+        graph = transition.graph()
+        self.moved = [v.name for v in transition.variables]
+        self.read = self.moved + [v.name for v in graph.others]
+        self.carry, self.changing, self.stats = list(graph.carry), graph.changing, graph.stats
+        inputs = [graph.rng, *transition.variables, *graph.others, *graph.carry.values(), graph.tuning]
+        self.function, self.data = jaxify(inputs, graph.outputs)
+        start = pytensor.function([], list(transition.carry.values()), mode="FAST_COMPILE")()
+        self.start = dict(zip(self.carry, start, strict=True))
+
+    def __call__(self, key, values, changing, fixed, data, tuning):
+        """(key, values, changing carry, statistics) after one transition."""
+        carry = fixed | changing
+        arguments = [*(values[name] for name in self.read), *(carry[name] for name in self.carry)]
+        rng, *outputs = self.function({"jax_state": key}, *arguments, tuning, *data)
+        outputs = iter(outputs)
+        values = values | {name: next(outputs).astype(values[name].dtype) for name in self.moved}
+        changing = {name: next(outputs).astype(changing[name].dtype) for name in self.changing}
+        return rng["jax_state"], values, changing, {name: next(outputs).astype(tuning.dtype) for name in self.stats}
+
+
+class Program:
+    """Draws from the transitions of a model, one after the other, for many chains at once.
+
+    Parameters
+    ----------
+    transitions : list of Transition
+    variables : list of Variable
+        All value variables of the model.
+    recorded : dict of str to Variable
+        What is recorded, as expressions of value variables.
+    points : list of dict
+        Where each chain starts.
+    keys : (chains, 2) array
+        A key of JAX's generator for each chain.
+    layout : Layout
+    dtype : str
+    """
+
+    def __init__(
+        self,
+        transitions: Sequence[Transition],
+        variables: Sequence[Variable],
+        recorded: dict[str, Variable],
+        points: list[dict[str, np.ndarray]],
+        keys: np.ndarray,
+        layout: Layout,
+        dtype: str,
+    ):
+        _compat.register_jax()
+        self.layout, self.dtype = layout, dtype
+        self.moves = [_Move(transition) for transition in transitions]
+        self.names = [v.name for v in variables]
+        self.recorded = list(recorded)
+        self.record, record_data = jaxify(variables, list(recorded.values()))
+
+        chains = len(points)
+        values = {name: np.stack([point[name] for point in points]) for name in self.names}
+        changing = [
+            {name: np.broadcast_to(move.start[name], (chains, *np.shape(move.start[name]))) for name in move.changing}
+            for move in self.moves
+        ]
+        fixed = [{k: x for k, x in move.start.items() if k not in move.changing} for move in self.moves]
+        self.chains = layout.put(self._cast((keys, values, changing)), chains=True)
+        self.data = layout.put(self._cast((fixed, [move.data for move in self.moves], record_data)), chains=False)
+        names = [self._name(i, name) for i, move in enumerate(self.moves) for name in move.stats]
+        self.stats = {name: jnp.zeros(chains, dtype) for name in names}
+        drawn = (jax.eval_shape(self._record, self.chains, self.data), self.stats)
+        self.sizes = {name: x.size * x.dtype.itemsize for part in drawn for name, x in part.items()}
+        # The same program, whatever the number of draws: it can be found again in a cache of compiled ones.
+        self.capacity = max(1, min(MOST_A_CALL, BYTES_A_CALL // sum(self.sizes.values())))
+        self.buffers = jax.tree.map(lambda x: jnp.zeros((self.capacity, *x.shape), x.dtype), drawn)
+        self.call = jax.jit(self._run, donate_argnums=(0, 2))
+
+    def _cast(self, tree: Any) -> Any:
+        def cast(x):
+            x = np.asarray(x)
+            return x.astype(self.dtype) if x.dtype.kind == "f" else x
+
+        return jax.tree.map(cast, tree)
+
+    def _sweep(self, chains, data, tuning):
+        """All transitions once, for all chains: (chains, statistics)."""
+        (keys, values, changing), (fixed, datas, _) = chains, data
+        stats = {}
+        for i, move in enumerate(self.moves):
+            step = jax.vmap(move, in_axes=(0, 0, 0, None, None, None))
+            keys, values, new, found = step(keys, values, changing[i], fixed[i], datas[i], tuning)
+            changing = [*changing[:i], new, *changing[i + 1 :]]
+            stats |= {self._name(i, name): x for name, x in found.items()}
+        return self.layout.constrain((keys, values, changing), chains=True), stats
+
+    def _name(self, i: int, name: str) -> str:
+        """The name of a statistic: with the transition's number, where an earlier one has such a name."""
+        return f"{name}_{i}" if any(name in move.stats for move in self.moves[:i]) else name
+
+    def _record(self, chains, data):
+        """What is recorded of all chains."""
+        record = jax.vmap(lambda values, data: self.record(*values, *data), in_axes=(0, None))
+        values = record([chains[1][name] for name in self.names], data[2])
+        return dict(zip(self.recorded, values, strict=True))
+
+    def _run(self, chains, data, buffers, count, sweeps, tuning, fall):
+        """``count`` draws into the buffers; ``tuning`` is the share of tuning to come, and falls with each draw."""
+        data = self.layout.constrain(data, chains=False)
+
+        def draw(i, loop):
+            chains, buffers = loop
+            share = jnp.maximum(tuning - i.astype(self.dtype) * fall, 0)
+            chains, stats = jax.lax.fori_loop(
+                0, sweeps, lambda _, loop: self._sweep(loop[0], data, share), (chains, self.stats)
+            )
+            new = (self._record(chains, data), stats)
+            return chains, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, new)
+
+        return jax.lax.fori_loop(0, count, draw, (chains, buffers))
+
+    def run(self, count: int, sweeps: int, tuning: float = 0.0, fall: float = 0.0) -> tuple[dict, dict]:
+        """Make ``count`` draws: recorded values and statistics, each (count, chains, ...), on the host."""
+        numbers = (np.int32(count), np.int32(sweeps), np.asarray(tuning, self.dtype), np.asarray(fall, self.dtype))
+        self.chains, self.buffers = self.call(self.chains, self.data, self.buffers, *numbers)
+        return jax.tree.map(lambda buffer: np.asarray(buffer)[:count].copy(), self.buffers)
