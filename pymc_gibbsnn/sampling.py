@@ -140,10 +140,10 @@ def sample(
         # Graphs ask for double precision by name; where it is off, JAX says each time that it gives single.
         warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
         warnings.filterwarnings("ignore", "Skipping Assert", UserWarning)  # PyTensor's, of shapes that were checked
+        started = time.perf_counter()
         program = Program(transitions, model.value_vars, recorded, points, keys, layout, precision)
         if store is None:
             _compat.warn_of_memory(program.sizes, draws)
-        started = time.perf_counter()
         with _Progress(tune, draws, chains, progressbar) as progress:
             try:
                 for count, (_, stats) in _calls(program, tune, sweeps, tuning=True):
@@ -157,7 +157,8 @@ def sample(
     attrs = {
         "inference_library": "pymc_gibbsnn",
         "inference_library_version": __version__,
-        "sampling_time": time.perf_counter() - started,
+        "compilation_time": progress.first - started,  # the first draw included
+        "sampling_time": time.perf_counter() - progress.first,
         "tuning_steps": tune,
         "thinning": thin,
         "precision": precision,
@@ -272,7 +273,7 @@ class _Progress:
         )
         self.bar = Progress(*columns, disable=not visible)
         self.task = self.bar.add_task(f"Compiling, {chains} chains", total=tune + draws, live="")
-        self.started = None
+        self.first, self.made_first = None, 0
 
     def __enter__(self):
         self.bar.start()
@@ -286,9 +287,9 @@ class _Progress:
         self.made += count
         now = time.perf_counter()
         live = [f"{name} {x[-1].mean():.4g}" for name, x in stats.items() if name == "lp" or "acceptance" in name]
-        if self.started is None:  # the first call compiles: it says nothing of the rate
-            self.started = now, self.made
+        if self.first is None:  # the first call compiles: it says nothing of the rate
+            self.first, self.made_first = now, self.made
         else:
-            live.append(f"{(self.made - self.started[1]) / (now - self.started[0]):.0f} draws/s")
+            live.append(f"{(self.made - self.made_first) / (now - self.first):.0f} draws/s")
         phase = "Tuning" if self.made < self.tune else "Sampling"
         self.bar.update(self.task, completed=self.made, description=phase, live=", ".join(live))
