@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
@@ -34,16 +35,18 @@ def jaxify(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Cal
     """(function, data) such that ``function(*inputs, *data)`` computes the outputs in JAX.
 
     ``data`` are the shared variables of the graph and its large constants: a program that contains them is slow to
-    compile and cannot spread them over devices.
+    compile and cannot spread them over devices. Shared whole numbers, such as lengths of dimensions, stay: shapes must
+    be known.
     """
-    leaves = [
-        node
-        for node in ancestors(outputs)
-        if isinstance(node, SharedVariable) or (isinstance(node, Constant) and np.size(node.data) > SMALL)
-    ]
+    nodes = list(ancestors(outputs))
+    shared = [node for node in nodes if isinstance(node, SharedVariable)]
+    lengths = [node for node in shared if node.type.dtype.startswith("int") and node.type.ndim == 0]
+    leaves = [node for node in shared if node not in lengths]
+    leaves += [node for node in nodes if isinstance(node, Constant) and np.size(node.data) > SMALL]
     arguments = {leaf: leaf.type() for leaf in leaves}
+    constants = {node: pt.constant(evaluate(node), dtype=node.dtype) for node in lengths}
     graph = FunctionGraph(
-        [*inputs, *arguments.values()], clone_replace(outputs, arguments, rebuild_strict=False), clone=True
+        [*inputs, *arguments.values()], clone_replace(outputs, arguments | constants, rebuild_strict=False), clone=True
     )
     get_mode("JAX").optimizer.rewrite(graph)
     return jax_funcify(graph), [evaluate(leaf) for leaf in leaves]
@@ -161,8 +164,12 @@ class Program:
         self.sizes = {name: x.size * x.dtype.itemsize for part in drawn for name, x in part.items()}
         # The same program, whatever the number of draws: it can be found again in a cache of compiled ones.
         self.capacity = max(1, min(MOST_A_CALL, BYTES_A_CALL // sum(self.sizes.values())))
-        self.buffers = jax.tree.map(lambda x: jnp.zeros((self.capacity, *x.shape), x.dtype), drawn)
-        self.call = jax.jit(self._run, donate_argnums=(0, 2))
+        across = NamedSharding(layout.mesh, PartitionSpec(None, "chain"))
+        self.buffers = jax.tree.map(
+            lambda x: jax.device_put(np.zeros((self.capacity, *x.shape), x.dtype), across), drawn
+        )
+        places = jax.tree.map(lambda x: x.sharding, (self.chains, self.buffers))
+        self.call = jax.jit(self._run, donate_argnums=(0, 2), out_shardings=places)
 
     def _cast(self, tree: Any) -> Any:
         def cast(x):
@@ -192,13 +199,13 @@ class Program:
         values = record([chains[1][name] for name in self.names], data[2])
         return dict(zip(self.recorded, values, strict=True))
 
-    def _run(self, chains, data, buffers, count, sweeps, tuning, fall):
-        """``count`` draws into the buffers; ``tuning`` is the share of tuning to come, and falls with each draw."""
+    def _run(self, chains, data, buffers, count, sweeps, first, tune):
         data = self.layout.constrain(data, chains=False)
 
         def draw(i, loop):
             chains, buffers = loop
-            share = jnp.maximum(tuning - i.astype(self.dtype) * fall, 0)
+            share = 1 - (first + i).astype(self.dtype) / jnp.maximum(tune, 1)
+            share = jnp.where(tune > 0, jnp.maximum(share, 0), 0).astype(self.dtype)
             chains, stats = jax.lax.fori_loop(
                 0, sweeps, lambda _, loop: self._sweep(loop[0], data, share), (chains, self.stats)
             )
@@ -207,8 +214,15 @@ class Program:
 
         return jax.lax.fori_loop(0, count, draw, (chains, buffers))
 
-    def run(self, count: int, sweeps: int, tuning: float = 0.0, fall: float = 0.0) -> tuple[dict, dict]:
-        """Make ``count`` draws: recorded values and statistics, each (count, chains, ...), on the host."""
-        numbers = (np.int32(count), np.int32(sweeps), np.asarray(tuning, self.dtype), np.asarray(fall, self.dtype))
+    def run(self, count: int, sweeps: int, first: int, tune: int) -> tuple[dict, dict]:
+        """Recorded values and statistics of ``count`` draws of some sweeps each, (count, chains, ...), on the host.
+
+        ``first`` is the number of the first of these draws; those before number ``tune`` tune.
+        """
+        numbers = (np.int32(x) for x in (count, sweeps, first, tune))
         self.chains, self.buffers = self.call(self.chains, self.data, self.buffers, *numbers)
         return jax.tree.map(lambda buffer: np.asarray(buffer)[:count].copy(), self.buffers)
+
+    def nothing(self) -> tuple[dict, dict]:
+        """Recorded values and statistics of no draw, for their shapes and types."""
+        return jax.tree.map(lambda buffer: np.zeros((0, *buffer.shape[1:]), buffer.dtype), self.buffers)

@@ -11,12 +11,17 @@ from pymc_gibbsnn import _compat
 
 __all__ = ["Memory", "Store"]
 
+DRAWS_A_CHUNK = 100  # of the store
+
 
 class Memory:
     """Keeps draws in memory. ``draws``: how many there are of each chain."""
 
     def __init__(self):
         self.draws, self.parts = 0, {}
+
+    def check(self, groups: dict[str, xr.Dataset]) -> None:
+        """Nothing is refused."""
 
     def append(self, groups: dict[str, xr.Dataset]) -> None:
         """Add the draws of one call, by group."""
@@ -26,7 +31,7 @@ class Memory:
 
     def finish(self, others: dict[str, xr.Dataset], attrs: dict):
         """All draws as InferenceData or DataTree, beside other groups."""
-        groups = {group: xr.concat(parts, "draw") for group, parts in self.parts.items()}
+        groups = {group: xr.concat(self.parts.pop(group), "draw") for group in list(self.parts)}
         groups["posterior"].attrs.update(attrs)
         return _compat.inference_data(groups | others)
 
@@ -48,24 +53,32 @@ class Store:
     def _open(self, group: str) -> xr.Dataset:
         return xr.open_zarr(self.path, group=group, consolidated=False)
 
+    def check(self, groups: dict[str, xr.Dataset]) -> None:
+        """Refuse draws that do not go with those of the store."""
+        for group, part in groups.items() if self.draws else ():
+            found, given = (
+                {name: (str(x.dtype), {d: n for d, n in x.sizes.items() if d != "draw"}) for name, x in data.items()}
+                for data in (self._open(group), part)
+            )
+            if found != given:
+                raise ValueError(f"The store {self.path} holds the {group} {found}, not {given}.")
+
     def append(self, groups: dict[str, xr.Dataset]) -> None:
         """Add the draws of one call, by group."""
         for group, part in groups.items():
             if self.draws:
-                self._check(group, part)
-            part.to_zarr(
-                self.path,
-                group=group,
-                mode="a",
-                append_dim="draw" if self.draws else None,
-                consolidated=False,
-            )
+                how = {"append_dim": "draw"}
+            else:
+                sizes = {name: dict(x.sizes) | {"draw": DRAWS_A_CHUNK} for name, x in part.variables.items()}
+                how = {
+                    "encoding": {
+                        name: {"chunks": tuple(sizes[name][dim] for dim in x.dims)}
+                        for name, x in part.variables.items()
+                        if "draw" in x.dims
+                    }
+                }
+            part.to_zarr(self.path, group=group, mode="a", consolidated=False, **how)
         self.draws += groups["posterior"].sizes["draw"]
-
-    def _check(self, group: str, part: xr.Dataset) -> None:
-        found, given = ({k: v.isel(draw=0).sizes for k, v in x.items()} for x in (self._open(group), part))
-        if found != given:
-            raise ValueError(f"The store {self.path} holds the {group} {found}, not {given}.")
 
     def finish(self, others: dict[str, xr.Dataset], attrs: dict):
         """All draws, read lazily, as InferenceData or DataTree, beside other groups."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pymc as pm
@@ -82,7 +85,8 @@ def sample(
     store : path, optional
         A Zarr store to which draws are written as they are made, instead of being kept in memory. Needs ``zarr``.
     append : bool
-        Add the draws to a store that exists. Without it such a store is refused.
+        Add the draws to a store that exists; the chains begin at ``initvals`` again, with other random numbers. Without
+        it such a store is refused.
     progressbar : bool
     model : pm.Model, optional
         Taken from the context by default.
@@ -100,7 +104,9 @@ def sample(
     TypeError
         If a step is not of this package.
     ValueError
-        If a free variable has no step, or a number is out of range.
+        If a free variable has no step, a number is out of range, or the draws do not go with those of the store.
+    FloatingPointError
+        If a chain leaves the finite numbers before anything is drawn; later, it warns and returns the draws before.
     FileExistsError
         If the store exists and ``append`` is False.
 
@@ -123,37 +129,47 @@ def sample(
     recorded = _recorded(model, var_names)
     if tune is None:
         tune = max(step.default_tune_steps for step in steps)
+    if len({step.sweeps_per_draw for step in steps}) > 1:
+        raise ValueError("The steps differ in sweeps_per_draw, but take turns: give all the same.")
     for name, number, least in (("draws", draws, 1), ("chains", chains, 1), ("thin", thin, 1), ("tune", tune, 0)):
         if int(number) != number or number < least:
             raise ValueError(f"{name} must be an integer of at least {least}; found {number}.")
+    draws, chains, thin, tune = int(draws), int(chains), int(thin), int(tune)
     precision = precision or pytensor.config.floatX
     if precision not in ("float32", "float64"):
         raise ValueError(f"precision must be 'float32' or 'float64'; found {precision!r}.")
+    if precision > pytensor.config.floatX:
+        raise ValueError("precision='float64' needs a model that was made with PyTensor's floatX='float64'.")
     layout = Layout(Mesh(_grid(devices, chains, shards), ("chain", "row")), _rows(transitions, shards))
     results = Memory() if store is None else Store(store, append)
 
+    before = results.draws
     seeds = _get_seeds_per_chain(random_seed, chains)
-    keys = np.array([np.random.SeedSequence(int(seed)).generate_state(2) for seed in seeds])
+    keys = np.array([np.random.SeedSequence([int(seed), before]).generate_state(2) for seed in seeds])
     points = _points(model, initvals, seeds)
-    sweeps = max(step.sweeps_per_draw for step in steps)
+    sweeps = steps[0].sweeps_per_draw
     with jax.enable_x64(precision == "float64"), warnings.catch_warnings():
         # Graphs ask for double precision by name; where it is off, JAX says each time that it gives single.
         warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
         warnings.filterwarnings("ignore", "Skipping Assert", UserWarning)  # PyTensor's, of shapes that were checked
         started = time.perf_counter()
         program = Program(transitions, model.value_vars, recorded, points, keys, layout, precision)
+        results.check(_datasets(model, *program.nothing(), before))
         if store is None:
             _compat.warn_of_memory(program.sizes, draws)
         with _Progress(tune, draws, chains, progressbar) as progress:
             try:
-                for count, (_, stats) in _calls(program, tune, sweeps, tuning=True):
+                for count, (_, stats) in _calls(program, tune, sweeps, tune):
                     progress.advance(count, stats)
-                for count, (values, stats) in _calls(program, draws, sweeps * thin, tuning=False):
-                    results.append(_datasets(model, values, stats, results.draws))
+                for count, (values, stats) in _calls(program, draws, sweeps * thin, 0):
+                    with _uninterrupted():
+                        results.append(_datasets(model, values, stats, results.draws))
                     progress.advance(count, stats)
-            except KeyboardInterrupt:
-                if not results.draws:
+            except (KeyboardInterrupt, FloatingPointError) as reason:
+                if results.draws == before:
                     raise
+                if isinstance(reason, FloatingPointError):
+                    warnings.warn(f"{reason} The draws before that are returned.", UserWarning, stacklevel=2)
     attrs = {
         "inference_library": "pymc_gibbsnn",
         "inference_library_version": __version__,
@@ -192,6 +208,8 @@ def _recorded(model: pm.Model, var_names: Sequence[str] | None) -> dict[str, Var
     """What is recorded, as expressions of value variables."""
     variables = {v.name: v for v in [*model.free_RVs, *model.deterministics]}
     names = list(variables) if var_names is None else list(var_names)
+    if not names:
+        raise ValueError("var_names names nothing to record; leave it out to record all.")
     unknown = [name for name in names if name not in variables]
     if unknown:
         raise ValueError(f"var_names holds {unknown}, which the model does not have; it has {list(variables)}.")
@@ -236,17 +254,45 @@ def _points(model: pm.Model, initvals, seeds: Sequence[int]) -> list[dict[str, n
     return points
 
 
-def _calls(program, draws: int, sweeps: int, tuning: bool) -> Iterator[tuple[int, tuple[dict, dict]]]:
+def _calls(program, draws: int, sweeps: int, tune: int) -> Iterator[tuple[int, tuple[dict, dict]]]:
     """Calls that together make some draws, of about equal times; the first is short, to learn how long they take."""
-    done, count, fall = 0, 1, 1 / max(draws, 1) if tuning else 0.0
+    done, count = 0, 1
     while done < draws:
         count = min(count, program.capacity, draws - done)
         before = time.perf_counter()
-        drawn = program.run(count, sweeps, tuning * (1 - done * fall), fall)
-        yield count, drawn
+        values, stats = program.run(count, sweeps, done, tune)
+        _check_finite(stats)
+        yield count, (values, stats)
         done += count
         seconds = max(time.perf_counter() - before, 1e-6)
         count = max(1, int(min(count * SECONDS_A_CALL / seconds, 10 * count)))
+
+
+def _check_finite(stats: dict[str, np.ndarray]) -> None:
+    """Stop where a chain has left the numbers: JAX goes on with NaN, where other backends raise an error."""
+    for name, series in stats.items():
+        chains = np.flatnonzero(~np.isfinite(series).all(axis=0))
+        if len(chains):
+            raise FloatingPointError(
+                f"{name} is not finite in chains {chains.tolist()}: in single precision, try precision='float64'; "
+                f"else the data or the initial values are too large."
+            )
+
+
+@contextmanager
+def _uninterrupted():
+    """Put an interrupt (Ctrl-C) off until the block is left: what it writes is written as a whole."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came = []
+    usual = signal.signal(signal.SIGINT, lambda *_: came.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _datasets(model: pm.Model, values: dict, stats: dict, first: int) -> dict[str, xr.Dataset]:

@@ -148,6 +148,7 @@ def test_geweke_in_compiled_backends(mode, interweave):
     check_geweke(network(hidden=2, noise=1.0), 12_000, compile_kwargs={"mode": mode}, interweave=interweave)
 
 
+@pytest.mark.slow
 def test_geweke_of_langevin_in_a_deep_network_with_few_samples():
     model = network(hidden=[2, 3], noise=1.0, x=rng.normal(size=(2, 3)), outputs=None)
     check_geweke(model, 6000, interweave="langevin")
@@ -163,6 +164,7 @@ def test_geweke_with_labels(classes, hidden):
     check_geweke(labelled(classes, hidden), 4000)
 
 
+@pytest.mark.slow
 def test_geweke_with_labels_in_a_compiled_backend():
     check_geweke(labelled(3, [2, 3]), 12_000, compile_kwargs={"mode": "NUMBA"})
 

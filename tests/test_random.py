@@ -102,7 +102,8 @@ def test_uniforms_at_both_ends_give_finite_draws(dtype):
     from pymc_gibbsnn.random import _jax
 
     with jax.enable_x64(dtype == "float64"):
-        u = np.asarray(_jax.open_uniform(jax.random.key(0), (2**25,), dtype))
+        u = np.asarray(_jax.open_uniform(jax.random.key(0), (2**25,), "float64"))
+        assert u.dtype == dtype
         step = np.finfo(dtype).epsneg
         assert step <= u.min() < 1e-6 < 1 - 1e-6 < u.max() <= 1 - step
         for low, high in INTERVALS:

@@ -20,7 +20,8 @@ its piece it is always accepted. Near equilibrium long steps are best (ρ = 0 is
 ones are accepted. So the units are visited twice: with ρ = 0, then with a ρ uniform on (0, 1), drawn for each.
 
 A Gram matrix Ãᵀ diag(a²) Ã is kept from move to move and changed by the few samples whose piece has changed. What
-rounding adds to it in time is the same on the way out and back: it makes proposals a little worse, not wrong.
+rounding adds to it is the same on the way out and back, so that it makes proposals worse, not wrong; in single
+precision JAX forms it anew now and then.
 
 References
 ----------
@@ -207,6 +208,9 @@ def _jax(op, node, **kwargs):
         if op.is_first:
             squares = (_line(z, *table, jnp)[1] ** 2).T
             gram = jax.lax.map(lambda new: _form_gram(x, None, None, new), squares)
+        elif x.dtype == jnp.float32:
+            j = (rho[1, 0] * len(w)).astype(jnp.int32)  # a unit at random
+            gram = gram.at[j].set(_form_gram(x, None, None, squares[j]))
 
         def unit(r, inputs):
             r, *moved = _move_unit(r, x, *inputs, table, jnp, jnp.linalg.cholesky, solve_triangular, update_gram)

@@ -23,7 +23,8 @@ __all__ = ["log_ndtr", "ndtri_exp", "open_uniform"]
 
 def open_uniform(key, shape, dtype):
     """Uniform on (0, 1), both ends left out: the middles of the cells at whose left ends JAX draws."""
-    return jax.random.uniform(key, shape, dtype) + jnp.finfo(dtype).epsneg
+    u = jax.random.uniform(key, shape, dtype)
+    return u + jnp.finfo(u.dtype).epsneg  # of the precision that there is, which may not be the one that was asked for
 
 
 def _fit(f, k, end, degree):
