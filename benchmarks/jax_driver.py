@@ -1,7 +1,7 @@
 """Time of ``pmg.sample`` by chains, samples and precision, against ``pm.sample``; compile time and memory.
 
-A run makes as many draws as it can in a few seconds, after the program is compiled, recording the weights. ``ms`` is the
-time of one sweep of one chain. ``pm.sample`` runs the same step, compiled by Numba, one chain in one process. Peak
+A run makes as many draws as it can in a few seconds, after the program is compiled, recording the weights. ``ms`` is
+the time of one sweep of one chain. ``pm.sample`` runs the same step, compiled by Numba, one chain in one process. Peak
 memory is that of the device, where it tells (GPUs do). Every row is measured in a process of its own.
 
 Run on the CPU, or on a GPU if JAX finds one::

@@ -24,7 +24,7 @@ from pytensor.link.jax.linker import JAXLinker
 from pytensor.tensor.random.op import RandomVariable
 
 PYTENSOR_3 = int(pytensor.__version__.split(".")[0]) >= 3
-SAMPLE_DIMS = "default_dims" if hasattr(az, "InferenceData") else "sample_dims"  # of az.dict_to_dataset
+ARVIZ_1 = int(az.__version__.split(".")[0]) >= 1
 
 
 def draw(op: RandomVariable, rng: Variable, *params, size: tuple[int, ...] | None = None) -> tuple[Variable, Variable]:
@@ -173,7 +173,9 @@ def dataset(model: pm.Model, values: dict[str, np.ndarray], first_draw: int | No
     sampled = [] if first_draw is None else ["chain", "draw"]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "More chains", UserWarning)  # the draws of one call may be few
-        found = az.dict_to_dataset(values, coords=coords, dims=dims, **{SAMPLE_DIMS: sampled})
+        found = az.dict_to_dataset(
+            values, coords=coords, dims=dims, **{"sample_dims" if ARVIZ_1 else "default_dims": sampled}
+        )
     if first_draw is None:
         return found
     return found.assign_coords(draw=first_draw + np.arange(found.sizes["draw"]))
@@ -187,6 +189,4 @@ def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
 
 def inference_data(groups: dict[str, xr.Dataset]):
     """InferenceData (ArviZ 0.23) or DataTree (ArviZ 1)."""
-    if hasattr(az, "InferenceData"):
-        return az.InferenceData(**groups)
-    return xr.DataTree.from_dict(groups)
+    return xr.DataTree.from_dict(groups) if ARVIZ_1 else az.InferenceData(**groups)

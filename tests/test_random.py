@@ -1,5 +1,7 @@
 """Each RandomVariable in each backend against its distribution function, tails included."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import integrate, stats
@@ -101,7 +103,8 @@ def test_uniforms_at_both_ends_give_finite_draws(dtype):
 
     from pymc_gibbsnn.random import _jax
 
-    with jax.enable_x64(dtype == "float64"):
+    with jax.enable_x64(dtype == "float64"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
         u = np.asarray(_jax.open_uniform(jax.random.key(0), (2**25,), "float64"))
         assert u.dtype == dtype
         step = np.finfo(dtype).epsneg
