@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import numpy as np
 import pymc as pm
@@ -18,9 +15,9 @@ from numpy.typing import ArrayLike
 from pymc.initial_point import make_initial_point_fns_per_chain
 from pymc.util import _get_seeds_per_chain
 from pytensor.graph.basic import Variable
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pymc_gibbsnn import _compat
+from pymc_gibbsnn._progress import Progress, uninterrupted
 from pymc_gibbsnn._results import Memory, Store
 from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.network import evaluate
@@ -157,12 +154,12 @@ def sample(
         results.check(_datasets(model, *program.nothing(), before))
         if store is None:
             _compat.warn_of_memory(program.sizes, draws)
-        with _Progress(tune, draws, chains, progressbar) as progress:
+        with Progress(tune, draws, chains, progressbar) as progress:
             try:
                 for count, (_, stats) in _calls(program, tune, sweeps, tune):
                     progress.advance(count, stats)
                 for count, (values, stats) in _calls(program, draws, sweeps * thin, 0):
-                    with _uninterrupted():
+                    with uninterrupted():
                         results.append(_datasets(model, values, stats, results.draws))
                     progress.advance(count, stats)
             except (KeyboardInterrupt, FloatingPointError) as reason:
@@ -279,22 +276,6 @@ def _check_finite(stats: dict[str, np.ndarray]) -> None:
             )
 
 
-@contextmanager
-def _uninterrupted():
-    """Put an interrupt (Ctrl-C) off until the block is left: what it writes is written as a whole."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came = []
-    usual = signal.signal(signal.SIGINT, lambda *_: came.append(True))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, usual)
-    if came:
-        raise KeyboardInterrupt
-
-
 def _datasets(model: pm.Model, values: dict, stats: dict, first: int) -> dict[str, xr.Dataset]:
     """A call's draws, from (draw, chain, ...) to datasets whose draws are counted from ``first``."""
     groups = {"posterior": values, "sample_stats": stats}
@@ -302,40 +283,3 @@ def _datasets(model: pm.Model, values: dict, stats: dict, first: int) -> dict[st
         group: _compat.dataset(model, {name: np.swapaxes(x, 0, 1) for name, x in found.items()}, first)
         for group, found in groups.items()
     }
-
-
-class _Progress:
-    """A bar with the rate, the mean log density and the mean acceptance over chains."""
-
-    def __init__(self, tune: int, draws: int, chains: int, visible: bool):
-        self.tune, self.made = tune, 0
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[live]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        self.bar = Progress(*columns, disable=not visible)
-        self.task = self.bar.add_task(f"Compiling, {chains} chains", total=tune + draws, live="")
-        self.first, self.made_first = None, 0
-
-    def __enter__(self):
-        self.bar.start()
-        return self
-
-    def __exit__(self, *exception):
-        self.bar.stop()
-
-    def advance(self, count: int, stats: dict[str, np.ndarray]) -> None:
-        """After ``count`` more draws, with the statistics of the last of them."""
-        self.made += count
-        now = time.perf_counter()
-        live = [f"{name} {x[-1].mean():.4g}" for name, x in stats.items() if name == "lp" or "acceptance" in name]
-        if self.first is None:  # the first call compiles: it says nothing of the rate
-            self.first, self.made_first = now, self.made
-        else:
-            live.append(f"{(self.made - self.made_first) / (now - self.first):.0f} draws/s")
-        phase = "Tuning" if self.made < self.tune else "Sampling"
-        self.bar.update(self.task, completed=self.made, description=phase, live=", ".join(live))

@@ -1,0 +1,66 @@
+"""What a long run shows, and what an interrupt may not cut."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import rich.progress
+
+__all__ = ["Progress", "uninterrupted"]
+
+
+@contextmanager
+def uninterrupted():
+    """Put an interrupt (Ctrl-C) off until the block is left: what it writes is written as a whole."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came = []
+    usual = signal.signal(signal.SIGINT, lambda *_: came.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if came:
+        raise KeyboardInterrupt
+
+
+class Progress:
+    """A bar with the rate, the mean log density and the mean acceptance over chains."""
+
+    def __init__(self, tune: int, draws: int, chains: int, visible: bool):
+        self.tune, self.made = tune, 0
+        columns = (
+            rich.progress.TextColumn("{task.description}"),
+            rich.progress.BarColumn(),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TextColumn("{task.fields[live]}"),
+            rich.progress.TimeElapsedColumn(),
+            rich.progress.TimeRemainingColumn(),
+        )
+        self.bar = rich.progress.Progress(*columns, disable=not visible)
+        self.task = self.bar.add_task(f"Compiling, {chains} chains", total=tune + draws, live="")
+        self.first, self.made_first = None, 0
+
+    def __enter__(self):
+        self.bar.start()
+        return self
+
+    def __exit__(self, *exception):
+        self.bar.stop()
+
+    def advance(self, count: int, stats: dict[str, np.ndarray]) -> None:
+        """After ``count`` more draws, with the statistics of the last of them."""
+        self.made += count
+        now = time.perf_counter()
+        live = [f"{name} {x[-1].mean():.4g}" for name, x in stats.items() if name == "lp" or "acceptance" in name]
+        if self.first is None:  # the first call compiles: it says nothing of the rate
+            self.first, self.made_first = now, self.made
+        else:
+            live.append(f"{(self.made - self.made_first) / (now - self.first):.0f} draws/s")
+        phase = "Tuning" if self.made < self.tune else "Sampling"
+        self.bar.update(self.task, completed=self.made, description=phase, live=", ".join(live))
