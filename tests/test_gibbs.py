@@ -127,7 +127,12 @@ GEWEKE = {
 }
 
 
-@pytest.mark.parametrize("kwargs", GEWEKE.values(), ids=GEWEKE)
+SLOW = {"plain with scale", "plain with pieces", "plain with langevin"}
+
+
+@pytest.mark.parametrize(
+    "kwargs", [pytest.param(kwargs, id=id, marks=[pytest.mark.slow] * (id in SLOW)) for id, kwargs in GEWEKE.items()]
+)
 def test_geweke(kwargs):
     check_geweke(network(hidden=2, noise=1.0), draws=3000 if kwargs.get("collapse", True) else 6000, **kwargs)
 

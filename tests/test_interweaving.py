@@ -254,7 +254,7 @@ def test_langevin_with_a_scale_that_is_sampled(activation):
     assert np.isfinite(stats["lp"])
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow)])
 def test_langevin_in_single_precision(mode):
     with pytensor.config.change_flags(floatX="float32"):
         x = np.random.default_rng(0).normal(size=(30, 3)).astype("float32")

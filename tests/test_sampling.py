@@ -60,8 +60,9 @@ def functions_by_pm_sample(interweave):
     model = pmg.mlp(X, Y, 3, noise=0.3)
     with model:
         idata = pm.sample(
-            10_000, tune=1000, chains=1, random_seed=1, step=pmg.GibbsNN(interweave=interweave), progressbar=False,
-            compute_convergence_checks=False, var_names=WEIGHTS,
+            5000, tune=1000, chains=1, random_seed=1, progressbar=False, var_names=WEIGHTS,
+            step=pmg.GibbsNN(interweave=interweave, compile_kwargs={"mode": "FAST_COMPILE"}),
+            compute_convergence_checks=False,
         )  # fmt: skip
     return functions(idata, model)
 

@@ -81,15 +81,14 @@ def test_jax_in_a_fork_is_refused_rather_than_left_to_hang(model, monkeypatch):
         step.set_rng(1)
 
 
-def test_single_precision():
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "JAX", pytest.param("NUMBA", marks=pytest.mark.slow)])
+def test_single_precision(mode):
     import pytensor
 
     with pytensor.config.change_flags(floatX="float32"):
-        model = pmg.mlp(X, Y, 3, noise=0.3)
-        for mode in ("FAST_COMPILE", "JAX", "NUMBA"):
-            idata = sample(model, compile_kwargs={"mode": mode})
-            assert idata["posterior"]["Z2"].dtype == "float32"
-            assert np.isfinite(idata["sample_stats"]["lp"].values).all()
+        idata = sample(pmg.mlp(X, Y, 3, noise=0.3), compile_kwargs={"mode": mode})
+    assert idata["posterior"]["Z2"].dtype == "float32"
+    assert np.isfinite(idata["sample_stats"]["lp"].values).all()
 
 
 def test_sweeps_per_draw_thin_the_chain(model):
