@@ -109,7 +109,7 @@ class GraphStep(BlockedStep):
         self._function(random, *values.values(), *self.carry.values(), np.asarray(0, self._tuning_dtype))
 
     def _values(self, point: PointType) -> dict[str, np.ndarray]:
-        return {name: point[name] for name in self._inputs}
+        return {name: _in_order(point[name]) for name in self._inputs}
 
     @property
     def vars(self) -> list[Variable]:
@@ -130,7 +130,7 @@ class GraphStep(BlockedStep):
             _compat.refuse_jax_in_fork()
         self._jax_key = _compat.random_state(self.rng, jax=True) if self._uses_jax else None
         self.transition.check()
-        self.carry = dict(zip(self.transition.carry, self._start(), strict=True))
+        self.carry = dict(zip(self.transition.carry, map(_in_order, self._start()), strict=True))
         self.tune = True  # until PyMC says otherwise
         self._set_tune_steps(_compat.tuning_steps())
 
@@ -154,6 +154,8 @@ class GraphStep(BlockedStep):
         tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), self._tuning_dtype)
         for _ in range(self.sweeps_per_draw):
             random, *outputs = self._function(random, *values.values(), *self.carry.values(), tuning)
+            if not self._uses_jax:
+                outputs = [_in_order(output) for output in outputs]
             values |= zip(names, outputs, strict=False)
             outputs = outputs[len(names) :]
             self.carry |= zip(self._changing, outputs, strict=False)
@@ -174,6 +176,11 @@ class GraphStep(BlockedStep):
     @staticmethod
     def _make_progressbar_update_functions():
         return (lambda stats: {"lp": stats["lp"]},)
+
+
+def _in_order(array: np.ndarray) -> np.ndarray:
+    """The array in row-major order: Numba compiles a function anew for every order in which its arguments come."""
+    return np.asarray(array, order="C")
 
 
 class GibbsNN(GraphStep):

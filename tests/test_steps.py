@@ -62,6 +62,25 @@ def test_numba_is_what_nobody_has_to_name(model):
     assert not np.allclose(w[0], w[1])
 
 
+@pytest.mark.parametrize("kwargs", [{}, {"interweave": "langevin"}, {"collapse": False}])
+def test_arguments_keep_their_types(model, kwargs):
+    """Or Numba would compile the sweep again for the second draw, in every process."""
+    step, seen = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, **kwargs), []
+    assert step.vars
+    function = step._function
+
+    def watch(random, *arguments):
+        seen.append([(x.dtype, x.ndim, x.flags.c_contiguous, x.flags.writeable) for x in map(np.asarray, arguments)])
+        return function(random, *arguments)
+
+    step._function = watch
+    point = {name: np.asfortranarray(x) if x.ndim else x for name, x in model.initial_point().items()}
+    for _ in range(3):
+        point, _ = step.step(point)
+    assert seen[0] == seen[1] == seen[2]
+    assert all(c_contiguous for _, _, c_contiguous, _ in seen[0])
+
+
 def test_the_c_backend(model):
     idata = sample(model, compile_kwargs={"mode": "CVM"})
     assert np.isfinite(idata["sample_stats"]["lp"].values).all()
