@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pytensor.compile.mode import get_mode
@@ -100,8 +99,7 @@ class _Move:
         self.carry, self.changing, self.stats = list(graph.carry), graph.changing, graph.stats
         inputs = [graph.rng, *transition.variables, *graph.others, *graph.carry.values(), graph.tuning]
         self.function, self.data = jaxify(inputs, graph.outputs)
-        start = pytensor.function([], list(transition.carry.values()), mode="FAST_COMPILE")()
-        self.start = dict(zip(self.carry, start, strict=True))
+        self.start = transition.start()
 
     def __call__(self, key, values, changing, fixed, data, tuning):
         """(key, values, changing carry, statistics) after one transition."""
@@ -181,13 +179,13 @@ class Program:
     def _sweep(self, chains, data, tuning):
         """All transitions once, for all chains: (chains, statistics)."""
         (keys, values, changing), (fixed, datas, _) = chains, data
-        stats = {}
+        changed, stats = [], {}
         for i, move in enumerate(self.moves):
             step = jax.vmap(move, in_axes=(0, 0, 0, None, None, None))
             keys, values, new, found = step(keys, values, changing[i], fixed[i], datas[i], tuning)
-            changing = [*changing[:i], new, *changing[i + 1 :]]
+            changed.append(new)
             stats |= {self._name(i, name): x for name, x in found.items()}
-        return self.layout.constrain((keys, values, changing), chains=True), stats
+        return self.layout.constrain((keys, values, changed), chains=True), stats
 
     def _name(self, i: int, name: str) -> str:
         """The name of a statistic: with the transition's number, where an earlier one has such a name."""

@@ -69,14 +69,12 @@ class Store:
             if self.draws:
                 how = {"append_dim": "draw"}
             else:
-                sizes = {name: dict(x.sizes) | {"draw": DRAWS_A_CHUNK} for name, x in part.variables.items()}
-                how = {
-                    "encoding": {
-                        name: {"chunks": tuple(sizes[name][dim] for dim in x.dims)}
-                        for name, x in part.variables.items()
-                        if "draw" in x.dims
-                    }
+                chunks = {
+                    name: tuple(DRAWS_A_CHUNK if dim == "draw" else n for dim, n in x.sizes.items())
+                    for name, x in part.variables.items()
+                    if "draw" in x.dims
                 }
+                how = {"encoding": {name: {"chunks": sizes} for name, sizes in chunks.items()}}
             part.to_zarr(self.path, group=group, mode="a", consolidated=False, **how)
         self.draws += groups["posterior"].sizes["draw"]
 

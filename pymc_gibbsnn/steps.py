@@ -88,11 +88,12 @@ class GraphStep(BlockedStep):
         self._compile_kwargs = dict(compile_kwargs or {})
         self._mode = with_fast_products(_compat.compilation_mode(self._compile_kwargs.pop("mode", None)))
         self._uses_jax = _compat.uses_jax(self._mode)
-        self._start = pytensor.function([], list(transition.carry.values()), mode="FAST_COMPILE")
         self._function = None
         self.set_rng(rng)
 
     def _compile(self) -> None:
+        if self._function is not None:
+            return
         graph = self.transition.graph()
         self._inputs = [v.name for v in [*self._vars, *graph.others]]
         self._changing, self._stat_names, self._tuning_dtype = graph.changing, graph.stats, graph.tuning.dtype
@@ -119,8 +120,7 @@ class GraphStep(BlockedStep):
         chains fork, and learn how much is about to be recorded, and warn.
         """
         _compat.warn_of_recording({v.name: self._point[v.name].nbytes for v in self._vars})
-        if self._function is None:
-            self._compile()
+        self._compile()
         return self._vars
 
     def set_rng(self, rng) -> None:
@@ -130,7 +130,7 @@ class GraphStep(BlockedStep):
             _compat.refuse_jax_in_fork()
         self._jax_key = _compat.random_state(self.rng, jax=True) if self._uses_jax else None
         self.transition.check()
-        self.carry = dict(zip(self.transition.carry, map(_in_order, self._start()), strict=True))
+        self.carry = {name: _in_order(value) for name, value in self.transition.start().items()}
         self.tune = True  # until PyMC says otherwise
         self._set_tune_steps(_compat.tuning_steps())
 
@@ -146,8 +146,7 @@ class GraphStep(BlockedStep):
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """One draw from a point of value variables."""
-        if self._function is None:
-            self._compile()
+        self._compile()
         values = self._values(point)
         names = [v.name for v in self._vars]
         random = self._jax_key if self._uses_jax else self.rng

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
+import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import explicit_graph_inputs
@@ -50,6 +53,14 @@ class Transition:
     check: Callable[[], None] = lambda: None
     tune_steps: int = 0
     rows: Variable | None = None
+
+    @cached_property
+    def _start(self) -> Callable[[], list[np.ndarray]]:
+        return pytensor.function([], list(self.carry.values()), mode="FAST_COMPILE")
+
+    def start(self) -> dict[str, np.ndarray]:
+        """The carry at the start of a chain, from the data as they are now."""
+        return dict(zip(self.carry, self._start(), strict=True))
 
     def graph(self) -> Graph:
         """The transition with inputs of its own, for a driver to compile."""
