@@ -6,11 +6,14 @@ from textwrap import shorten
 
 import pytensor
 import pytensor.scalar as ps
-from pytensor.graph.basic import Variable
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
+from pytensor.tensor.subtensor import AdvancedSubtensor, AdvancedSubtensor1, Subtensor
 
-__all__ = ["match_product", "show", "spans_columns", "terms", "undimshuffle"]
+__all__ = ["match_monomial", "match_product", "show", "spans_columns", "substitute", "terms", "undimshuffle"]
 
 
 def is_elemwise(x: Variable, scalar_op: type) -> bool:
@@ -38,6 +41,59 @@ def match_product(term: Variable) -> tuple[Variable, Variable, str] | None:
     if weights is right:
         return source, weights, "columns"
     return source, weights, "vector" if weights.ndim == 1 else "rows"
+
+
+def match_monomial(x: Variable, r: Variable) -> tuple[Variable, float, Variable | None] | None:
+    """(c, p, e) of ``x = c e**p``, where e holds elements of r > 0, reordered or repeated, and c does not hold r."""
+    if r not in ancestors([x]):
+        return x, 0.0, None
+    if x is r:
+        return pt.constant(1.0), 1.0, r
+    op, operands = x.owner.op, x.owner.inputs
+    if isinstance(op, DimShuffle | Subtensor | AdvancedSubtensor | AdvancedSubtensor1):
+        found = match_monomial(operands[0], r)
+        if found is None or found[0].ndim > 0 or any(r in ancestors([index]) for index in operands[1:]):
+            return None
+        c, p, e = found
+        return c, p, None if e is None else op(e, *operands[1:])
+    factors = [match_monomial(operand, r) for operand in operands] if isinstance(op, Elemwise) else [None]
+    if None in factors:
+        return None
+    (c, p, e), *others = factors
+    match op.scalar_op:
+        case ps.Cast() | ps.Identity():
+            return c, p, e
+        case ps.Abs():
+            return pt.abs(c), p, e
+        case ps.Sign():
+            return pt.sign(c), 0.0, None
+        case ps.Sqrt():
+            return pt.sqrt(c), p / 2, e
+        case ps.Sqr():
+            return c**2, 2 * p, e
+        case ps.Reciprocal():
+            return 1 / c, -p, e
+        case ps.Pow() if isinstance(operands[1], Constant) and operands[1].data.size == 1:
+            power = float(operands[1].data.item())
+            return c**power, p * power, e
+        case ps.Mul() | ps.TrueDiv():
+            sign = 1 if isinstance(op.scalar_op, ps.Mul) else -1
+            for other_c, other_p, other_e in others:
+                if None not in (e, other_e) and e is not other_e:
+                    return None
+                c, p, e = c * other_c**sign, p + sign * other_p, other_e if e is None else e
+            return c, p, e
+    return None
+
+
+def substitute(expressions: list[Variable], values: dict[Variable, Variable]) -> list[Variable]:
+    """The expressions with variables replaced all at once: a value may itself hold variables that are replaced."""
+    new = dict(values)
+    for node in io_toposort(list(values), expressions):
+        if any(x in new for x in node.inputs):
+            moved = node.clone_with_new_inputs([new.get(x, x) for x in node.inputs], strict=False)
+            new.update(zip(node.outputs, moved.outputs, strict=True))
+    return [new.get(x, x) for x in expressions]
 
 
 def spans_columns(bias: Variable) -> bool:

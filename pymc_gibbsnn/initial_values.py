@@ -8,8 +8,8 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn.network import Network, evaluate
-from pymc_gibbsnn.reader import read_network
+from pymc_gibbsnn.network import evaluate
+from pymc_gibbsnn.reader import read_networks
 
 __all__ = ["initial_values"]
 
@@ -22,16 +22,17 @@ def initial_values(
     chains: int | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> dict[str, np.ndarray] | list[dict[str, np.ndarray]]:
-    """Values of the network's free variables to start chains from, for ``pm.sample(initvals=...)``.
+    """Values of the networks' free variables to start chains from, for ``pm.sample(initvals=...)``.
 
     Parameters
     ----------
     model : pm.Model, optional
         Taken from the context by default.
     kind : {"zero", "prior", "informed"}
-        "zero": all variables 0, which the Gibbs sampler may start from. "prior": weights from their prior, latents
-        from the network run forwards; where there are class labels, the entries of the last latent change places or
-        signs so that they agree with them. "informed": the teacher's weights; latents that the teacher does not give
+        "zero": weights and latents 0, which the Gibbs sampler may start from; variances and precisions that it draws
+        are left out, and so start where the model says. "prior": weights and scales from their prior, latents from the
+        network run forwards; where there are class labels, the entries of the last latent change places or signs so
+        that they agree with them. "informed": the teacher's weights and scales; latents that the teacher does not give
         are drawn in the same way from them. With all latents given, an informed chain starts in equilibrium.
     teacher : mapping of str to array_like, optional
         For "informed": values by the variables' names in the model.
@@ -46,29 +47,34 @@ def initial_values(
     Raises
     ------
     ValueError
-        If the kind is not known, or the teacher lacks weights, has a value of a wrong shape or a name that the network
-        does not have.
+        If the kind is not known, or the teacher lacks weights or scales, has a value of a wrong shape or a name that
+        the networks do not have.
     NetworkError
         If the model holds no network that can be read.
     """
     model = pm.modelcontext(model)
-    network = read_network(model)
+    networks = read_networks(model)
     rng = np.random.default_rng(random_seed)
     if kind not in ("zero", "prior", "informed"):
         raise ValueError(f"kind must be 'zero', 'prior' or 'informed'; found {kind!r}.")
     if (kind == "informed") != (teacher is not None):
         raise ValueError("kind='informed' needs teacher=, and only that kind takes one.")
     shapes = {name: np.shape(value) for name, value in model.initial_point(random_seed=0).items()}
-    shapes = {variable.name: shapes[variable.name] for variable in network.variables}
-    given = _check_teacher(network, shapes, teacher or {})
+    scales = {scale.name: scale.shape for network in networks for scale in network.scales}
+    free = {rv.name: model.rvs_to_values[rv] for rv in model.free_RVs}
+    moved = {variable for network in networks for variable in network.variables}
+    shapes = {name: shapes[value.name] for name, value in free.items() if value in moved}
+    latents = {variable.name for network in networks for variable in network.latents}
+    given = _check_teacher(shapes, latents, teacher or {})
 
     def start() -> dict[str, np.ndarray]:
         if kind == "zero":
-            return {name: np.zeros(shape) for name, shape in shapes.items()}
+            return {name: np.zeros(shape) for name, shape in shapes.items() if name not in scales}
         values = _forward(model, shapes, given, rng)
-        last = network.layers[-1].output.name
-        if network.labels and last not in given:
-            values[last] = _agreeing(values[last], evaluate(network.observed), network.labels.kind)
+        for network in networks:
+            last = network.layers[-1].output.name
+            if network.labels and last not in given:
+                values[last] = _agreeing(values[last], evaluate(network.observed), network.labels.kind)
         return values
 
     return start() if chains is None else [start() for _ in range(chains)]
@@ -85,7 +91,7 @@ def _agreeing(z: np.ndarray, labels: np.ndarray, kind: str) -> np.ndarray:
 
 
 def _check_teacher(
-    network: Network, shapes: dict[str, tuple[int, ...]], teacher: Mapping[str, ArrayLike]
+    shapes: dict[str, tuple[int, ...]], latents: set[str], teacher: Mapping[str, ArrayLike]
 ) -> dict[str, np.ndarray]:
     given = {name: np.asarray(value, dtype=float) for name, value in teacher.items()}
     for name, value in given.items():
@@ -97,10 +103,9 @@ def _check_teacher(
             raise ValueError(
                 f"teacher's '{name}' must be finite and of shape {shapes[name]}; found shape {value.shape}."
             )
-    latents = {variable.name for variable in network.latents}
     missing = [name for name in shapes if name not in given and name not in latents]
     if given and missing:
-        raise ValueError(f"teacher lacks the weights {missing}; only latents may be left out.")
+        raise ValueError(f"teacher lacks {missing}; only latents may be left out.")
     return given
 
 

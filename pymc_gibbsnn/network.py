@@ -1,14 +1,15 @@
 r"""A noisy network in the value variables of a PyMC model.
 
-    Z_{l+1} ~ Normal(A_l W_lᵀ + b_l, sqrt(ΔZ)),     A_l ~ Normal(σ(Z_l), sqrt(ΔA)),     W_l, b_l ~ Normal(0, ·)
+    Z_{l+1} ~ Normal(A_l W_lᵀ + b_l + o_l, sqrt(ΔZ)),     A_l ~ Normal(σ(Z_l), sqrt(ΔA)),     W_l, b_l ~ Normal(0, ·)
 
-A_1 is data, the last Z is observed or gives class labels, which are; all else are free variables of the model.
+A_1 is data, the last Z is observed or gives class labels, which are; all else are free variables of the model. The
+offset o is an expression of other variables of the model, if there is one, and so may variances and precisions be.
 :mod:`pymc_gibbsnn.reader` finds it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytensor
@@ -16,9 +17,14 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
+from pymc_gibbsnn._forms import substitute
 from pymc_gibbsnn.activations import PiecewiseLinear
 
-__all__ = ["Activation", "Dense", "Labels", "Network", "NetworkError", "evaluate"]
+__all__ = ["Activation", "Dense", "Labels", "Network", "NetworkError", "Scale", "Use", "evaluate"]
+
+
+# The parts of a network that other variables of the model may determine
+MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient")
 
 
 class NetworkError(ValueError):
@@ -27,7 +33,7 @@ class NetworkError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Dense:
-    """Z = A Wᵀ + b + N(0, noise): the value variables of one layer, seen as matrices.
+    """Z = A Wᵀ + b + offset + N(0, noise): the value variables of one layer, seen as matrices.
 
     Attributes
     ----------
@@ -45,6 +51,8 @@ class Dense:
         Variance ΔZ, a scalar.
     precision : Variable
         1/variance of the prior of [W, b]: (1, d_in (+ 1)) where all units have one prior, else (d_out, d_in (+ 1)).
+    offset : Variable, optional
+        What other variables of the model add to the mean: a matrix that broadcasts to (n, d_out).
     """
 
     name: str
@@ -55,6 +63,7 @@ class Dense:
     shape: tuple[int, int]
     noise: Variable
     precision: Variable
+    offset: Variable | None = None
 
     @property
     def has_bias(self) -> bool:
@@ -105,6 +114,53 @@ class Labels:
 
 
 @dataclass(frozen=True, eq=False)
+class Use:
+    """Where a scale r serves: the variance of part i is coefficient² r (or coefficient²/r) of element which[i].
+
+    Attributes
+    ----------
+    part : str
+        Name of the latent or data whose noise it is, or of the weights or bias whose prior it is.
+    value : Variable, optional
+        Value of the weights or the bias; None for noise.
+    coefficient : Variable
+    which : int array
+        In the shape of the weights or the bias; one number for noise.
+    """
+
+    part: str
+    value: Variable | None
+    coefficient: Variable
+    which: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Variances v ~ InverseGamma(alpha, rate), or precisions ~ Gamma(alpha, rate), used by this network alone.
+
+    Attributes
+    ----------
+    name : str
+    value : Variable
+        Value variable: the logarithm of the scale where ``is_log``.
+    is_precision, is_log : bool
+    shape : tuple of int
+    alpha, rate : Variable
+        Of the prior, broadcastable to the shape.
+    uses : tuple of Use
+    """
+
+    name: str
+    value: Variable
+    is_precision: bool
+    is_log: bool
+    shape: tuple[int, ...]
+    alpha: Variable
+    rate: Variable
+    uses: tuple[Use, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Network:
     """A noisy multilayer network in the value variables of a PyMC model.
 
@@ -118,12 +174,30 @@ class Network:
         The L − 1 noisy activations between them.
     labels : Labels, optional
         Labels given by the last layer's output.
+    scales : tuple of Scale
+        Variances and precisions that are drawn with the network.
     """
 
     inputs: Variable
     layers: tuple[Dense, ...]
     activations: tuple[Activation, ...]
     labels: Labels | None = None
+    scales: tuple[Scale, ...] = ()
+
+    def at(self, state: dict[Variable, Variable]) -> Network:
+        """The network with its noises, precisions and offsets at a state of the model's value variables."""
+        moved = {value: new for value, new in state.items() if new is not value}
+
+        def put(part):
+            held = {f.name: getattr(part, f.name) for f in fields(part)}
+            held = {name: held[name] for name in MOVING if held.get(name) is not None}
+            new = dict(zip(held, substitute(list(held.values()), moved), strict=True))
+            if isinstance(part, Scale):
+                new["uses"] = tuple(map(put, part.uses))
+            return replace(part, **new)
+
+        parts = {name: tuple(map(put, getattr(self, name))) for name in ("layers", "activations", "scales")}
+        return replace(self, **parts) if moved else self
 
     @property
     def observed(self) -> Variable:
@@ -141,19 +215,23 @@ class Network:
         return latents + [self.layers[-1].output] * bool(self.labels)
 
     @property
-    def noisy(self) -> list[tuple[str, Variable, int]]:
-        """(name, variance, width) of every variable with noise: latents, and the data unless they are labels."""
+    def noisy(self) -> list[tuple[str, int]]:
+        """(name, width) of every variable with noise: latents, and the data unless they are labels."""
         parts = []
         for l, layer in enumerate(self.layers):
-            parts.append((layer.name, layer.noise, layer.shape[0]))
-            parts += [(part.name, part.noise, layer.shape[0]) for part in self.activations[l : l + 1]]
+            parts += [(part.name, layer.shape[0]) for part in (layer, *self.activations[l : l + 1])]
         return parts
+
+    @property
+    def noises(self) -> dict[str, Variable]:
+        """Variances of the noise, by the names of these variables."""
+        return {part.name: part.noise for part in (*self.layers, *self.activations)}
 
     @property
     def variables(self) -> list[Variable]:
         """All value variables that a sampler of the network moves."""
         weights = [value for layer in self.layers for value in (layer.weights, layer.bias) if value is not None]
-        return weights + self.latents
+        return weights + self.latents + [scale.value for scale in self.scales]
 
     def data(self) -> np.ndarray:
         """The inputs as they are now, (n, d_1)."""
@@ -171,6 +249,26 @@ class Network:
         if self.labels and self.labels.kind == "argmax":
             return [()]
         return [(width,)] + [()] * (width == 1)
+
+    def check_shapes(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        """Refuse layers that do not fit together, given the shapes of value variables by name.
+
+        Raises
+        ------
+        NetworkError
+        """
+        n, width = self.data().shape
+        source = "the input data"
+        for layer in self.layers:
+            if layer.shape[1] != width:
+                raise NetworkError(
+                    f"'{layer.weights.name}' of '{layer.name}' takes {layer.shape[1]} inputs, "
+                    f"but {source} has {width} columns."
+                )
+            width, source = layer.shape[0], f"'{layer.name}'"
+            found = evaluate(layer.output).shape if layer.output is self.observed else shapes[layer.output.name]
+            if found not in ((n, width), (n,) if width == 1 else (n, width)):
+                raise NetworkError(f"'{layer.name}' has shape {found}, but its mean has shape {(n, width)}.")
 
     def check_data(self) -> None:
         """Refuse inputs and targets that are not finite or whose numbers of rows differ.

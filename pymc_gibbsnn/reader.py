@@ -10,100 +10,140 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
-from pymc_gibbsnn._forms import match_product, show, spans_columns, terms, undimshuffle
+from pymc_gibbsnn._forms import match_product, show, spans_columns, substitute, terms, undimshuffle
 from pymc_gibbsnn.activations import NotPiecewiseLinearError, read_piecewise_linear
 from pymc_gibbsnn.labels import ArgmaxLabelRV, SignLabelRV
 from pymc_gibbsnn.network import Activation, Dense, Labels, Network, NetworkError, evaluate
+from pymc_gibbsnn.scales import ScaleReader, folded
 
-__all__ = ["read_network"]
+__all__ = ["read_network", "read_networks"]
 
 LABELS = {ArgmaxLabelRV: "argmax", SignLabelRV: "sign"}
 KNOWN_FORMS = (
-    "Known forms: Z ~ Normal(A @ W.T + b, sigma) with A data or a noisy post-activation and W, b ~ Normal(0, scale); "
-    "A ~ Normal(activation(Z), sigma); y ~ ArgmaxLabel(Z) or SignLabel(Z)."
+    "Known forms: Z ~ Normal(A @ W.T + b + offset, sigma) with A data or a noisy post-activation and "
+    "W, b ~ Normal(0, scale); A ~ Normal(activation(Z), sigma); y ~ ArgmaxLabel(Z) or SignLabel(Z)."
 )
 
 
 def read_network(model: pm.Model, vars: list[Variable] | None = None) -> Network:
-    """Read the noisy network of a PyMC model.
+    """Read the noisy network of a model that holds one: see :func:`read_networks`.
+
+    Raises
+    ------
+    NetworkError
+        As :func:`read_networks`, and if there are several.
+    """
+    networks = read_networks(model, vars)
+    if len(networks) > 1:
+        names = ", ".join(f"'{network.layers[0].weights.name}'" for network in networks)
+        raise NetworkError(
+            f"The model holds several networks, with first weights {names}: name the variables of one in vars=."
+        )
+    return networks[0]
+
+
+def read_networks(model: pm.Model, vars: list[Variable] | None = None) -> list[Network]:
+    """Read the noisy networks of a PyMC model: one for each product in the mean of data or of labelled latents.
 
     Parameters
     ----------
     model : pm.Model
     vars : list of Variable, optional
-        Random or value variables. If given, they must be the free variables of the network, all of them.
+        Random or value variables. If given, they must be all free variables of some of the networks; biases and scales
+        may be left out, for other steps to sample.
 
     Returns
     -------
-    Network
+    list of Network
 
     Raises
     ------
     NetworkError
-        If there is no noisy network in the model, or more than one, or one with a part that is not known; the message
-        names the variable, what was found, and the forms that are known.
+        If there is no noisy network in the model, or none of these variables, or one with a part that is not known; the
+        message names the variable, what was found, and the forms that are known.
     """
+    wanted = None if vars is None else {model.rvs_to_values.get(var, var) for var in vars}
+    reader = _Reader(model, wanted)
     networks, refusals = [], []
     for rv in model.observed_RVs:
         try:
-            networks.append(_Reader(model).read(rv))
+            count = reader.count(rv)
         except NetworkError as refusal:
             refusals.append(str(refusal))
-    if vars is not None:
-        wanted = {model.rvs_to_values.get(var, var) for var in vars}
-        networks = [network for network in networks if wanted & set(network.variables)] or networks
+            continue
+        for number in range(count):
+            try:
+                networks.append(reader.read(rv, number))
+            except NetworkError as refusal:
+                refusals.append(str(refusal))
     if not networks:
         reason = " ".join(refusals) or "The model observes nothing: give the last layer observed=y."
         raise NetworkError(f"No noisy network found. {reason} {KNOWN_FORMS}")
-    if len(networks) > 1:
-        names = ", ".join(f"'{network.layers[-1].name}'" for network in networks)
-        raise NetworkError(
-            f"The model holds several networks, with outputs {names}: name the variables of one in vars=."
-        )
-    [network] = networks
-    if vars is not None and wanted != set(network.variables):
-        missing = sorted(v.name for v in set(network.variables) - wanted)
-        foreign = sorted(v.name for v in wanted - set(network.variables))
-        raise NetworkError(
-            f"vars= must be the free variables of the network; missing {missing}, not of the network {foreign}."
-        )
-    network.check_data()
-    return network
+    if wanted is not None:
+        networks = [network for network in networks if wanted & set(network.variables)] or networks
+        found = {v for network in networks for v in network.variables}
+        if wanted != found:
+            missing, foreign = (sorted(v.name for v in part) for part in (found - wanted, wanted - found))
+            raise NetworkError(
+                f"vars= must be the free variables of a network; missing {missing}, not of the network {foreign}."
+            )
+    for network in networks:
+        network.check_data()
+    return networks
 
 
 class _Reader:
-    """Reads one network downwards from its observed variable."""
+    """Reads networks downwards from observed variables.
 
-    def __init__(self, model: pm.Model):
+    ``wanted`` are the value variables to which biases and scales are restricted, if it is given.
+    """
+
+    def __init__(self, model: pm.Model, wanted: set[Variable] | None = None):
         self.model = model
+        self.wanted = wanted
+        self.taken: set[Variable] = set()  # biases of networks already read
         self.shapes = {name: np.shape(value) for name, value in model.initial_point(random_seed=0).items()}
         self.parents = {rv: self._parents(rv.owner.inputs) for rv in model.basic_RVs}
+        self.scales = ScaleReader(model, self.parents)
 
-    def read(self, observed: Variable) -> Network:
+    def count(self, observed: Variable) -> int:
+        """How many products the mean of an observed variable, or of its labels' latent, has."""
+        _, z = self._labels(observed)
+        return max(1, len(self._mean(z)[1]))
+
+    def read(self, observed: Variable, number: int = 0) -> Network:
+        """The network whose last layer is product ``number`` of an observed variable's mean."""
         layers, activations, used = [], [], []
         labels, z = self._labels(observed)
         if labels is not None:
             used.append((observed, [z]))
+        weights, noisy = [], []
         while True:
-            layer, source, members = self._dense(z)
+            layer, source, members = self._dense(z, None if layers else number)
             layers.append(layer)
             used.append((z, members))
+            weights += [rv for rv in members if rv is not source]
+            noisy.append(z)
             if source not in self.model.free_RVs:
                 break
             activation, z_below = self._activation(source)
             activations.append(activation)
             used.append((source, [z_below]))
+            noisy.append(source)
             z = z_below
         self._check_use(used)
-        inputs = pt.cast(self._folded(source), pytensor.config.floatX)
-        network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)), labels)
-        self._check_shapes(network)
+        scales = self.scales.conjugate(noisy, weights)
+        scales = tuple(scale for scale in scales if self.wanted is None or scale.value in self.wanted)
+        inputs = pt.cast(folded(source), pytensor.config.floatX)
+        network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)), labels, scales)
+        network.check_shapes(self.shapes)
+        self.taken.update(weights)
         return network
 
     # One layer
@@ -123,34 +163,30 @@ class _Reader:
             raise NetworkError(f"'{z.name}', of which '{observed.name}' is the argmax, must have shape (n, classes).")
         return Labels(observed.name, self.model.rvs_to_values[observed], kind), z
 
-    def _dense(self, z: Variable) -> tuple[Dense, Variable, list[Variable]]:
-        mean, sigma = self._normal(z)
-        mean, leaves = self._simplified(mean, z)
-        product, biases = None, []
-        for term in terms(mean):
-            found = match_product(term)
-            if found is None:
-                biases.append(term)
-            elif product is not None:
-                raise NetworkError(f"The mean of '{z.name}' holds two products; a layer has one: {show(mean)}.")
-            else:
-                product = found
-        if product is None:
+    def _mean(self, z: Variable) -> tuple[Variable, list[Variable], dict[Variable, Variable]]:
+        """A mean, those of its terms that are products, and the leaves that stand for random variables."""
+        mean, leaves = self._simplified(self._normal(z)[0], z)
+        return mean, [term for term in terms(mean) if match_product(term)], leaves
+
+    def _dense(self, z: Variable, number: int | None) -> tuple[Dense, Variable, list[Variable]]:
+        """The layer below Z; ``number`` says which product it is, where all others are an offset."""
+        mean, products, leaves = self._mean(z)
+        if not products:
             raise NetworkError(f"The mean of '{z.name}' is not a product with a matrix of weights: {show(mean)}.")
-        source, weights, layout = product
+        if len(products) > 1 and number is None:
+            raise NetworkError(f"The mean of '{z.name}' holds two products; a hidden layer has one: {show(mean)}.")
+        others = list(terms(mean))
+        source, weights, layout = match_product(others.pop(others.index(products[number or 0])))
         weights = self._weights(weights, leaves, z)
-        if len(biases) > 1:
-            raise NetworkError(
-                f"The mean of '{z.name}' has {len(biases)} terms beside the product; a layer has one bias."
-            )
-        bias = self._weights(undimshuffle(biases[0]), leaves, z) if biases else None
+        if len(products) > 1 and not self._is_wanted(weights):
+            raise NetworkError(f"'{weights.name}' is not among vars=.")
         shape = self._shape(weights)
         d_out, d_in = {"rows": shape, "columns": shape[::-1], "vector": (1, *shape)}[layout]
-        if bias is not None and (int(np.prod(self._shape(bias))) != d_out or not spans_columns(biases[0])):
-            raise NetworkError(
-                f"'{bias.name}' of shape {self._shape(bias)} is no bias of the {d_out} units of '{z.name}': "
-                f"a bias is one number a unit, the same for all rows."
-            )
+        place, bias = next(
+            ((i, b) for i, x in enumerate(others) if (b := self._bias(x, leaves, d_out, z)) is not None), (-1, None)
+        )
+        if bias is not None:
+            others.pop(place)
         dense = Dense(
             name=z.name,
             output=pt.cast(self.model.rvs_to_values[z], pytensor.config.floatX),
@@ -158,15 +194,16 @@ class _Reader:
             bias=None if bias is None else self.model.rvs_to_values[bias],
             layout=layout,
             shape=(d_out, d_in),
-            noise=self._noise(sigma, z),
-            precision=self._precision(weights, bias, layout, (d_out, d_in)),
+            noise=self.scales.noise(z),
+            precision=self.scales.precision(weights, bias, layout, (d_out, d_in)),
+            offset=self._offset(others, leaves, z, {weights, bias, leaves.get(source)}),
         )
         members = [weights] if bias is None else [weights, bias]
         if source in leaves:
             source = leaves[source]
             members.append(source)
-        elif self._leaves_of(source, leaves):
-            [inner, *_] = self._leaves_of(source, leaves)
+        elif self._leaves_of([source], leaves):
+            [inner, *_] = self._leaves_of([source], leaves)
             raise NetworkError(
                 f"'{inner.name}' enters '{z.name}' through {show(source)}, which carries no noise: "
                 f"give it a latent of its own, A = pm.Normal('A', <activation of {inner.name}>, sigma)."
@@ -174,14 +211,13 @@ class _Reader:
         return dense, source, members
 
     def _activation(self, a: Variable) -> tuple[Activation, Variable]:
-        mean, sigma = self._normal(a)
-        mean, leaves = self._simplified(mean, a)
+        mean, leaves = self._simplified(self._normal(a)[0], a)
         if any(match_product(term) for term in terms(mean)):
             raise NetworkError(
                 f"'{a.name}' enters the next layer without a noisy post-activation: give it one, "
                 f"A = pm.Normal('A', <activation of {a.name}>, sigma), be it of the identity."
             )
-        inner = self._leaves_of(mean, leaves)
+        inner = self._leaves_of([mean], leaves)
         if len(inner) != 1:
             names = [rv.name for rv in inner]
             raise NetworkError(
@@ -200,7 +236,7 @@ class _Reader:
             raise NetworkError(
                 f"'{a.name}' has shape {self._shape(a)} and '{z.name}', its pre-activation, {self._shape(z)}."
             )
-        return Activation(a.name, self.model.rvs_to_values[a], function, self._noise(sigma, a)), z
+        return Activation(a.name, self.model.rvs_to_values[a], function, self.scales.noise(a)), z
 
     # The parts of a layer
 
@@ -215,52 +251,46 @@ class _Reader:
         rv = leaves.get(term)
         if rv not in self.model.free_RVs:
             raise NetworkError(
-                f"The mean of '{z.name}' holds {show(term)}, where weights or a bias with a Normal prior "
-                f"are understood."
+                f"The mean of '{z.name}' holds a product with {show(term)}, where weights with a Normal prior are "
+                f"understood."
             )
         mean, _ = self._normal(rv)
         if self._parents([mean]) or np.any(evaluate(mean) != 0):
             raise NetworkError(f"The prior of '{rv.name}' has a mean other than 0.")
         return rv
 
-    def _precision(self, weights: Variable, bias: Variable | None, layout: str, shape: tuple[int, int]) -> Variable:
-        """(1 or d_out, d_in (+ 1)): one row where all units have the same prior."""
-        d_out, d_in = shape
-        sigma = self._scale(self._normal(weights)[1], weights)
-        if layout == "columns":
-            sigma = pt.shape_padleft(sigma, 2 - sigma.ndim).T
-        sigma = pt.shape_padleft(sigma, 2 - sigma.ndim)
-        sigmas = [pt.broadcast_to(sigma, (1 if sigma.type.broadcastable[0] else d_out, d_in))]
-        if bias is not None:
-            sigma = self._scale(self._normal(bias)[1], bias)
-            sigmas.append(sigma.reshape((1 if all(sigma.type.broadcastable) else d_out, 1)))
-        if len({sigma.type.broadcastable[0] for sigma in sigmas}) > 1:
-            sigmas = [pt.broadcast_to(sigma, (d_out, sigma.shape[1])) for sigma in sigmas]
-        precision = 1 / pt.concatenate(sigmas, axis=1) ** 2
-        return pt.cast(self._folded(precision), pytensor.config.floatX)
+    def _bias(self, term: Variable, leaves: dict[Variable, Variable], d_out: int, z: Variable) -> Variable | None:
+        """The bias that a term is, one number a unit with a Normal prior of mean 0 and no other use, or None."""
+        rv = leaves.get(undimshuffle(term))
+        if rv not in self.model.free_RVs or rv in self.taken or not spans_columns(term):
+            return None
+        if int(np.prod(self._shape(rv))) != d_out or self._users(rv) != [z.name]:
+            return None
+        if not self._is_wanted(rv):
+            return None
+        try:
+            return self._weights(undimshuffle(term), leaves, z)
+        except NetworkError:
+            return None
 
-    def _folded(self, scale: Variable) -> Variable:
-        """A constant where a scale depends on no variable: every graph that uses it is smaller."""
-        free = any(not isinstance(node, Constant) and node.owner is None for node in ancestors([scale]))
-        return scale if free else pt.as_tensor(evaluate(scale))
+    def _is_wanted(self, rv: Variable) -> bool:
+        return self.wanted is None or self.model.rvs_to_values[rv] in self.wanted
 
-    def _noise(self, sigma: Variable, rv: Variable) -> Variable:
-        if not all(sigma.type.broadcastable):
-            raise NetworkError(
-                f"sigma of '{rv.name}' has shape {sigma.type.shape}; the noise of a layer is one number."
-            )
-        sigma = self._scale(sigma, rv)
-        return pt.cast(self._folded(sigma.reshape(()) ** 2), pytensor.config.floatX)
-
-    def _scale(self, sigma: Variable, rv: Variable) -> Variable:
-        if not self._parents([sigma]):
-            value = evaluate(sigma)
-            if not np.all((value > 0) & np.isfinite(value)):
-                raise NetworkError(
-                    f"sigma of '{rv.name}' must be positive and finite; found {value.min() if value.size else value}."
-                )
-        [sigma] = self.model.replace_rvs_by_values([sigma])
-        return sigma
+    def _offset(
+        self, others: list[Variable], leaves: dict[Variable, Variable], z: Variable, members: set[Variable]
+    ) -> Variable | None:
+        """The sum of the other terms of a mean, in value variables, as a matrix."""
+        if not others:
+            return None
+        for rv in self._leaves_of(others, leaves):
+            if rv in members:
+                raise NetworkError(f"'{rv.name}' enters the mean of '{z.name}' twice.")
+        offset = pt.add(*others) if len(others) > 1 else others[0]
+        [offset] = substitute([offset], leaves)
+        [offset] = self.model.replace_rvs_by_values([offset])
+        if offset.ndim == z.ndim == 1:
+            offset = offset[:, None]
+        return pt.cast(folded(pt.shape_padleft(offset, 2 - offset.ndim)), pytensor.config.floatX)
 
     # The graph
 
@@ -269,8 +299,13 @@ class _Reader:
         rvs = set(self.model.basic_RVs)
         return {node for node in ancestors(expressions, blockers=rvs) if node in rvs}
 
-    def _leaves_of(self, expression: Variable, leaves: dict[Variable, Variable]) -> list[Variable]:
-        return [leaves[node] for node in ancestors([expression]) if node in leaves]
+    def _users(self, rv: Variable) -> list[str]:
+        """Names of the variables and potentials that depend on a variable directly."""
+        users = [child.name for child, parents in self.parents.items() if rv in parents]
+        return sorted(users + [p.name for p in self.model.potentials if rv in self._parents([p])])
+
+    def _leaves_of(self, expressions: list[Variable], leaves: dict[Variable, Variable]) -> list[Variable]:
+        return [leaves[node] for node in ancestors(expressions) if node in leaves]
 
     def _simplified(self, mean: Variable, rv: Variable) -> tuple[Variable, dict[Variable, Variable]]:
         """The canonical form of a mean, its random variables replaced by leaves."""
@@ -292,11 +327,10 @@ class _Reader:
                     raise NetworkError(
                         f"'{member.name}' serves twice in the network: shared weights and latents are not known."
                     )
-                users = [rv.name for rv, parents in self.parents.items() if member in parents]
-                users += [p.name for p in self.model.potentials if member in self._parents([p])]
+                users = self._users(member)
                 if users != [child.name]:
                     raise NetworkError(
-                        f"'{member.name}' must enter '{child.name}' and nothing else; it is used by {sorted(users)}."
+                        f"'{member.name}' must enter '{child.name}' and nothing else; it is used by {users}."
                     )
             if type(child.owner.op) in LABELS:
                 continue
@@ -306,20 +340,3 @@ class _Reader:
                     f"sigma of '{child.name}' depends on the network's "
                     f"{sorted(rv.name for rv in sigma & set(members))}."
                 )
-
-    def _check_shapes(self, network: Network) -> None:
-        n, width = network.data().shape
-        source = "the input data"
-        for layer in network.layers:
-            if layer.shape[1] != width:
-                raise NetworkError(
-                    f"'{layer.weights.name}' of '{layer.name}' takes {layer.shape[1]} inputs, "
-                    f"but {source} has {width} columns."
-                )
-            width, source = layer.shape[0], f"'{layer.name}'"
-            if layer.output is not network.observed:
-                found = self.shapes[layer.output.name]
-            else:
-                found = evaluate(layer.output).shape
-            if found not in ((n, width), (n,) if width == 1 else (n, width)):
-                raise NetworkError(f"'{layer.name}' has shape {found}, but its mean has shape {(n, width)}.")

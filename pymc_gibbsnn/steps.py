@@ -19,7 +19,7 @@ from rich.table import Column
 
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn._numba import with_fast_products
-from pymc_gibbsnn.reader import read_network
+from pymc_gibbsnn.reader import read_networks
 from pymc_gibbsnn.transitions import Transition
 from pymc_gibbsnn.transitions.gibbs import gibbs
 
@@ -239,7 +239,7 @@ class GibbsNN(GraphStep):
     ):
         model = modelcontext(model)
         transition = gibbs(
-            read_network(model, vars),
+            read_networks(model, vars),
             collapse=collapse,
             scale_move=scale_move,
             interweave=interweave,

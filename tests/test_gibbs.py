@@ -11,7 +11,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.activations import ACTIVATIONS
 from pymc_gibbsnn.conditionals.postactivations import draw_postactivations, gain
 from pymc_gibbsnn.conditionals.preactivations import draw_preactivations, draw_preactivations_collapsed
-from pymc_gibbsnn.reader import read_network
+from pymc_gibbsnn.reader import read_network, read_networks
 from pymc_gibbsnn.transitions.gibbs import scale_law
 from tests.helpers import check_mean, compile_draw, random_point, value
 
@@ -70,11 +70,12 @@ def test_statistics_of_noise():
 
 def geweke(model, draws, **kwargs):
     """Draws of test functions by the successive-conditional simulator, and by the prior."""
-    network_ = read_network(model)
+    network_ = read_networks(model)[-1]
     step = gibbs(model, **kwargs)
     step.stop_tuning()
     generator = np.random.default_rng(5)
-    names = [v.name for v in model.free_RVs]
+    free = {rv.name: model.rvs_to_values[rv].name for rv in model.free_RVs}
+    names = list(free)
     last = network_.layers[-1]
 
     labels = network_.labels
@@ -83,21 +84,25 @@ def geweke(model, draws, **kwargs):
 
     def functions(point, y):
         values = [
-            f(point[name]) for name in names for f in (np.mean, lambda x: np.mean(x**2), lambda x: x.ravel()[0] ** 3)
+            f(point[free[name]])
+            for name in names
+            for f in (np.mean, lambda x: np.mean(x**2), lambda x: x.ravel()[0] ** 3)
         ]
-        return [*values, np.mean(y**2), np.mean(y * point[names[-2]].ravel()[0])]
+        return [*values, np.mean(y**2), np.mean(y * point[free[names[-2]]].ravel()[0])]
 
     output = model[last.name]
     [mean] = model.replace_rvs_by_values([output.owner.op.dist_params(output.owner)[0]])
     mean = pytensor.function(model.value_vars, mean, mode="FAST_COMPILE", on_unused_input="ignore")
-    sd = np.sqrt(value(last.noise))
+    sd = pytensor.function(model.value_vars, pt.sqrt(last.noise), mode="FAST_COMPILE", on_unused_input="ignore")
     prior = pm.draw([*(model[name] for name in names), output], draws=3000, random_seed=3, mode="FAST_COMPILE")
-    forward = np.array([functions(dict(zip(names, x, strict=False)), x[-1]) for x in zip(*prior, strict=True)])
-    point = {name: x[0] for name, x in zip([*names, last.name][: len(names) + bool(labels)], prior, strict=False)}
+    prior = [np.log(x) if free.get(name, name) != name else x for name, x in zip([*names, ""], prior, strict=True)]
+    values = [free[name] for name in names]
+    forward = np.array([functions(dict(zip(values, x, strict=False)), x[-1]) for x in zip(*prior, strict=True)])
+    point = {name: x[0] for name, x in zip([*values, last.name][: len(names) + bool(labels)], prior, strict=False)}
     chain = []
     for _ in range(draws):
-        z = mean(*(point[v.name] for v in model.value_vars))
-        z = z + sd * generator.normal(size=z.shape)
+        z, s = (f(*(point[v.name] for v in model.value_vars)) for f in (mean, sd))
+        z = z + s * generator.normal(size=z.shape)
         if labels:
             point = {**point, last.name: z}
         y = z if not labels else z.argmax(1) if labels.kind == "argmax" else (z > 0).astype("int64")

@@ -10,6 +10,7 @@ Target: the posterior of the noisy network of :mod:`pymc_gibbsnn.network`. One s
         c_j, the scale of each unit          (where σ allows it)
         W̃_l | A_l, Z_{l+1}
     Z_{L+1} | W̃_L, A_L, y                    if y are class labels
+    Δ, λ | all others                        if they have conjugate priors
 
 With ``collapse=False`` the order of a hidden layer is that of Algorithm 1 of the paper: A_l, W̃_l, then Z_l given A_l.
 Interweaving leaves A_l out of date and therefore comes just before A_l in either order.
@@ -21,7 +22,7 @@ References
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -49,6 +50,8 @@ from pymc_gibbsnn.transitions.interweaving import (
     kinds_of_interweaving,
     start_of_interweaving,
 )
+from pymc_gibbsnn.transitions.scales import draw_network_scales
+from pymc_gibbsnn.transitions.statistics import log_densities, statistic_names, statistics
 
 __all__ = ["gibbs"]
 
@@ -56,123 +59,169 @@ ANNEAL_STEPS = 2000
 
 
 def gibbs(
-    network: Network,
+    networks: Sequence[Network],
     *,
     collapse: bool = True,
     scale_move: bool = True,
     interweave: str | bool = "auto",
     anneal: float | None = None,
 ) -> Transition:
-    """The Gibbs sweep of a noisy network.
+    """The Gibbs sweep of noisy networks: of each in turn, given the others.
 
     Parameters
     ----------
-    network : Network
+    networks : sequence of Network
+        Of one model.
     collapse : bool
         Draw pre-activations with the post-activations integrated out. False gives the paper's Algorithm 1.
     scale_move : bool
         Draw the scale of each unit whose activation is homogeneous (relu, leaky relu, abs, identity) or scale-free
-        (sign).
+        (sign), and whose pre-activation has no offset.
     interweave : {"auto", "pieces", "langevin", False}
         Move the weights of each unit with the noise of its pre-activations held fixed: by Gaussian steps on the linear
         pieces (:mod:`pymc_gibbsnn.conditionals.interweaving`) or a Langevin step
         (:mod:`pymc_gibbsnn.conditionals.langevin`). "auto" takes pieces up to 128 inputs, bias included, in the data
         layer and 24 in others, and Langevin for wider layers and for activations without a slope.
     anneal : float, optional
-        A variance: while the chain tunes, every smaller Δ falls geometrically from it to its own value.
+        A variance: while the chain tunes, every smaller Δ that is not drawn itself falls geometrically from it to its
+        own value.
 
     Returns
     -------
     Transition
-        Its statistics: ``lp``, log density of the network's variables and data; ``norm_W1``, ... (by the weights'
+        Its statistics: ``lp``, log density of the networks' variables and data; ``norm_W1``, ... (by the weights'
         names), Σ W² + Σ b² of a layer; ``noise_Z2``, ... (by the names of latents and data), the mean squared noise
         of a variable over its variance; ``acceptance_W1``, ..., the acceptance of a layer's interweaving moves.
     """
     if anneal is not None and not (np.isfinite(anneal) and anneal > 0):
         raise ValueError(f"anneal is the variance of the noise to begin with, positive and finite; found {anneal}.")
-    kinds = kinds_of_interweaving(network, interweave)
-    carry = _start(network) | start_of_interweaving(network, kinds)
-    acceptance_names = [f"acceptance_{layer.weights.name}" for layer in network.layers[:-1]] if interweave else []
+    kinds = [kinds_of_interweaving(network, interweave) for network in networks]
+    starts = [
+        _start(network) | start_of_interweaving(network, kind) for network, kind in zip(networks, kinds, strict=True)
+    ]
+    keys = [{name: f"{name}_{i}" if i else name for name in start} for i, start in enumerate(starts)]
 
     def step(rng: Variable, state: dict, carry: dict, tuning: Variable) -> tuple[Variable, dict, dict, dict]:
-        now = network if anneal is None else _annealed(network, anneal, tuning)
-        a, layers, hidden = now.inputs, now.layers, now.activations
-        weights, outputs = map(list, zip(*(layer.matrices(state) for layer in layers), strict=True))
-        posts = [state[activation.output] for activation in hidden]
-        noise = []  # Σ squared noise of each latent and of the data
-        changed, acceptances = {}, []
+        changed, stats, densities = {}, {}, {}
+        for network, kind, key in zip(networks, kinds, keys, strict=True):
+            own = {name: carry[key[name]] for name in key}
+            rng, new, kept, found, terms = _sweep(
+                rng, network, state, own, tuning, collapse=collapse, scale_move=scale_move, kinds=kind, anneal=anneal
+            )
+            state = state | new
+            changed |= {key[name]: value for name, value in kept.items()}
+            stats |= found
+            densities |= terms  # data that networks share count once
+        return rng, state, changed, {"lp": sum(densities.values())} | stats
 
-        rng, weights[0] = _draw_first_weights(rng, now, outputs[0], carry)
-        for l, activation in enumerate(hidden):
-            below, above = layers[l], layers[l + 1]
-            m = predict(a, weights[l], below.has_bias)
-            w, b = _split(weights[l + 1], above)
-            y = outputs[l + 1] - b
-            g = gain(w, above.shape, activation.noise, above.noise)
-            z, sigma = outputs[l], activation.function
-            if collapse:
-                rng, z = draw_preactivations_collapsed(rng, z, m, y, w, g, below.noise, sigma)
-            if interweave:
-                rng, weights[l], z_new, acceptance, kept = interweave_layer(
-                    rng, now, l, kinds[l], a, weights[l], z, y, w, g, carry, tuning
-                )
-                m, z = m + (z_new - z), z_new
-                acceptances.append(acceptance)
-                changed |= kept
+    names = ["lp"]
+    for network, kind in zip(networks, kinds, strict=True):
+        names += [name for name in statistic_names(network, kind) if name not in names]
+    variables = list(dict.fromkeys(v for network in networks for v in network.variables))
+    tune_steps = ANNEAL_STEPS if anneal else TUNE_STEPS if any("langevin" in kind for kind in kinds) else 0
+
+    def check() -> None:
+        for network in networks:
+            network.check_data()
+
+    carry = {key[name]: value for start, key in zip(starts, keys, strict=True) for name, value in start.items()}
+    return Transition(variables, step, carry, names, check, tune_steps, networks[0].inputs)
+
+
+def _sweep(
+    rng: Variable,
+    network: Network,
+    state: dict[Variable, Variable],
+    carry: dict[str, Variable],
+    tuning: Variable,
+    *,
+    collapse: bool,
+    scale_move: bool,
+    kinds: list[str | bool],
+    anneal: float | None,
+) -> tuple[Variable, dict[Variable, Variable], dict[str, Variable], dict[str, Variable], dict[str, Variable]]:
+    """(rng, new values, changed carry, statistics, log densities by variable) after one sweep of one network."""
+    now = _heated(network.at(state), anneal, tuning)
+    a, layers = now.inputs, now.layers
+    weights, outputs = map(list, zip(*(layer.matrices(state) for layer in layers), strict=True))
+    posts, squares = [], {}  # post-activations, and Σ squared noise of latents and data by name
+    changed, acceptances = {}, []
+
+    rng, weights[0] = _draw_first_weights(rng, now, outputs[0], carry)
+    for l, activation in enumerate(now.activations):
+        below, above = layers[l], layers[l + 1]
+        m = _mean(below, a, weights[l])
+        w, b = _split(weights[l + 1], above)
+        y = _centred(above, outputs[l + 1]) - b
+        g = gain(w, above.shape, activation.noise, above.noise)
+        z, sigma = outputs[l], activation.function
+        if collapse:
+            rng, z = draw_preactivations_collapsed(rng, z, m, y, w, g, below.noise, sigma)
+        if kinds[l]:
+            rng, weights[l], z_new, acceptance, kept = interweave_layer(
+                rng, now, l, kinds[l], a, weights[l], z, y, w, g, carry, tuning
+            )
+            m, z = m + (z_new - z), z_new
+            acceptances.append(acceptance)
+            changed |= kept
+        s = sigma(z)
+        rng, a_new = draw_postactivations(rng, s, y, w, g, activation.noise, above.noise)
+        if not collapse:
+            rng, weights[l + 1] = _draw_weights(rng, above, a_new, outputs[l + 1])
+            rng, z = draw_preactivations(rng, m, a_new, below.noise, activation.noise, sigma)
             s = sigma(z)
-            rng, a_new = draw_postactivations(rng, s, y, w, g, activation.noise, above.noise)
-            if not collapse:
-                rng, weights[l + 1] = _draw_weights(rng, above, a_new, outputs[l + 1])
-                rng, z = draw_preactivations(rng, m, a_new, below.noise, activation.noise, sigma)
-                s = sigma(z)
-            squares = [((z - m) ** 2).sum(axis=0), ((a_new - s) ** 2).sum(axis=0)]
-            if scale_move and (sigma.is_homogeneous or sigma.is_scale_free):
-                law = scale_law(sigma, below, above, weights[l], weights[l + 1], squares, activation.noise, z.shape[0])
-                rng, c = draw_scales(rng, *law)
-                weights[l] = weights[l] * c[:, None]
-                z = z * c
-                squares[0] = squares[0] * c**2
-                if sigma.is_homogeneous:
-                    a_new = a_new * c
-                    squares[1] = squares[1] * c**2
-                    weights[l + 1] = _scale_columns(weights[l + 1], 1 / c, above)
-            if collapse:
-                rng, weights[l + 1] = _draw_weights(rng, above, a_new, outputs[l + 1])
-            outputs[l], posts[l], a = z, a_new, a_new
-            noise += [square.sum() for square in squares]
+        square = [((z - m) ** 2).sum(axis=0), ((a_new - s) ** 2).sum(axis=0)]
+        if scale_move and below.offset is None and (sigma.is_homogeneous or sigma.is_scale_free):
+            law = scale_law(sigma, below, above, weights[l], weights[l + 1], square, activation.noise, z.shape[0])
+            rng, c = draw_scales(rng, *law)
+            weights[l] = weights[l] * c[:, None]
+            z = z * c
+            square[0] = square[0] * c**2
+            if sigma.is_homogeneous:
+                a_new = a_new * c
+                square[1] = square[1] * c**2
+                weights[l + 1] = _scale_columns(weights[l + 1], 1 / c, above)
+        if collapse:
+            rng, weights[l + 1] = _draw_weights(rng, above, a_new, outputs[l + 1])
+        squares |= {below.name: square[0].sum(), activation.name: square[1].sum()}
+        outputs[l], a = z, a_new
+        posts.append(a_new)
 
-        m, last = predict(a, weights[-1], layers[-1].has_bias), layers[-1]
-        if network.labels and network.labels.kind == "argmax":
-            rng, outputs[-1] = draw_given_argmax(rng, outputs[-1], m, network.labels.value, last.noise)
-        elif network.labels:
-            labels = network.labels.value
-            rng, outputs[-1] = draw_given_sign(rng, m, labels.reshape(m.shape), last.noise)
-        residual = outputs[-1] - m
-        noise.append((residual**2).sum())
-        stats = _statistics(now, weights, outputs, noise) | dict(zip(acceptance_names, acceptances, strict=True))
-        new = {activation.output: post for activation, post in zip(hidden, posts, strict=True)}
-        for layer, w, z in zip(layers, weights, outputs, strict=True):
-            new |= layer.values(w)
-            if layer.output in state:
-                new[layer.output] = z if layer.output.ndim == 2 else z[:, 0]
-        return rng, new, changed, stats
+    m, last = _mean(layers[-1], a, weights[-1]), layers[-1]
+    if network.labels and network.labels.kind == "argmax":
+        rng, outputs[-1] = draw_given_argmax(rng, outputs[-1], m, network.labels.value, last.noise)
+    elif network.labels:
+        labels = network.labels.value
+        rng, outputs[-1] = draw_given_sign(rng, m, labels.reshape(m.shape), last.noise)
+    squares[last.name] = ((outputs[-1] - m) ** 2).sum()
 
-    names = ["lp", *_statistic_names(network), *acceptance_names]
-    tune_steps = ANNEAL_STEPS if anneal else TUNE_STEPS if "langevin" in kinds else 0
-    return Transition(network.variables, step, carry, names, network.check_data, tune_steps, network.inputs)
+    new = {activation.output: post for activation, post in zip(now.activations, posts, strict=True)}
+    for layer, w, z in zip(layers, weights, outputs, strict=True):
+        new |= layer.values(w)
+        if layer.output in state:
+            new[layer.output] = z if layer.output.ndim == 2 else z[:, 0]
+    n = pt.cast(a.shape[0], a.dtype)
+    noise = {name: (squares[name], n * width) for name, width in network.noisy}
+    rng, scales, densities = draw_network_scales(rng, network, state | new, noise)
+    if scales:
+        now = _heated(network.at(state | new | scales), anneal, tuning)
+    stats = statistics(now, weights, noise)
+    stats |= dict(zip(statistic_names(network, kinds)[len(stats) :], acceptances, strict=True))
+    return rng, new | scales, changed, stats, densities | log_densities(now, weights, noise)
 
 
-def _annealed(network: Network, start: float, tuning: Variable) -> Network:
+def _heated(network: Network, start: float | None, tuning: Variable) -> Network:
     """The network with every Δ below ``start`` replaced by Δ^(1 − r) start^r, r the share of tuning still to come."""
+    drawn = {use.part for scale in network.scales for use in scale.uses}
 
     def hotter(part: Dense | Activation) -> Dense | Activation:
+        if start is None or part.name in drawn:
+            return part
         noise = part.noise * pt.maximum(start / part.noise, 1) ** tuning
         return replace(part, noise=pt.cast(noise, part.noise.dtype))
 
     return replace(
-        network,
-        layers=tuple(hotter(layer) for layer in network.layers),
-        activations=tuple(hotter(activation) for activation in network.activations),
+        network, layers=tuple(map(hotter, network.layers)), activations=tuple(map(hotter, network.activations))
     )
 
 
@@ -187,7 +236,7 @@ def _start(network: Network) -> dict[str, Variable]:
 
 def _draw_first_weights(rng: Variable, network: Network, z: Variable, carry: dict):
     layer = network.layers[0]
-    moments = products(network.inputs, z, layer.has_bias)
+    moments = products(network.inputs, _centred(layer, z), layer.has_bias)
     if "gram" in carry:
         return draw_weights(rng, carry["gram"], moments, layer.noise, layer.precision)
     u, eigenvalues = carry["u"], carry["eigenvalues"]
@@ -196,7 +245,18 @@ def _draw_first_weights(rng: Variable, network: Network, z: Variable, carry: dic
 
 def _draw_weights(rng: Variable, layer: Dense, a: Variable, z: Variable):
     augmented = augment(a, layer.has_bias)
-    return draw_weights(rng, augmented.T @ augmented, augmented.T @ z, layer.noise, layer.precision)
+    products = augmented.T @ _centred(layer, z)
+    return draw_weights(rng, augmented.T @ augmented, products, layer.noise, layer.precision)
+
+
+def _mean(layer: Dense, a: Variable, w: Variable) -> Variable:
+    m = predict(a, w, layer.has_bias)
+    return m if layer.offset is None else m + layer.offset
+
+
+def _centred(layer: Dense, z: Variable) -> Variable:
+    """Z less what the layer does not explain."""
+    return z if layer.offset is None else z - layer.offset
 
 
 def _split(w: Variable, layer: Dense) -> tuple[Variable, Variable | float]:
@@ -227,23 +287,3 @@ def scale_law(
     outgoing, _ = _split(above.precision * w_above**2, above)
     exponent = pt.cast(d + 2 * n - above.shape[0], incoming.dtype)
     return exponent, incoming + squares[1] / noise, outgoing.sum(axis=0)
-
-
-def _statistics(network: Network, weights: list[Variable], outputs: list[Variable], noise: list[Variable]) -> dict:
-    """Statistics of the new state from the squared noise of each latent and of the data."""
-    n = pt.cast(outputs[-1].shape[0], outputs[-1].dtype)
-    lp, norms, ratios = 0.0, [], []
-    for square, (_, variance, width) in zip(noise, network.noisy, strict=True):
-        lp -= 0.5 * (square / variance + n * width * pt.log(2 * math.pi * variance))
-        ratios.append(square / (variance * n * width))
-    for layer, w in zip(network.layers, weights, strict=True):
-        # A row of precisions that all units share counts once for each.
-        copies = layer.shape[0] if layer.precision.type.broadcastable[0] else 1
-        lp -= 0.5 * ((layer.precision * w**2).sum() - copies * pt.log(layer.precision / (2 * math.pi)).sum())
-        norms.append((w**2).sum())
-    return {"lp": lp} | dict(zip(_statistic_names(network), norms + ratios, strict=True))
-
-
-def _statistic_names(network: Network) -> list[str]:
-    norms = [f"norm_{layer.weights.name}" for layer in network.layers]
-    return norms + [f"noise_{name}" for name, _, _ in network.noisy]

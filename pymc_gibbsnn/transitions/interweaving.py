@@ -49,8 +49,8 @@ def start_of_interweaving(network: Network, kinds: list[str | bool]) -> dict[str
         carry["input"] = augment(a, first.has_bias)
         z = pt.zeros((a.shape[0], first.shape[0]), dtype=a.dtype)
         carry["unit_gram"], carry["unit_squares"] = no_gram(z, first.augmented_shape)
-    elif isinstance(first.precision, Constant):
-        carry["u"], carry["eigenvalues"] = _spectrum(network, 0, a)
+    else:
+        carry["u"], carry["eigenvalues"] = _spectrum(network, 0, a, fixed=not isinstance(first.precision, Constant))
     if "langevin" in kinds:
         carry["tuned"] = pt.zeros((), dtype=a.dtype)
     for layer, kind in zip(network.layers, kinds, strict=False):
@@ -60,10 +60,12 @@ def start_of_interweaving(network: Network, kinds: list[str | bool]) -> dict[str
     return carry
 
 
-def _spectrum(network: Network, l: int, a: Variable) -> tuple[Variable, Variable]:
-    """The spectrum of a layer's input A for the mean of its precisions over units."""
+def _spectrum(network: Network, l: int, a: Variable, fixed: bool = False) -> tuple[Variable, Variable]:
+    """The spectrum of a layer's input A for the mean of its precisions over units, or for 1 if it is to stay."""
     layer = network.layers[l]
     mean_precision = layer.precision.mean(axis=0, keepdims=True)
+    if fixed:
+        mean_precision = pt.ones_like(mean_precision)
     return spectrum(a, layer.has_bias, mean_precision, thin=l == 0 and network.is_thin)
 
 
@@ -94,8 +96,9 @@ def interweave_layer(
             rng, rows, weights, z, y, w, g, precision, kept, shape, function
         )
         return rng, weights, z, accepted.mean(), {"unit_gram": gram, "unit_squares": squares} if l == 0 else {}
-    fixed = l == 0 and isinstance(precision, Constant)
-    u, eigenvalues = (carry["u"], carry["eigenvalues"]) if fixed else _spectrum(network, l, a)
+    u, eigenvalues = _spectrum(network, l, a) if l else (carry["u"], carry["eigenvalues"])
+    if l == 0 and not isinstance(precision, Constant):
+        eigenvalues = eigenvalues / precision.mean()  # of a preconditioner, which need not be exact
     name, count = f"log_step_{layer.weights.name}", carry["tuned"] + 1
     rng, weights, z, acceptance = interweave_langevin(
         rng, a, layer.has_bias, weights, z, y, w, g, precision, u, eigenvalues, carry[name], shape, function
