@@ -6,12 +6,23 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn.activations import ACTIVATIONS, PiecewiseLinear
 from pymc_gibbsnn.labels import ArgmaxLabel, SignLabel
 
 __all__ = ["mlp"]
+
+SMOOTH: dict[str, Callable] = {
+    "tanh": pt.tanh,
+    "sigmoid": pt.sigmoid,
+    "gelu": lambda z: z * (1 + pt.erf(z / 2**0.5)) / 2,
+    "softplus": pt.softplus,
+    "silu": lambda z: z * pt.sigmoid(z),
+    "erf": pt.erf,
+}
+NAMED = ACTIVATIONS | SMOOTH
 
 
 def mlp(
@@ -47,8 +58,8 @@ def mlp(
     hidden : int or sequence of int
         Widths of the hidden layers; an empty sequence gives linear regression.
     activation : str, PiecewiseLinear or callable
-        A name ("identity", "relu", "leaky_relu", "abs", "sign", "hard_tanh", "relu6"), a table, or a
-        function of PyTensor variables that is piecewise linear.
+        A name ("identity", "relu", "leaky_relu", "abs", "sign", "hard_tanh", "relu6"; "tanh", "sigmoid", "gelu",
+        "softplus", "silu", "erf"), a table, or an elementwise function of PyTensor variables.
     noise : float or sequence of float
         Standard deviation s of the noise: one number, or one for each of Z2, A2, Z3, ..., y (or the last Z).
     likelihood : {"normal", "probit"}
@@ -142,11 +153,9 @@ def _labels(y: ArrayLike) -> np.ndarray:
 
 def _activation(activation: str | PiecewiseLinear | Callable) -> Callable:
     if isinstance(activation, str):
-        if activation not in ACTIVATIONS:
-            raise ValueError(
-                f"activation must be one of {sorted(ACTIVATIONS)}, a table or a function; found {activation!r}."
-            )
-        return ACTIVATIONS[activation]
+        if activation not in NAMED:
+            raise ValueError(f"activation must be one of {sorted(NAMED)}, a table or a function; found {activation!r}.")
+        return NAMED[activation]
     if not callable(activation):
         raise ValueError(f"activation must be a name, a PiecewiseLinear table or a function; found {activation!r}.")
     return activation

@@ -19,6 +19,7 @@ from pytensor.graph.basic import Constant, Variable
 
 from pymc_gibbsnn._forms import substitute
 from pymc_gibbsnn.activations import PiecewiseLinear
+from pymc_gibbsnn.smooth import Smooth
 
 __all__ = ["Activation", "Dense", "Labels", "Network", "NetworkError", "Scale", "Use", "evaluate"]
 
@@ -96,11 +97,11 @@ class Dense:
 
 @dataclass(frozen=True, eq=False)
 class Activation:
-    """A = σ(Z) + N(0, noise): the value of A, the table of σ and the variance ΔA, a scalar."""
+    """A = σ(Z) + N(0, noise): the value of A, the function σ and the variance ΔA, a scalar."""
 
     name: str
     output: Variable
-    function: PiecewiseLinear
+    function: PiecewiseLinear | Smooth
     noise: Variable
 
 

@@ -17,10 +17,11 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn._forms import match_product, show, spans_columns, substitute, terms, undimshuffle
-from pymc_gibbsnn.activations import NotPiecewiseLinearError, read_piecewise_linear
+from pymc_gibbsnn.activations import NotPiecewiseLinearError, PiecewiseLinear, read_piecewise_linear
 from pymc_gibbsnn.labels import ArgmaxLabelRV, SignLabelRV
 from pymc_gibbsnn.network import Activation, Dense, Labels, Network, NetworkError, evaluate
 from pymc_gibbsnn.scales import ScaleReader, folded
+from pymc_gibbsnn.smooth import NotElementwiseError, Smooth, read_smooth
 
 __all__ = ["read_network", "read_networks"]
 
@@ -96,6 +97,13 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None) -> list[N
     for network in networks:
         network.check_data()
     return networks
+
+
+def _read_activation(expression: Variable, z: Variable) -> PiecewiseLinear | Smooth:
+    try:
+        return read_piecewise_linear(expression, z)
+    except NotPiecewiseLinearError:
+        return read_smooth(expression, z)
 
 
 class _Reader:
@@ -226,11 +234,10 @@ class _Reader:
             )
         [(leaf, z)] = [(leaf, rv) for leaf, rv in leaves.items() if rv in inner]
         try:
-            function = read_piecewise_linear(mean, leaf)
-        except NotPiecewiseLinearError as error:
+            function = _read_activation(mean, leaf)
+        except NotElementwiseError as error:
             raise NetworkError(
-                f"The activation {show(mean)} of '{a.name}' is not piecewise linear with constant pieces: "
-                f"it holds {error}."
+                f"The activation {show(mean)} of '{a.name}' is no elementwise function of '{z.name}': it holds {error}."
             ) from None
         if self._shape(a) != self._shape(z):
             raise NetworkError(

@@ -203,7 +203,7 @@ def test_latents_of_a_linear_network(collapse, mode):
                 )
             rng, a = draw_postactivations(rng, z, y_, pt.constant(w), pt.constant(g), pt.constant(da), pt.constant(dy))
             if not collapse:
-                rng, z = draw_preactivations(rng, m_, a, pt.constant(dz), pt.constant(da), identity)
+                rng, z = draw_preactivations(rng, z, m_, a, pt.constant(dz), pt.constant(da), identity)
         return rng, z, a
 
     prior = np.block([[dz * np.eye(h), dz * np.eye(h)], [dz * np.eye(h), (dz + da) * np.eye(h)]])

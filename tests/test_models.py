@@ -97,7 +97,7 @@ def test_informed_start(model):
         ("zero", {}, "needs teacher="),
         ("informed", {"W9": 1.0}, "names 'W9'"),
         ("informed", {"W1": np.zeros(3)}, "'W1' must be finite and of shape"),
-        ("informed", {"W1": np.zeros((3, 2))}, "lacks the weights"),
+        ("informed", {"W1": np.zeros((3, 2))}, "lacks"),
     ],
 )
 def test_bad_starts_are_refused(model, kind, teacher, message):

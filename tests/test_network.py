@@ -124,12 +124,6 @@ def no_activation():
     pm.Normal("y", z @ pm.Normal("W2", shape=(H, 2)), 1, observed=Y)
 
 
-def smooth():
-    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(D, H)), 0.1)
-    a = pm.Normal("A2", pm.math.tanh(z), 0.1)
-    pm.Normal("y", a @ pm.Normal("W2", shape=(H, 2)), 1, observed=Y)
-
-
 def shared_weights():
     w = pm.Normal("W", shape=(D, D))
     z = pm.Normal("Z2", X @ w, 0.1)
@@ -215,7 +209,6 @@ REFUSED = [
     (sigmas(np.ones(2)), "sigma of 'y' has shape"),
     (deterministic_activation, "'Z2' enters 'y' .* carries no noise"),
     (no_activation, "'Z2' enters the next layer without a noisy post-activation"),
-    (smooth, "'A2' is not piecewise linear .* Tanh"),
     (shared_weights, "'W' serves twice"),
     (latent_twice, "'A2' must enter 'y' and nothing else; it is used by .*other"),
     (potential, "'A2' .* used by .*penalty"),

@@ -116,7 +116,7 @@ def test_the_conditional_is_the_joint_density_along_the_scale(build):
 def test_geweke_with_random_scales(build, mode):
     with pm.Model() as model:
         build()
-    check_geweke(model, 20_000 if mode == "NUMBA" else 6000, compile_kwargs={"mode": mode})
+    check_geweke(model, 6000 if build is precisions else 20_000, compile_kwargs={"mode": mode})
 
 
 def test_scales_that_serve_something_else_are_left_to_other_steps():

@@ -36,6 +36,7 @@ from scipy.stats import norm
 from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.activations import PiecewiseLinear
 from pymc_gibbsnn.conditionals.weights import predict, products
+from pymc_gibbsnn.smooth import Smooth
 
 __all__ = ["TARGET_ACCEPTANCE", "interweave_langevin"]
 
@@ -57,7 +58,7 @@ def interweave_langevin(
     eigenvalues: Variable,
     log_step: Variable,
     shape: tuple[int, int],
-    function: PiecewiseLinear,
+    function: PiecewiseLinear | Smooth,
 ) -> tuple[Variable, ...]:
     """(rng, W̃, Z, acceptance probability) after one step.
 
@@ -103,7 +104,7 @@ def interweave_langevin(
     return rng, pt.switch(accept, w_new, w), pt.switch(accept, z_new, z), acceptance
 
 
-def _mean_slopes(function: PiecewiseLinear) -> tuple[float, float]:
+def _mean_slopes(function: PiecewiseLinear | Smooth) -> tuple[float, float]:
     """E[σ'(z)]² and E[σ'(z)²] for z ~ N(0, 1): the share of the curvature between two units, and within one.
 
     By Stein's identity E[σ'(z)] = E[z σ(z)], where the jumps of σ count.

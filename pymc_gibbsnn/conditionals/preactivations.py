@@ -12,6 +12,9 @@ With A integrated out (collapsed), Y | Z ~ N(σ(Z) Wᵀ, S), S = ΔZ' I + ΔA W 
 
     κ_j = w_jᵀ S⁻¹ w_j,   t = (Y − σ(Z) Wᵀ) S⁻¹ w_j + κ_j σ(z_j).
 
+Where σ has no linear pieces, the draw is one Metropolis-Hastings step of each element, which proposes from these laws
+for a table of lines close to σ (:mod:`pymc_gibbsnn.random.smooth_normal`).
+
 A collapsed draw leaves A out of date: A given Z must follow before anything reads A (van Dyk & Park 2008).
 
 References
@@ -23,20 +26,35 @@ from __future__ import annotations
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.tensor.random import uniform
 
 from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.activations import PiecewiseLinear
+from pymc_gibbsnn.conditionals.weights import ONE
 from pymc_gibbsnn.random.piecewise_normal import coupled_piecewise_normal, piecewise_normal
+from pymc_gibbsnn.random.smooth_normal import CoupledSmoothNormalRV, log_correction
+from pymc_gibbsnn.smooth import Smooth
 
 __all__ = ["draw_preactivations", "draw_preactivations_collapsed"]
 
 
 def draw_preactivations(
-    rng: Variable, m: Variable, a: Variable, noise: Variable, noise_above: Variable, function: PiecewiseLinear
+    rng: Variable,
+    z: Variable,
+    m: Variable,
+    a: Variable,
+    noise: Variable,
+    noise_above: Variable,
+    function: PiecewiseLinear | Smooth,
 ) -> tuple[Variable, Variable]:
-    """Z (n, h) given M and A (n, h); ``noise`` is ΔZ and ``noise_above`` is ΔA."""
-    kappa = pt.ones_like(m[0]) / noise_above
-    return draw(piecewise_normal, rng, m, noise, a / noise_above, kappa, *_table(function, m.dtype))
+    """Z (n, h) given M and A (n, h), from the current Z; ``noise`` is ΔZ and ``noise_above`` is ΔA."""
+    kappa, t = pt.ones_like(m[0]) / noise_above, a / noise_above
+    if isinstance(function, PiecewiseLinear):
+        return draw(piecewise_normal, rng, m, noise, t, kappa, *_table(function, m.dtype))
+    rng, new = draw(piecewise_normal, rng, m, noise, t, kappa, *_table(function.table, m.dtype))
+    rng, u = draw(uniform, rng, pt.zeros_like(m), ONE)
+    old, log_ratio = (log_correction(function(x), function.table(x), t, kappa) for x in (z, new))
+    return rng, pt.switch(pt.log1p(-u) < log_ratio - old, new, z)
 
 
 def draw_preactivations_collapsed(
@@ -47,10 +65,12 @@ def draw_preactivations_collapsed(
     w: Variable,
     g: Variable,
     noise: Variable,
-    function: PiecewiseLinear,
+    function: PiecewiseLinear | Smooth,
 ) -> tuple[Variable, Variable]:
     """Z (n, h) with A integrated out, from the current Z, M, Y, W and G = S⁻¹ W."""
-    return draw(coupled_piecewise_normal, rng, z, m, noise, y, w, g, *_table(function, m.dtype))
+    if isinstance(function, PiecewiseLinear):
+        return draw(coupled_piecewise_normal, rng, z, m, noise, y, w, g, *_table(function, m.dtype))
+    return draw(CoupledSmoothNormalRV(function), rng, z, m, noise, y, w, g, *_table(function.table, m.dtype))
 
 
 def _table(function: PiecewiseLinear, dtype: str) -> list[Variable]:

@@ -168,7 +168,7 @@ def _sweep(
         rng, a_new = draw_postactivations(rng, s, y, w, g, activation.noise, above.noise)
         if not collapse:
             rng, weights[l + 1] = _draw_weights(rng, above, a_new, outputs[l + 1])
-            rng, z = draw_preactivations(rng, m, a_new, below.noise, activation.noise, sigma)
+            rng, z = draw_preactivations(rng, z, m, a_new, below.noise, activation.noise, sigma)
             s = sigma(z)
         square = [((z - m) ** 2).sum(axis=0), ((a_new - s) ** 2).sum(axis=0)]
         if scale_move and below.offset is None and (sigma.is_homogeneous or sigma.is_scale_free):

@@ -11,10 +11,12 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 
+from pymc_gibbsnn.activations import PiecewiseLinear
 from pymc_gibbsnn.conditionals.interweaving import interweave_pieces, no_gram
 from pymc_gibbsnn.conditionals.langevin import TARGET_ACCEPTANCE, interweave_langevin
 from pymc_gibbsnn.conditionals.weights import augment, spectrum
 from pymc_gibbsnn.network import Network
+from pymc_gibbsnn.smooth import Smooth
 from pymc_gibbsnn.transitions.tuning import robbins_monro
 
 __all__ = ["TUNE_STEPS", "interweave_layer", "kinds_of_interweaving", "start_of_interweaving"]
@@ -29,13 +31,17 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
     """Return "pieces", "langevin" or False for the weights below each hidden layer."""
     if interweave not in ("auto", "pieces", "langevin", False):
         raise ValueError(f"interweave must be 'auto', 'pieces', 'langevin' or False; found {interweave!r}.")
+    smooth = [activation.name for activation in network.activations if isinstance(activation.function, Smooth)]
+    if interweave == "pieces" and smooth:
+        raise ValueError(f"interweave='pieces' needs activations of linear pieces; {smooth} have none: use 'langevin'.")
     if interweave != "auto":
         return [interweave] * len(network.activations)
     kinds = []
     for l, activation in enumerate(network.activations):
         widest = WIDEST_HIDDEN if l else WIDEST_DATA
         narrow = network.layers[l].augmented_shape[1] <= widest
-        kinds.append("pieces" if narrow and activation.function.slopes.any() else "langevin")
+        sloped = isinstance(activation.function, PiecewiseLinear) and activation.function.slopes.any()
+        kinds.append("pieces" if narrow and sloped else "langevin")
     return kinds
 
 

@@ -1,0 +1,157 @@
+r"""The normal seen through a smooth function: the law of pre-activations for an activation without linear pieces.
+
+    p(z) ∝ exp(−(z − m)²/2v) · exp(t σ(z) − κ σ(z)²/2)
+
+With σ̃ a table of lines close to σ, z' is drawn from the same law with σ̃
+(:mod:`pymc_gibbsnn.random.piecewise_normal`), whatever z is, and accepted with probability min(1, r(z')/r(z)),
+
+    log r(z) = t σ(z) − κ σ(z)²/2 − t σ̃(z) + κ σ̃(z)²/2 = (σ(z) − σ̃(z)) (t − κ (σ(z) + σ̃(z))/2),
+
+the independence sampler of Tierney (1994). Acceptance is near 1 where |σ − σ̃| is small against κ^{-1/2}.
+
+References
+----------
+.. [1] L. Tierney. Markov chains for exploring posterior distributions. Ann. Stat. 22 (1994).
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key, numba_njit
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+from pytensor.tensor.random.op import RandomVariable
+from scipy.special import log_ndtr, ndtri_exp
+
+from pymc_gibbsnn._compat import jax_sampler, source_key
+from pymc_gibbsnn.random.piecewise_normal import _activate, _activate_unit, _draw_unit, _invert, _workspace
+from pymc_gibbsnn.smooth import Smooth
+
+__all__ = ["CoupledSmoothNormalRV", "log_correction"]
+
+
+def log_correction(s, s_table, t, kappa):
+    """Log r(z), from σ(z) and σ̃(z)."""
+    return (s - s_table) * (t - 0.5 * kappa * (s + s_table))
+
+
+class CoupledSmoothNormalRV(RandomVariable):
+    r"""One pass over the units of a layer, each given the others: y | z ~ N(σ(z) Wᵀ, P⁻¹), z ~ N(m, v).
+
+    As :class:`pymc_gibbsnn.random.piecewise_normal.CoupledPiecewiseNormalRV`, whose parameters it has, the table being
+    that of σ̃; ``function`` is σ.
+    """
+
+    __props__ = (*RandomVariable.__props__, "function")
+    name = "coupled_smooth_normal"
+    signature = "(n,h),(n,h),(),(n,c),(c,h),(c,h),(e),(k),(k)->(n,h)"
+    dtype = "floatX"
+
+    def __init__(self, function: Smooth, **kwargs):
+        self.function = function
+        super().__init__(**kwargs)
+
+    def rng_fn(self, rng, z, m, v, y, w, g, edges, slopes, intercepts, size=None):
+        """Draw with NumPy and SciPy."""
+        table, z, kappa = (edges, slopes, intercepts), z.copy(), (w * g).sum(0)
+        s = self.function(z)
+        r = y - s @ w.T
+        u = 1.0 - rng.random((z.shape[1], 3, len(z)))
+        for j in range(z.shape[1]):
+            t = r @ g[:, j] + kappa[j] * s[:, j]
+            new = _invert(u[j], m[:, j], v, t, kappa[j], *table, np, log_ndtr, ndtri_exp)
+            z[:, j], change = _choose(self.function(new), s[:, j], new, z[:, j], t, kappa[j], table, u[j, 2], np)
+            r -= change[:, None] * w[:, j]
+        return z
+
+
+def _choose(s_new, s, z_new, z, t, kappa, table, u, xp):
+    """(Z, change of σ(Z)) after acceptance or rejection."""
+    log_ratio = log_correction(s_new, _activate(z_new, *table, xp), t, kappa)
+    log_ratio -= log_correction(s, _activate(z, *table, xp), t, kappa)
+    accept = xp.log(u) < log_ratio
+    return xp.where(accept, z_new, z), xp.where(accept, s_new - s, 0)
+
+
+@numba_core_rv_funcify.register(CoupledSmoothNormalRV)
+def _numba(op, node):
+    z = pt.vector("z", dtype=node.outputs[1].dtype)
+    s = rewrite_graph(op.function(z), include=("canonicalize", "specialize", "fusion"))
+    graph = FunctionGraph([z], [pt.cast(s, z.dtype)], clone=False)
+    activate, key = numba_funcify_and_cache_key(graph, squeeze_output=True, fgraph_name="activation")
+
+    @numba_njit
+    def sample(rng, z, m, v, y, w, g, edges, slopes, intercepts):
+        v = v.item()
+        n, h = m.shape
+        c = y.shape[1]
+        kappa = (w * g).sum(0)
+        z, m, r = np.ascontiguousarray(z.T).copy(), np.ascontiguousarray(m.T), np.ascontiguousarray(y.T).copy()
+        s, work = np.empty_like(z), _workspace(n)
+        for j in range(h):
+            s[j] = activate(z[j])
+            for k in range(c):
+                r[k] -= s[j] * w[k, j]
+        t, new = np.empty(n, z.dtype), np.empty(n, z.dtype)
+        s_table, s_table_new = np.empty(n, z.dtype), np.empty(n, z.dtype)
+        for j in range(h):
+            t[:] = kappa[j] * s[j]
+            for k in range(c):
+                t += r[k] * g[k, j]
+            _draw_unit(rng, m[j], v, t, kappa[j], edges, slopes, intercepts, new, work)
+            s_new = activate(new)
+            _activate_unit(new, edges, slopes, intercepts, s_table_new)
+            _activate_unit(z[j], edges, slopes, intercepts, s_table)
+            for i in range(n):
+                log_ratio = (s_new[i] - s_table_new[i]) * (t[i] - 0.5 * kappa[j] * (s_new[i] + s_table_new[i]))
+                log_ratio -= (s[j, i] - s_table[i]) * (t[i] - 0.5 * kappa[j] * (s[j, i] + s_table[i]))
+                change = 0.0
+                if log_ratio >= 0 or rng.random() < np.exp(log_ratio):
+                    z[j, i] = new[i]
+                    change = s_new[i] - s[j, i]
+                t[i] = change
+            for k in range(c):
+                r[k] -= t * w[k, j]
+        return z.T
+
+    if key is None:
+        return sample, None
+    return sample, source_key(__file__) ^ int(sha256(key.encode()).hexdigest()[:12], 16)
+
+
+@jax_sampler(CoupledSmoothNormalRV)
+def _jax(op, node):
+    import jax
+    import jax.numpy as jnp
+    from pytensor.link.jax.dispatch import jax_funcify
+
+    from pymc_gibbsnn.random._jax import log_ndtr, ndtri_exp, open_uniform
+
+    z = pt.vector("z", dtype=node.outputs[1].dtype)
+    function = jax_funcify(FunctionGraph([z], [op.function(z)], clone=False))
+
+    def activate(z):
+        return jnp.asarray(function(z.ravel())[0], z.dtype).reshape(z.shape)
+
+    def sample(key, size, dtype, z, m, v, y, w, g, edges, slopes, intercepts):
+        z, m, v, y, w, g = (jnp.asarray(x, dtype) for x in (z, m, v, y, w, g))
+        table = tuple(jnp.asarray(x, dtype) for x in (edges, slopes, intercepts))
+
+        def unit(r, inputs):
+            u, z, s, m, w, g = inputs
+            kappa = w @ g
+            t = r @ g + kappa * s
+            new = _invert(u, m, v, t, kappa, *table, jnp, log_ndtr, ndtri_exp)
+            z, change = _choose(activate(new), s, new, z, t, kappa, table, u[2], jnp)
+            return r - change[:, None] * w, z
+
+        s = activate(z)
+        u = open_uniform(key, (m.shape[1], 3, len(m)), dtype)
+        _, z = jax.lax.scan(unit, y - s @ w.T, (u, z.T, s.T, m.T, w.T, g.T))
+        return z.T
+
+    return sample
