@@ -200,6 +200,10 @@ class GibbsNN(GraphStep):
         network decorrelate in tens of sweeps instead of thousands. "pieces" proposes from the exact Gaussian on the
         linear pieces of the activation, unit by unit; "langevin" takes one preconditioned step for all units, whose
         size is tuned while the chain tunes. "auto" chooses for each layer, by its number of inputs.
+    schedule : {"sequential", "layer-parallel"}
+        Order of the sweep: layer by layer, or all weights, then all post-activations, then all pre-activations, layers
+        of one shape as one batch. The latter, for deep networks on wide machines, needs ``collapse=False`` and
+        ``interweave=False``.
     anneal : float, optional
         A variance, such as 1, from which every smaller noise falls geometrically to its own value over the tuning
         steps: chains that start far from equilibrium then rarely get stuck. Give ``pm.sample`` some thousand tuning
@@ -229,6 +233,7 @@ class GibbsNN(GraphStep):
         collapse: bool = True,
         scale_move: bool = True,
         interweave: str | bool = "auto",
+        schedule: str = "sequential",
         anneal: float | None = None,
         sweeps_per_draw: int = 1,
         model: pm.Model | None = None,
@@ -243,6 +248,7 @@ class GibbsNN(GraphStep):
             collapse=collapse,
             scale_move=scale_move,
             interweave=interweave,
+            schedule=schedule,
             anneal=anneal,
         )
         super().__init__(

@@ -11,6 +11,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.activations import ACTIVATIONS
 from pymc_gibbsnn.conditionals.postactivations import draw_postactivations, gain
 from pymc_gibbsnn.conditionals.preactivations import draw_preactivations, draw_preactivations_collapsed
+from pymc_gibbsnn.conditionals.weights import draw_weights
 from pymc_gibbsnn.reader import read_network, read_networks
 from pymc_gibbsnn.transitions.gibbs import scale_law
 from tests.helpers import check_mean, compile_draw, random_point, value
@@ -18,6 +19,7 @@ from tests.helpers import check_mean, compile_draw, random_point, value
 rng = np.random.default_rng(0)
 X = rng.normal(size=(5, 2))
 PLAIN = {"collapse": False, "scale_move": False, "interweave": False}
+PARALLEL = {"collapse": False, "interweave": False, "schedule": "layer-parallel"}
 FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
 
 ARCHITECTURES = {
@@ -46,7 +48,7 @@ def gibbs(model, **kwargs):
     return pmg.GibbsNN(model=model, rng=1, **(FAST | kwargs))
 
 
-@pytest.mark.parametrize("kwargs", [{}, PLAIN], ids=["default", "plain"])
+@pytest.mark.parametrize("kwargs", [{}, PLAIN, PARALLEL], ids=["default", "plain", "layer-parallel"])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_lp_is_the_log_density_of_the_model(name, kwargs):
     model = network(**ARCHITECTURES[name])
@@ -146,6 +148,36 @@ def test_geweke(kwargs):
 def test_geweke_of_other_networks(name):
     draws = 8000 if name == "table" else 3000
     check_geweke(network(**ARCHITECTURES[name] | {"noise": 1.0}), draws)
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow)])
+def test_geweke_of_the_layer_parallel_order(mode):
+    """Two layers of one shape, which are drawn as one batch, and a third."""
+    model = network(hidden=[2, 2, 2], noise=[1.0, 0.8, 1.2, 1.0, 0.7, 1.0, 0.9])
+    check_geweke(model, 6000 if mode == "FAST_COMPILE" else 20_000, compile_kwargs={"mode": mode}, **PARALLEL)
+
+
+def test_a_batch_of_layers_is_drawn_as_each_alone():
+    """Where all draws are the means: the noise of a batch is not what is compared."""
+    layers = [np.random.default_rng(i) for i in range(3)]
+    a, z, w = (
+        pt.constant(np.stack([layer.normal(size=shape) for layer in layers])) for shape in ((7, 3), (7, 2), (2, 3))
+    )
+    noise, precision = np.array([0.5, 1.0, 2.0]), np.abs(np.stack([layer.normal(size=(1, 3)) for layer in layers]))
+    together = gain(w, (2, 3), pt.constant(noise[:, None, None]), pt.constant(2 * noise[:, None, None]))
+    apart = [gain(w[i], (2, 3), pt.constant(noise[i]), pt.constant(2 * noise[i])) for i in range(3)]
+    np.testing.assert_allclose(value(together), [value(g) for g in apart], rtol=1e-10)
+    tiny = pt.constant(noise * 1e-24)  # the draw is then its mean
+    gram, products = a.dimshuffle(0, 2, 1) @ a, a.dimshuffle(0, 2, 1) @ z
+    draws = compile_draw(lambda g: draw_weights(g, gram, products, tiny[:, None, None], pt.constant(precision)))()
+    for i in range(3):
+        alone = compile_draw(lambda g, i=i: draw_weights(g, gram[i], products[i], tiny[i], pt.constant(precision[i])))()
+        np.testing.assert_allclose(draws[i], alone, rtol=1e-8)
+
+
+def test_the_layer_parallel_order_is_not_collapsed():
+    with pytest.raises(ValueError, match="pass collapse=False and interweave=False"):
+        gibbs(network(), schedule="layer-parallel")
 
 
 def test_geweke_with_asymmetric_noise():

@@ -87,7 +87,15 @@ def test_piecewise_normal(name, mode):
         kappa, t = 1 / delta, a / delta
         z = draw_rv(
             piecewise_normal,
-            [np.full((10 * N, 1), m), v, np.full((10 * N, 1), t), [kappa], table.edges, table.slopes, table.intercepts],
+            [
+                np.full((10 * N, 1), m),
+                [v],
+                np.full((10 * N, 1), t),
+                [kappa],
+                table.edges,
+                table.slopes,
+                table.intercepts,
+            ],
             mode,
             seed=i,
         )[:, 0]

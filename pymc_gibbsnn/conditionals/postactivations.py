@@ -10,7 +10,8 @@ Y is off,
 
     A = A₀ + ΔA (Y − Y₀) G,    G = S⁻¹ W,    S = ΔZ I + ΔA W Wᵀ,
 
-in O(n h c), for a scalar output by one division.
+in O(n h c), for a scalar output by one division. Layers of one shape are drawn together, where all arrays have an axis
+before these.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal
 
 from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.conditionals.weights import transpose
 
 __all__ = ["draw_postactivations", "gain"]
 
@@ -31,15 +33,17 @@ def gain(w: Variable, shape: tuple[int, int], noise_below: Variable, noise_above
     """
     c, h = shape
     if c == 1:
-        return w / (noise_above + noise_below * (w**2).sum())
+        return w / (noise_above + noise_below * (w**2).sum(axis=-1, keepdims=True))
     if c <= h:
-        return _solve_positive(noise_above * pt.eye(w.shape[0]) + noise_below * (w @ w.T), w)
-    return _solve_positive(noise_above * pt.eye(w.shape[1]) + noise_below * (w.T @ w), w.T).T
+        return _solve_positive(noise_above * pt.eye(w.shape[-2]) + noise_below * (w @ transpose(w)), w)
+    matrix = noise_above * pt.eye(w.shape[-1]) + noise_below * (transpose(w) @ w)
+    return transpose(_solve_positive(matrix, transpose(w)))
 
 
 def _solve_positive(matrix: Variable, b: Variable) -> Variable:
     factor = pt.linalg.cholesky(matrix)
-    return pt.linalg.solve_triangular(factor.T, pt.linalg.solve_triangular(factor, b, lower=True), lower=False)
+    half = pt.linalg.solve_triangular(factor, b, lower=True, b_ndim=2)
+    return pt.linalg.solve_triangular(transpose(factor), half, lower=False, b_ndim=2)
 
 
 def draw_postactivations(
@@ -47,5 +51,5 @@ def draw_postactivations(
 ) -> tuple[Variable, Variable]:
     """A (n, h) given s = σ(Z) (n, h), Y (n, c), W (c, h) and G = gain(W)."""
     rng, a = draw(normal, rng, s, pt.sqrt(noise_below))
-    rng, y_model = draw(normal, rng, a @ w.T, pt.sqrt(noise_above))
+    rng, y_model = draw(normal, rng, a @ transpose(w), pt.sqrt(noise_above))
     return rng, a + (y - y_model) @ (noise_below * g)

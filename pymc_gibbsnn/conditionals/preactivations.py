@@ -47,8 +47,9 @@ def draw_preactivations(
     noise_above: Variable,
     function: PiecewiseLinear | Smooth,
 ) -> tuple[Variable, Variable]:
-    """Z (n, h) given M and A (n, h), from the current Z; ``noise`` is ΔZ and ``noise_above`` is ΔA."""
-    kappa, t = pt.ones_like(m[0]) / noise_above, a / noise_above
+    """Z (n, h) given M and A (n, h), from the current Z; ``noise`` is ΔZ and ``noise_above`` is ΔA, () or (h,)."""
+    ones = pt.ones_like(m[0])
+    kappa, t, noise = ones / noise_above, a / noise_above, ones * noise
     if isinstance(function, PiecewiseLinear):
         return draw(piecewise_normal, rng, m, noise, t, kappa, *_table(function, m.dtype))
     rng, new = draw(piecewise_normal, rng, m, noise, t, kappa, *_table(function.table, m.dtype))

@@ -22,7 +22,7 @@ from pytensor.tensor.random import normal
 
 from pymc_gibbsnn._compat import draw
 
-__all__ = ["augment", "draw_weights", "draw_weights_from_spectrum", "predict", "products", "spectrum"]
+__all__ = ["augment", "draw_weights", "draw_weights_from_spectrum", "predict", "products", "spectrum", "transpose"]
 
 ONE = pt.constant(np.float32(1))  # of the lower precision: a draw takes that of its mean
 
@@ -47,16 +47,23 @@ def draw_weights(
 ) -> tuple[Variable, Variable]:
     """W̃ (c, d) given ÃᵀÃ (d, d), ÃᵀZ (d, c), Δ and Λ (1 or c, d).
 
-    With Q = L Lᵀ,  W̃ᵀ = L⁻ᵀ (L⁻¹ ÃᵀZ/Δ + ξ).
+    With Q = L Lᵀ,  W̃ᵀ = L⁻ᵀ (L⁻¹ ÃᵀZ/Δ + ξ). Layers of one shape are drawn together, where all arrays have an axis
+    before these, and Λ one row.
     """
-    shared = precision.type.broadcastable[0]
-    prior = pt.diag(precision[0]) if shared else precision[:, :, None] * pt.eye(gram.shape[0])
+    shared = precision.type.broadcastable[-2]
+    if not shared:  # units are as many layers of one unit each
+        products, precision = products.T[:, :, None], precision[:, None, :]
+    prior = precision[..., 0, :, None] * pt.eye(gram.shape[-1])
     factor = pt.linalg.cholesky(gram / noise + prior)
-    target = products / noise if shared else products.T[:, :, None] / noise
+    target = products / noise
     rng, whitened = draw(normal, rng, pt.linalg.solve_triangular(factor, target, lower=True, b_ndim=2), ONE)
-    transposed = pt.swapaxes(factor, -1, -2)
-    w = pt.linalg.solve_triangular(transposed, whitened, lower=False, b_ndim=2)
-    return rng, w.T if shared else w[:, :, 0]
+    w = pt.linalg.solve_triangular(transpose(factor), whitened, lower=False, b_ndim=2)
+    return rng, transpose(w) if shared else w[:, :, 0]
+
+
+def transpose(matrix: Variable) -> Variable:
+    """Of the last two axes."""
+    return pt.swapaxes(matrix, -1, -2)
 
 
 def spectrum(a: Variable, has_bias: bool, precision: Variable, thin: bool) -> tuple[Variable, Variable]:

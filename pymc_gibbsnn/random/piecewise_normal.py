@@ -41,7 +41,7 @@ class PiecewiseNormalRV(RandomVariable):
     Parameters
     ----------
     m : (n, h), prior means
-    v : (), prior variance, positive
+    v : (h,), prior variances, positive, one a unit
     t : (n, h), linear term of the likelihood in σ(z)
     kappa : (h,), precision of the likelihood in σ(z), one a unit, not negative
     edges : (k + 1,), from −inf to inf; slopes, intercepts : (k,)
@@ -49,7 +49,7 @@ class PiecewiseNormalRV(RandomVariable):
     """
 
     name = "piecewise_normal"
-    signature = "(n,h),(),(n,h),(h),(e),(k),(k)->(n,h)"
+    signature = "(n,h),(h),(n,h),(h),(e),(k),(k)->(n,h)"
     dtype = "floatX"
 
     @classmethod
@@ -236,12 +236,11 @@ def _activate_unit(z, edges, slopes, intercepts, s):
 def _numba(op, node):
     @numba_njit
     def sample(rng, m, v, t, kappa, edges, slopes, intercepts):
-        v = v.item()
         n, h = m.shape
         m, t = np.ascontiguousarray(m.T), np.ascontiguousarray(t.T)
         z, work = np.empty_like(m), _workspace(n)
         for j in range(h):
-            _draw_unit(rng, m[j], v, t[j], kappa[j], edges, slopes, intercepts, z[j], work)
+            _draw_unit(rng, m[j], v[j], t[j], kappa[j], edges, slopes, intercepts, z[j], work)
         return z.T
 
     return sample, source_key(__file__)

@@ -13,7 +13,8 @@ Target: the posterior of the noisy network of :mod:`pymc_gibbsnn.network`. One s
     Δ, λ | all others                        if they have conjugate priors
 
 With ``collapse=False`` the order of a hidden layer is that of Algorithm 1 of the paper: A_l, W̃_l, then Z_l given A_l.
-Interweaving leaves A_l out of date and therefore comes just before A_l in either order.
+Interweaving leaves A_l out of date and therefore comes just before A_l in either order. The layer-parallel order is in
+:mod:`pymc_gibbsnn.transitions.layer_parallel`.
 
 References
 ----------
@@ -34,14 +35,7 @@ from pymc_gibbsnn.conditionals.labels import draw_given_argmax, draw_given_sign
 from pymc_gibbsnn.conditionals.postactivations import draw_postactivations, gain
 from pymc_gibbsnn.conditionals.preactivations import draw_preactivations, draw_preactivations_collapsed
 from pymc_gibbsnn.conditionals.scale import draw_scales
-from pymc_gibbsnn.conditionals.weights import (
-    augment,
-    draw_weights,
-    draw_weights_from_spectrum,
-    predict,
-    products,
-    spectrum,
-)
+from pymc_gibbsnn.conditionals.weights import augment, products, spectrum
 from pymc_gibbsnn.network import Activation, Dense, Network
 from pymc_gibbsnn.transitions import Transition
 from pymc_gibbsnn.transitions.interweaving import (
@@ -50,6 +44,8 @@ from pymc_gibbsnn.transitions.interweaving import (
     kinds_of_interweaving,
     start_of_interweaving,
 )
+from pymc_gibbsnn.transitions.layer_parallel import draw_layers_in_parallel
+from pymc_gibbsnn.transitions.layers import centred, draw_first_weights, draw_layer_weights, mean, split
 from pymc_gibbsnn.transitions.scales import draw_network_scales
 from pymc_gibbsnn.transitions.statistics import log_densities, statistic_names, statistics
 
@@ -64,6 +60,7 @@ def gibbs(
     collapse: bool = True,
     scale_move: bool = True,
     interweave: str | bool = "auto",
+    schedule: str = "sequential",
     anneal: float | None = None,
 ) -> Transition:
     """The Gibbs sweep of noisy networks: of each in turn, given the others.
@@ -81,7 +78,10 @@ def gibbs(
         Move the weights of each unit with the noise of its pre-activations held fixed: by Gaussian steps on the linear
         pieces (:mod:`pymc_gibbsnn.conditionals.interweaving`) or a Langevin step
         (:mod:`pymc_gibbsnn.conditionals.langevin`). "auto" takes pieces up to 128 inputs, bias included, in the data
-        layer and 24 in others, and Langevin for wider layers and for activations without a slope.
+        layer and 24 in others, and Langevin for wider layers and for activations without a slope or linear pieces.
+    schedule : {"sequential", "layer-parallel"}
+        The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.transitions.layer_parallel`), neither
+        collapsed nor interweaved.
     anneal : float, optional
         A variance: while the chain tunes, every smaller Δ that is not drawn itself falls geometrically from it to its
         own value.
@@ -95,6 +95,13 @@ def gibbs(
     """
     if anneal is not None and not (np.isfinite(anneal) and anneal > 0):
         raise ValueError(f"anneal is the variance of the noise to begin with, positive and finite; found {anneal}.")
+    if schedule not in ("sequential", "layer-parallel"):
+        raise ValueError(f"schedule must be 'sequential' or 'layer-parallel'; found {schedule!r}.")
+    if schedule == "layer-parallel" and (collapse or interweave):
+        raise ValueError(
+            "schedule='layer-parallel' draws all pre-activations given all post-activations: pass collapse=False and "
+            "interweave=False."
+        )
     kinds = [kinds_of_interweaving(network, interweave) for network in networks]
     starts = [
         _start(network) | start_of_interweaving(network, kind) for network, kind in zip(networks, kinds, strict=True)
@@ -106,7 +113,16 @@ def gibbs(
         for network, kind, key in zip(networks, kinds, keys, strict=True):
             own = {name: carry[key[name]] for name in key}
             rng, new, kept, found, terms = _sweep(
-                rng, network, state, own, tuning, collapse=collapse, scale_move=scale_move, kinds=kind, anneal=anneal
+                rng,
+                network,
+                state,
+                own,
+                tuning,
+                collapse=collapse,
+                scale_move=scale_move,
+                kinds=kind,
+                layer_parallel=schedule == "layer-parallel",
+                anneal=anneal,
             )
             state = state | new
             changed |= {key[name]: value for name, value in kept.items()}
@@ -138,39 +154,45 @@ def _sweep(
     collapse: bool,
     scale_move: bool,
     kinds: list[str | bool],
+    layer_parallel: bool,
     anneal: float | None,
 ) -> tuple[Variable, dict[Variable, Variable], dict[str, Variable], dict[str, Variable], dict[str, Variable]]:
     """(rng, new values, changed carry, statistics, log densities by variable) after one sweep of one network."""
     now = _heated(network.at(state), anneal, tuning)
     a, layers = now.inputs, now.layers
     weights, outputs = map(list, zip(*(layer.matrices(state) for layer in layers), strict=True))
-    posts, squares = [], {}  # post-activations, and Σ squared noise of latents and data by name
-    changed, acceptances = {}, []
+    squares = {}  # Σ squared noise of latents and data, by name
+    new, changed, acceptances = {}, {}, []
 
-    rng, weights[0] = _draw_first_weights(rng, now, outputs[0], carry)
+    if layer_parallel:
+        posts = [state[activation.output] for activation in now.activations]
+        rng, weights, outputs, posts = draw_layers_in_parallel(rng, now, weights, outputs, posts, carry)
+    else:
+        rng, weights[0] = draw_first_weights(rng, now, outputs[0], carry)
     for l, activation in enumerate(now.activations):
         below, above = layers[l], layers[l + 1]
-        m = _mean(below, a, weights[l])
-        w, b = _split(weights[l + 1], above)
-        y = _centred(above, outputs[l + 1]) - b
-        g = gain(w, above.shape, activation.noise, above.noise)
+        m = mean(below, a, weights[l])
         z, sigma = outputs[l], activation.function
-        if collapse:
-            rng, z = draw_preactivations_collapsed(rng, z, m, y, w, g, below.noise, sigma)
-        if kinds[l]:
-            rng, weights[l], z_new, acceptance, kept = interweave_layer(
-                rng, now, l, kinds[l], a, weights[l], z, y, w, g, carry, tuning
-            )
-            m, z = m + (z_new - z), z_new
-            acceptances.append(acceptance)
-            changed |= kept
-        s = sigma(z)
-        rng, a_new = draw_postactivations(rng, s, y, w, g, activation.noise, above.noise)
-        if not collapse:
-            rng, weights[l + 1] = _draw_weights(rng, above, a_new, outputs[l + 1])
-            rng, z = draw_preactivations(rng, z, m, a_new, below.noise, activation.noise, sigma)
-            s = sigma(z)
-        square = [((z - m) ** 2).sum(axis=0), ((a_new - s) ** 2).sum(axis=0)]
+        if layer_parallel:
+            a_new = posts[l]
+        else:
+            w, b = split(weights[l + 1], above)
+            y = centred(above, outputs[l + 1]) - b
+            g = gain(w, above.shape, activation.noise, above.noise)
+            if collapse:
+                rng, z = draw_preactivations_collapsed(rng, z, m, y, w, g, below.noise, sigma)
+            if kinds[l]:
+                rng, weights[l], z_new, acceptance, kept = interweave_layer(
+                    rng, now, l, kinds[l], a, weights[l], z, y, w, g, carry, tuning
+                )
+                m, z = m + (z_new - z), z_new
+                acceptances.append(acceptance)
+                changed |= kept
+            rng, a_new = draw_postactivations(rng, sigma(z), y, w, g, activation.noise, above.noise)
+            if not collapse:
+                rng, weights[l + 1] = draw_layer_weights(rng, above, a_new, outputs[l + 1])
+                rng, z = draw_preactivations(rng, z, m, a_new, below.noise, activation.noise, sigma)
+        square = [((z - m) ** 2).sum(axis=0), ((a_new - sigma(z)) ** 2).sum(axis=0)]
         if scale_move and below.offset is None and (sigma.is_homogeneous or sigma.is_scale_free):
             law = scale_law(sigma, below, above, weights[l], weights[l + 1], square, activation.noise, z.shape[0])
             rng, c = draw_scales(rng, *law)
@@ -182,12 +204,12 @@ def _sweep(
                 square[1] = square[1] * c**2
                 weights[l + 1] = _scale_columns(weights[l + 1], 1 / c, above)
         if collapse:
-            rng, weights[l + 1] = _draw_weights(rng, above, a_new, outputs[l + 1])
+            rng, weights[l + 1] = draw_layer_weights(rng, above, a_new, outputs[l + 1])
         squares |= {below.name: square[0].sum(), activation.name: square[1].sum()}
         outputs[l], a = z, a_new
-        posts.append(a_new)
+        new[activation.output] = a_new
 
-    m, last = _mean(layers[-1], a, weights[-1]), layers[-1]
+    m, last = mean(layers[-1], a, weights[-1]), layers[-1]
     if network.labels and network.labels.kind == "argmax":
         rng, outputs[-1] = draw_given_argmax(rng, outputs[-1], m, network.labels.value, last.noise)
     elif network.labels:
@@ -195,7 +217,6 @@ def _sweep(
         rng, outputs[-1] = draw_given_sign(rng, m, labels.reshape(m.shape), last.noise)
     squares[last.name] = ((outputs[-1] - m) ** 2).sum()
 
-    new = {activation.output: post for activation, post in zip(now.activations, posts, strict=True)}
     for layer, w, z in zip(layers, weights, outputs, strict=True):
         new |= layer.values(w)
         if layer.output in state:
@@ -234,36 +255,6 @@ def _start(network: Network) -> dict[str, Variable]:
     return {"gram": products(a, augment(a, first.has_bias), first.has_bias)}
 
 
-def _draw_first_weights(rng: Variable, network: Network, z: Variable, carry: dict):
-    layer = network.layers[0]
-    moments = products(network.inputs, _centred(layer, z), layer.has_bias)
-    if "gram" in carry:
-        return draw_weights(rng, carry["gram"], moments, layer.noise, layer.precision)
-    u, eigenvalues = carry["u"], carry["eigenvalues"]
-    return draw_weights_from_spectrum(rng, u, eigenvalues, moments, layer.noise, layer.precision, network.is_thin)
-
-
-def _draw_weights(rng: Variable, layer: Dense, a: Variable, z: Variable):
-    augmented = augment(a, layer.has_bias)
-    products = augmented.T @ _centred(layer, z)
-    return draw_weights(rng, augmented.T @ augmented, products, layer.noise, layer.precision)
-
-
-def _mean(layer: Dense, a: Variable, w: Variable) -> Variable:
-    m = predict(a, w, layer.has_bias)
-    return m if layer.offset is None else m + layer.offset
-
-
-def _centred(layer: Dense, z: Variable) -> Variable:
-    """Z less what the layer does not explain."""
-    return z if layer.offset is None else z - layer.offset
-
-
-def _split(w: Variable, layer: Dense) -> tuple[Variable, Variable | float]:
-    """(W, b) of W̃ = [W, b], with b = 0 for a layer without bias."""
-    return (w[:, :-1], w[:, -1]) if layer.has_bias else (w, 0.0)
-
-
 def _scale_columns(w: Variable, factors: Variable, layer: Dense) -> Variable:
     """W times diag(factors); the bias stays."""
     return pt.concatenate([w[:, :-1] * factors, w[:, -1:]], axis=1) if layer.has_bias else w * factors
@@ -284,6 +275,6 @@ def scale_law(
     incoming = squares[0] / below.noise + (below.precision * w_below**2).sum(axis=1)
     if function.is_scale_free:
         return pt.cast(d + n, incoming.dtype), incoming, pt.zeros_like(incoming)
-    outgoing, _ = _split(above.precision * w_above**2, above)
+    outgoing, _ = split(above.precision * w_above**2, above)
     exponent = pt.cast(d + 2 * n - above.shape[0], incoming.dtype)
     return exponent, incoming + squares[1] / noise, outgoing.sum(axis=0)
