@@ -95,7 +95,7 @@ class GraphStep(BlockedStep):
         if self._function is not None:
             return
         graph = self.transition.graph()
-        self._inputs = [v.name for v in [*self._vars, *graph.others]]
+        self._inputs = {v.name: v.dtype for v in [*self._vars, *graph.others]}
         self._changing, self._stat_names, self._tuning_dtype = graph.changing, graph.stats, graph.tuning.dtype
         self._function = pytensor.function(
             [In(graph.rng, mutable=True), *self._vars, *graph.others, *graph.carry.values(), graph.tuning],
@@ -110,7 +110,7 @@ class GraphStep(BlockedStep):
         self._function(random, *values.values(), *self.carry.values(), np.asarray(0, self._tuning_dtype))
 
     def _values(self, point: PointType) -> dict[str, np.ndarray]:
-        return {name: _in_order(point[name]) for name in self._inputs}
+        return {name: _in_order(point[name], dtype) for name, dtype in self._inputs.items()}
 
     @property
     def vars(self) -> list[Variable]:
@@ -177,9 +177,9 @@ class GraphStep(BlockedStep):
         return (lambda stats: {"lp": stats["lp"]},)
 
 
-def _in_order(array: np.ndarray) -> np.ndarray:
+def _in_order(array: np.ndarray, dtype: str | None = None) -> np.ndarray:
     """The array in row-major order: Numba compiles a function anew for every order in which its arguments come."""
-    return np.asarray(array, order="C")
+    return np.asarray(array, dtype, order="C")
 
 
 class GibbsNN(GraphStep):
