@@ -87,7 +87,7 @@ def main(sweeps: int, teachers: int, output: Path) -> None:
                     if key not in results:
                         results[key] = autocorrelation(step, activation, deltas(delta), seed, sweeps)
                     found.append(results[key])
-                star = "*" * (np.median(found) > sweeps / 20)
+                star = "*" if np.median(found) > sweeps / 20 else ""
                 row[f"{delta:g}"] = f"{np.median(found):.3g}{star} ({max(found):.3g})"
             rows.append(row)
         print_table(f"Sweeps to decorrelate outputs, {activation}: median over teachers (largest)", rows)
