@@ -62,13 +62,16 @@ def hyperprior_without_transform():
 MODELS = [one_noise, noise_of_each_layer, precisions, relevance_of_inputs, product_of_scales]
 
 
-@pytest.mark.parametrize("build", [*MODELS, hyperprior_without_transform])
-def test_lp_is_the_log_density_of_the_model(build):
+@pytest.mark.parametrize(
+    ("build", "interweave"),
+    [*((build, "auto") for build in [*MODELS, hyperprior_without_transform]), (relevance_of_inputs, "langevin")],
+)
+def test_lp_is_the_log_density_of_the_model(build, interweave):
     with pm.Model() as model:
         build()
     others = [v for v in model.free_RVs if v.name == "rate"]
     point = model.initial_point()
-    step = pmg.GibbsNN(model=model, rng=1, **FAST)
+    step = pmg.GibbsNN(model=model, rng=1, interweave=interweave, **FAST)
     for _ in range(2):
         point, [stats] = step.step(point)
     assert {model.rvs_to_values[v] for v in model.free_RVs} - {model.rvs_to_values[v] for v in others} == set(step.vars)
@@ -117,6 +120,13 @@ def test_geweke_with_random_scales(build, mode):
     with pm.Model() as model:
         build()
     check_geweke(model, 6000 if build is precisions else 20_000, compile_kwargs={"mode": mode})
+
+
+@pytest.mark.slow
+def test_geweke_with_langevin_steps_and_random_precisions():
+    with pm.Model() as model:
+        relevance_of_inputs()
+    check_geweke(model, 20_000, interweave="langevin", **FAST)
 
 
 def test_scales_that_serve_something_else_are_left_to_other_steps():

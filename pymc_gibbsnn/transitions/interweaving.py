@@ -71,7 +71,7 @@ def _spectrum(network: Network, l: int, a: Variable, fixed: bool = False) -> tup
     layer = network.layers[l]
     mean_precision = layer.precision.mean(axis=0, keepdims=True)
     if fixed:
-        mean_precision = pt.ones_like(mean_precision)
+        mean_precision = pt.ones((1, layer.augmented_shape[1]), dtype=a.dtype)
     return spectrum(a, layer.has_bias, mean_precision, thin=l == 0 and network.is_thin)
 
 
