@@ -1,4 +1,4 @@
-"""Starts of a chain at which all variables of a noisy network agree."""
+"""Starts of a chain at which all variables of a model agree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn.network import Network, evaluate
+from pymc_gibbsnn.network import NetworkError, evaluate
 from pymc_gibbsnn.reader import read_network
 
 __all__ = ["initial_values"]
@@ -22,7 +22,9 @@ def initial_values(
     chains: int | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> dict[str, np.ndarray] | list[dict[str, np.ndarray]]:
-    """Values of the network's free variables to start chains from, for ``pm.sample(initvals=...)``.
+    """Values of the free variables to start chains from, for ``pm.sample(initvals=...)``.
+
+    They are those of the noisy network in the model; of all free variables where it holds none that can be read.
 
     Parameters
     ----------
@@ -46,28 +48,32 @@ def initial_values(
     Raises
     ------
     ValueError
-        If the kind is not known, or the teacher lacks weights, has a value of a wrong shape or a name that the network
+        If the kind is not known, or the teacher lacks weights, has a value of a wrong shape or a name that the model
         does not have.
-    NetworkError
-        If the model holds no network that can be read.
     """
     model = pm.modelcontext(model)
-    network = read_network(model)
     rng = np.random.default_rng(random_seed)
     if kind not in ("zero", "prior", "informed"):
         raise ValueError(f"kind must be 'zero', 'prior' or 'informed'; found {kind!r}.")
     if (kind == "informed") != (teacher is not None):
         raise ValueError("kind='informed' needs teacher=, and only that kind takes one.")
-    shapes = {name: np.shape(value) for name, value in model.initial_point(random_seed=0).items()}
-    shapes = {variable.name: shapes[variable.name] for variable in network.variables}
-    given = _check_teacher(network, shapes, teacher or {})
+    try:
+        network = read_network(model)
+        names, latents = [v.name for v in network.variables], {v.name for v in network.latents}
+    except NetworkError:
+        network, names, latents = None, [rv.name for rv in model.free_RVs], set()
+    shapes = model.eval_rv_shapes()
+    shapes = {name: tuple(map(int, shapes[name])) for name in names}
+    given = _check_teacher(shapes, latents, teacher or {})
 
     def start() -> dict[str, np.ndarray]:
         if kind == "zero":
             return {name: np.zeros(shape) for name, shape in shapes.items()}
         values = _forward(model, shapes, given, rng)
+        if network is None or network.labels is None:
+            return values
         last = network.layers[-1].output.name
-        if network.labels and last not in given:
+        if last not in given:
             values[last] = _agreeing(values[last], evaluate(network.observed), network.labels.kind)
         return values
 
@@ -85,19 +91,18 @@ def _agreeing(z: np.ndarray, labels: np.ndarray, kind: str) -> np.ndarray:
 
 
 def _check_teacher(
-    network: Network, shapes: dict[str, tuple[int, ...]], teacher: Mapping[str, ArrayLike]
+    shapes: dict[str, tuple[int, ...]], latents: set[str], teacher: Mapping[str, ArrayLike]
 ) -> dict[str, np.ndarray]:
     given = {name: np.asarray(value, dtype=float) for name, value in teacher.items()}
     for name, value in given.items():
         if name not in shapes:
             raise ValueError(
-                f"teacher names '{name}', which is no free variable of the network; those are {list(shapes)}."
+                f"teacher names '{name}', which is no free variable of the model's network; those are {list(shapes)}."
             )
         if value.shape != shapes[name] or not np.isfinite(value).all():
             raise ValueError(
                 f"teacher's '{name}' must be finite and of shape {shapes[name]}; found shape {value.shape}."
             )
-    latents = {variable.name for variable in network.latents}
     missing = [name for name in shapes if name not in given and name not in latents]
     if given and missing:
         raise ValueError(f"teacher lacks the weights {missing}; only latents may be left out.")
@@ -111,5 +116,5 @@ def _forward(
     if given:
         model = pm.do(model, given)
     names = [name for name in shapes if name not in given]
-    draws = pm.draw([model[name] for name in names], random_seed=rng) if names else []
+    draws = pm.draw([model[name] for name in names], random_seed=rng, mode="FAST_COMPILE") if names else []
     return given | dict(zip(names, draws, strict=True))

@@ -238,6 +238,7 @@ class GibbsNN(GraphStep):
         blocked: bool = True,
     ):
         model = modelcontext(model)
+        self.anneal = anneal
         transition = gibbs(
             read_network(model, vars),
             collapse=collapse,
