@@ -7,8 +7,8 @@ calibration (n = 200, 5-3-1, ReLU, Δ = 1e-4, GibbsNN() as it is, the test funct
 - stuck: chains that start at a draw of the prior and whose test error is still more than twice that of equilibrium on
   average over the second half of the run, until there are 50 of them. "thermalised" is wrong.
 
-figure (n = 2084, 50-10-1, ReLU, Δ = 1e-4, labels with noise): an informed chain, one from zero and two from the prior, of
-Algorithm 1 of the paper ("plain") and of GibbsNN() as it is.
+figure (n = 2084, 50-10-1, ReLU, Δ = 1e-4, labels with noise): an informed chain, one from zero and two from the prior,
+of Algorithm 1 of the paper ("plain") and of GibbsNN() as it is.
 
 Results are saved as they come and never measured twice. Run, with one thread a process::
 
@@ -32,7 +32,7 @@ from common import RESULTS, Point, Results, predict, print_table  # noqa: E402
 
 import pymc_gibbsnn as pmg  # noqa: E402
 from pymc_gibbsnn.convergence import merge  # noqa: E402
-# from pymc_gibbsnn.plots import plot_rhat, plot_thermalisation  # noqa: E402
+from pymc_gibbsnn.plots import plot_rhat, plot_thermalisation  # noqa: E402
 
 SMALL, PAPER = ((5, 3, 1), 200), ((50, 10, 1), 2084)
 DELTA = 1e-4

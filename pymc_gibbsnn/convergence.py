@@ -8,7 +8,8 @@ half of a chain, and
 
 - thermalised: |D| + h < 1, the 99% interval of the difference lies within one posterior standard deviation, and the
   last block lies in the band below.
-- not thermalised: |D| > h, and e_I ≥ 10, without which the informed chain tells too little.
+- not thermalised: |D| > t_{e_I − 1, 0.995} sqrt(2/e_I), more than two chains in equilibrium differ by that mix as the
+  informed one does, and e_I ≥ 20, without which it tells too little.
 - undecided: otherwise. Run longer.
 
 A chain that has thermalised did so at the first block of draws from which on all means of blocks lie within
@@ -31,7 +32,7 @@ from scipy import stats
 
 __all__ = ["Merge", "blockwise_rhat", "merge", "when_close", "when_settled"]
 
-LEAST_ESS = 10  # of the informed chain, to say that another one differs
+LEAST_ESS = 20  # of the informed chain, to say that another one differs
 CONFIDENCE, BAND = 0.99, 0.95
 MARGIN = 1.0  # posterior standard deviations
 CLOSE = 1.2  # R-hat that passes for close to 1
@@ -99,12 +100,14 @@ def merge(informed: ArrayLike, uninformed: ArrayLike, block: int = 50) -> Merge:
     law, other = law_of(a), law_of(b)
     errors = [x.sd**2 / x.ess for x in (law, other)]
     freedom = sum(errors) ** 2 / sum(v**2 / max(x.ess - 1, 1) for v, x in zip(errors, (law, other), strict=True))
-    half_width = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(sum(errors)) / law.sd
+    level = (1 + CONFIDENCE) / 2
+    half_width = stats.t.ppf(level, freedom) * np.sqrt(sum(errors)) / law.sd
     difference = (other.mean - law.mean) / law.sd
     settled = when_settled(b, law, block)
     if abs(difference) + half_width < MARGIN and np.isfinite(settled):
         return Merge("thermalised", settled, difference, half_width, law.ess)
-    differs = abs(difference) > half_width and law.ess >= LEAST_ESS
+    differs = abs(difference) > stats.t.ppf(level, max(law.ess - 1, 1)) * np.sqrt(2 / law.ess)
+    differs = differs and law.ess >= LEAST_ESS
     return Merge("not thermalised" if differs else "undecided", np.nan, difference, half_width, law.ess)
 
 
