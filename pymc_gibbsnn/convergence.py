@@ -17,7 +17,8 @@ A chain that has thermalised did so at the first block of draws from which on al
     m_I ± t_{e_I − 1, 1 − 0.025/K} s_I sqrt(min(1, 1/e_b) + 1/e_I),
 
 K the number of blocks and e_b = e_I (draws in a block)/(draws in a half): in equilibrium all of them do, with
-probability 0.95. The same band around a chain's own second half dates its stationarity and, around 0, the score.
+probability 0.95. The same band around a chain's own second half dates its stationarity, if that half is worth 20
+independent draws, and the same with mean 0 the score.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy import stats
 
-__all__ = ["Merge", "blockwise_rhat", "merge", "when_close", "when_settled"]
+__all__ = ["Merge", "blockwise_rhat", "merge", "when_close", "when_settled", "when_stationary"]
 
 LEAST_ESS = 20  # of the informed chain, to say that another one differs
 CONFIDENCE, BAND = 0.99, 0.95
@@ -181,6 +182,13 @@ def when_settled(series: np.ndarray, law: Law, block: int) -> float:
     in_block = max(1.0, law.ess * block / law.length)
     outside = np.abs(means - law.mean) > t * law.sd * np.sqrt(1 / in_block + 1 / law.ess)
     return _after_last(outside, block)
+
+
+def when_stationary(series: np.ndarray, block: int) -> float:
+    """Draws after which a series is as in its own second half; NaN if that tells too little."""
+    [series] = scaled(series)
+    law = law_of(series)
+    return when_settled(series, law, block) if law.ess >= LEAST_ESS else np.nan
 
 
 def when_close(rhat: np.ndarray, block: int) -> float:

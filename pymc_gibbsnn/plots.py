@@ -127,7 +127,7 @@ def plot_thermalisation(found: xr.Dataset, *, ax: Any = None) -> Any:
     }
     if "score" in found:
         right = ax.twinx()
-        right.plot(found["draw"], found["score"].sel(chain=starts[0]), color="C3", lw=0.5, alpha=0.5)
+        right.plot(found["draw"], found["score"].sel(chain=starts[0]), color="C3", lw=0.5, alpha=0.3)
         right.set_ylabel(f"score ({starts[0]})", color="C3")
         right.tick_params(axis="y", colors="C3")
         ax.set_zorder(right.get_zorder() + 1)
@@ -153,7 +153,7 @@ def plot_thermalisation(found: xr.Dataset, *, ax: Any = None) -> Any:
     ax.set(xscale="log", xlabel="sweep", ylabel="test function, R-hat", xlim=(first, None))
     if float(found["series"].min()) > 0:
         ax.set_yscale("log")
-    ax.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.12 if "score" in found else 1.02, 1), frameon=False)
+    ax.legend(fontsize="x-small", loc="best", framealpha=0.8)
     return ax
 
 

@@ -16,7 +16,15 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn.convergence import blockwise_rhat, check_series, law_of, merge, scaled, when_close, when_settled
+from pymc_gibbsnn.convergence import (
+    blockwise_rhat,
+    check_series,
+    law_of,
+    merge,
+    when_close,
+    when_settled,
+    when_stationary,
+)
 from pymc_gibbsnn.datasets import TeacherStudent
 from pymc_gibbsnn.function_space import function_evaluator
 from pymc_gibbsnn.initial_values import initial_values
@@ -258,7 +266,7 @@ def _judge(series: dict[str, np.ndarray], outputs: np.ndarray, scores, block: in
             "half_width": ("start", [m.half_width for m in merges]),
             "stationarity_time": (
                 "chain",
-                [sweeps * when_settled(x, law_of(x), block) for [x] in map(scaled, series.values())],
+                [sweeps * when_stationary(x, block) for x in series.values()],
             ),
         },
         coords={
