@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 import xarray as xr
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_gibbsnn.function_space import forward, function_evaluator, input_data
@@ -200,5 +200,5 @@ def _add_score(model: pm.Model, network: Network) -> None:
     with model:
         gradient = pt.grad(model.logp(), first.weights)
         values = {value: rv for rv, value in model.rvs_to_values.items() if rv in model.free_RVs}
-        [score] = clone_replace([(first.noise * gradient).mean()], values, rebuild_strict=False)
+        [score] = graph_replace([(first.noise * gradient).mean()], values, strict=False)
         pm.Deterministic("score", score)

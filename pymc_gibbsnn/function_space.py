@@ -48,7 +48,7 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
           f(x), with σ applied to pre-activations and no noise, before labels are taken. Of any other model the mean of
           what it observes, latents that depend on the inputs replaced by their means; probabilities for classes.
         - ``norm`` (chain, draw, layer): Σ W² + Σ b² of each layer. Where the network cannot be read (chain, draw,
-          variable): Σ θ² of each free variable that the function depends on.
+          parameter): Σ θ² of each free variable that the function depends on.
         - ``unit_norm_W1``, ... (chain, draw, unit): Σ W² + b² of each unit of a layer, sorted; not of a single output.
 
     Raises
@@ -181,8 +181,8 @@ def _likelihood_evaluator(model: pm.Model, refusal: str) -> Callable[[xr.Dataset
         norms = [(v**2).reshape(*batch, -1).sum(-1) for v in values.values()]
         return xr.Dataset(
             _output(outputs.reshape(*batch, *outputs.shape[1:]))
-            | {"norm": (("chain", "draw", "variable"), np.stack(norms, -1))},
-            coords=_coords(posterior) | {"variable": list(values)},
+            | {"norm": (("chain", "draw", "parameter"), np.stack(norms, -1))},
+            coords=_coords(posterior) | {"parameter": list(values)},
         )
 
     return evaluate

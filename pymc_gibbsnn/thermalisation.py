@@ -30,11 +30,11 @@ from pymc_gibbsnn.function_space import function_evaluator
 from pymc_gibbsnn.initial_values import initial_values
 from pymc_gibbsnn.network import NetworkError
 from pymc_gibbsnn.reader import read_network
-from pymc_gibbsnn.steps import GibbsNN, GraphStep
+from pymc_gibbsnn.steps import GibbsNN
 
 __all__ = ["thermalisation"]
 
-NUMBERS = 2**22  # outputs that are held at a time
+NUMBERS = 2**20  # outputs that are held at a time
 
 
 def thermalisation(
@@ -117,8 +117,7 @@ def thermalisation(
         with study.model:
             step = GibbsNN() if step is None else step
         results = _run(study, step, list(starts), draws, tune, random_seed, sample_arguments)
-        if isinstance(step, GraphStep):
-            sweeps_per_draw = sweeps_per_draw or step.sweeps_per_draw
+        sweeps_per_draw = sweeps_per_draw or getattr(_steps(step)[0], "sweeps_per_draw", 1)
     series, outputs, scores = _evaluate(study, _chains(results, block), test_function or _error(study), points)
     return _judge(series, outputs, scores, block, sweeps_per_draw or 1)
 
@@ -144,11 +143,10 @@ def _check_study(study: TeacherStudent) -> None:
 
 def _run(study: TeacherStudent, step, starts: list, draws: int, tune: int, random_seed, arguments: dict) -> dict:
     model = study.model
+    seeds = np.random.SeedSequence(random_seed).spawn(len(starts) + 2)
     points = [
-        dict(start)
-        if isinstance(start, Mapping)
-        else initial_values(model, start, random_seed=random_seed and [random_seed, i])
-        for i, start in enumerate(starts)
+        dict(start) if isinstance(start, Mapping) else initial_values(model, start, random_seed=seed)
+        for start, seed in zip(starts, seeds, strict=False)
     ]
     names = [_name(start, i, starts) for i, start in enumerate(starts)]
     try:
@@ -157,9 +155,9 @@ def _run(study: TeacherStudent, step, starts: list, draws: int, tune: int, rando
         latents = set()
     recorded = [rv.name for rv in model.free_RVs if rv.name not in latents]
     recorded += ["score"] * ("score" in model.named_vars)
-    anneals = getattr(step, "anneal", None) is not None
+    anneals = any(getattr(one, "anneal", None) is not None for one in _steps(step))
 
-    def sample(points: list, tune: int, seed) -> object:
+    def sample(points: list, tune: int, seed: np.random.SeedSequence) -> object:
         return pm.sample(
             draws,
             tune=tune,
@@ -167,17 +165,20 @@ def _run(study: TeacherStudent, step, starts: list, draws: int, tune: int, rando
             step=step,
             initvals=points,
             var_names=recorded,
-            random_seed=seed,
+            random_seed=int(seed.generate_state(1)[0]),
             **{"compute_convergence_checks": False, "progressbar": False} | arguments,
         )
 
-    seeds = np.random.SeedSequence(random_seed).generate_state(2)
     with model, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "More chains", UserWarning)
-        informed = sample([study.teacher], 0 if anneals else tune, int(seeds[0]))
-        others = sample(points, tune, int(seeds[1]))
+        informed = sample([study.teacher], 0 if anneals else tune, seeds[-2])
+        others = sample(points, tune, seeds[-1])
     posterior = _posterior(others)
     return {"informed": informed} | {name: {"posterior": posterior.isel(chain=[i])} for i, name in enumerate(names)}
+
+
+def _steps(step) -> list:
+    return list(step) if isinstance(step, Sequence) else [step]
 
 
 def _name(start: str | Mapping, i: int, starts: list) -> str:
@@ -250,12 +251,6 @@ def _judge(series: dict[str, np.ndarray], outputs: np.ndarray, scores, block: in
     for name, x in series.items():
         check_series(name, x, block)
     merges = [merge(series["informed"], series[name], block) for name in names[1:]]
-    rhats = {
-        "rhat" + "_rank" * rank: np.stack(
-            [blockwise_rhat(outputs[[0, i]], block, rank=rank) for i in range(1, len(names))]
-        )
-        for rank in (False, True)
-    }
     draws, k = outputs.shape[1], outputs.shape[1] // block
     found = xr.Dataset(
         {
@@ -264,10 +259,7 @@ def _judge(series: dict[str, np.ndarray], outputs: np.ndarray, scores, block: in
             "merge_time": ("start", [sweeps * m.draw for m in merges]),
             "difference": ("start", [m.difference for m in merges]),
             "half_width": ("start", [m.half_width for m in merges]),
-            "stationarity_time": (
-                "chain",
-                [sweeps * when_stationary(x, block) for x in series.values()],
-            ),
+            "stationarity_time": ("chain", [sweeps * when_stationary(x, block) for x in series.values()]),
         },
         coords={
             "chain": names,
@@ -277,13 +269,14 @@ def _judge(series: dict[str, np.ndarray], outputs: np.ndarray, scores, block: in
         },
         attrs={"block": block, "sweeps_per_draw": sweeps},
     )
-    for name, rhat in rhats.items():
-        found[name] = (("start", "block", "point", "output")[: rhat.ndim], rhat)
-    found["rhat_time"] = ("start", [sweeps * when_close(rhat, block) for rhat in rhats["rhat"]])
-    if len(names) > 2:
-        for rank in (False, True):
-            rhat = blockwise_rhat(outputs[1:], block, rank=rank)
-            found["rhat" + "_rank" * rank + "_uninformed"] = (("block", "point", "output")[: rhat.ndim], rhat)
+    dims = ("block", "point", "output")[: outputs.ndim - 1]
+    for name, rank in (("rhat", False), ("rhat_rank", True)):
+        pairs = [blockwise_rhat(outputs[[0, i]], block, rank=rank) for i in range(1, len(names))]
+        found[name] = (("start", *dims), np.stack(pairs))
+        if len(names) > 2:
+            found[f"{name}_uninformed"] = (dims, blockwise_rhat(outputs[1:], block, rank=rank))
+    found["rhat_time"] = ("start", [sweeps * when_close(rhat, block) for rhat in found["rhat"].values])
+    if "rhat_uninformed" in found:
         found["rhat_time_uninformed"] = sweeps * when_close(found["rhat_uninformed"].values, block)
     if scores is not None:
         found["score"] = (("chain", "draw"), scores)
@@ -303,18 +296,10 @@ def _in_words(found: xr.Dataset) -> str:
             f"{this['half_width'].item():.1g} posterior standard deviations"
         )
         if verdict == "thermalised":
-            time = this["merge_time"].item()
-            lines.append(f"{start}: thermalised, from sweep {time:,.0f} on; {apart}.")
+            verdict += f" from sweep {this['merge_time'].item():,.0f} on"
         elif verdict == "undecided":
-            lines.append(f"{start}: undecided, run longer; {apart}.")
-        else:
-            lines.append(f"{start}: not thermalised; {apart}.")
-    if "rhat_time_uninformed" in found and np.isfinite(found["rhat_time_uninformed"]):
-        wrong = [
-            str(s)
-            for s, v in zip(found["start"].values, found["verdict"].values, strict=True)
-            if v == "not thermalised"
-        ]
-        if wrong:
-            lines.append("R-hat of the uninformed chains among themselves is close to 1 nevertheless.")
+            verdict += ", run longer"
+        lines.append(f"{start}: {verdict}; {apart}.")
+    if np.isfinite(found.get("rhat_time_uninformed", np.nan)) and "not thermalised" in found["verdict"]:
+        lines.append("R-hat of the uninformed chains among themselves is close to 1 nevertheless.")
     return "\n".join(lines)
