@@ -1,4 +1,5 @@
 from dataclasses import replace
+from importlib import import_module
 
 import arviz as az
 import numpy as np
@@ -143,7 +144,7 @@ def test_what_is_returned(study, found):
     assert not np.allclose(series.sel(chain="prior 1"), series.sel(chain="prior 2"))
 
 
-def test_chains_that_were_run_already(study, step, found):
+def test_chains_that_were_run_already(study, step, monkeypatch):
     results = {}
     with study.model:
         for seed, kind in enumerate(("informed", "zero")):
@@ -159,6 +160,7 @@ def test_chains_that_were_run_already(study, step, found):
                 compute_convergence_checks=False,
                 **QUIET,
             )
+    monkeypatch.setattr(import_module("pymc_gibbsnn.thermalisation"), "NUMBERS", 59 * 30)  # two parts
     again = pmg.thermalisation(study, results, block=20, sweeps_per_draw=2)
     error = ((pmg.function_space(results["zero"], study.model, study.X_test)["output"] - study.f_test) ** 2).mean(
         "point"
