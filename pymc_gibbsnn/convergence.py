@@ -2,14 +2,14 @@ r"""When does the series of a test function say that a chain has thermalised? Ru
 
 Let g be the test function (its logarithm if it is positive) along a chain that starts in equilibrium, the informed one
 (I), and along another (U). m, s and e are the mean, the standard deviation and the effective sample size of the second
-half of a chain, and
+half of I, and of the second half or the last quarter of U, and
 
     D = (m_U − m_I)/s_I,    h = t_{ν, 0.995} sqrt(s_I²/e_I + s_U²/e_U)/s_I,    ν by Welch and Satterthwaite from e − 1.
 
-- thermalised: |D| + h < 1, the 99% interval of the difference lies within one posterior standard deviation, and the
-  last block lies in the band below.
-- not thermalised: |D| > t_{e_I − 1, 0.995} sqrt(2/e_I), more than two chains in equilibrium differ by that mix as the
-  informed one does, and e_I ≥ 20, without which it tells too little.
+- thermalised: |D| + h < 1, the 99% interval of the difference lies within one posterior standard deviation, for the
+  second half or the last quarter of U, and its last block lies in the band below.
+- not thermalised: |D| > t_{e_I − 1, 0.995} sqrt(3/e_I) for the last quarter, more than chains in equilibrium differ by
+  that mix as the informed one does, and e_I ≥ 20, without which it tells too little.
 - undecided: otherwise. Run longer.
 
 A chain that has thermalised did so at the first block of draws from which on all means of blocks lie within
@@ -48,8 +48,7 @@ class Merge(NamedTuple):
     draw : float
         Draws before the chain had thermalised; NaN unless it has.
     difference, half_width : float
-        D and h: the difference of the means over the second halves and its 99% interval, in posterior standard
-        deviations.
+        D and h: the difference of the means and its 99% interval, in posterior standard deviations.
     ess : float
         Effective sample size of the informed chain's second half.
     """
@@ -98,18 +97,22 @@ def merge(informed: ArrayLike, uninformed: ArrayLike, block: int = 50) -> Merge:
     if len(series["informed"]) != len(series["uninformed"]):
         raise ValueError(f"The series differ in length: {len(series['informed'])} and {len(series['uninformed'])}.")
     a, b = scaled(*series.values())
-    law, other = law_of(a), law_of(b)
+    law, settled = law_of(a), when_settled(b, law_of(a), block)
+    for share in (1 / 2, 1 / 4):
+        difference, half_width = _compare(law, law_of(b, share))
+        if abs(difference) + half_width < MARGIN and np.isfinite(settled):
+            return Merge("thermalised", settled, difference, half_width, law.ess)
+    bound = stats.t.ppf((1 + CONFIDENCE) / 2, max(law.ess - 1, 1)) * np.sqrt(3 / law.ess)
+    differs = abs(difference) > bound and law.ess >= LEAST_ESS
+    return Merge("not thermalised" if differs else "undecided", np.nan, difference, half_width, law.ess)
+
+
+def _compare(law: Law, other: Law) -> tuple[float, float]:
+    """D and h."""
     errors = [x.sd**2 / x.ess for x in (law, other)]
     freedom = sum(errors) ** 2 / sum(v**2 / max(x.ess - 1, 1) for v, x in zip(errors, (law, other), strict=True))
-    level = (1 + CONFIDENCE) / 2
-    half_width = stats.t.ppf(level, freedom) * np.sqrt(sum(errors)) / law.sd
-    difference = (other.mean - law.mean) / law.sd
-    settled = when_settled(b, law, block)
-    if abs(difference) + half_width < MARGIN and np.isfinite(settled):
-        return Merge("thermalised", settled, difference, half_width, law.ess)
-    differs = abs(difference) > stats.t.ppf(level, max(law.ess - 1, 1)) * np.sqrt(2 / law.ess)
-    differs = differs and law.ess >= LEAST_ESS
-    return Merge("not thermalised" if differs else "undecided", np.nan, difference, half_width, law.ess)
+    half_width = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(sum(errors))
+    return float((other.mean - law.mean) / law.sd), float(half_width / law.sd)
 
 
 def blockwise_rhat(outputs: ArrayLike, block: int = 50, *, rank: bool = False) -> np.ndarray:
@@ -167,11 +170,13 @@ def scaled(*series: np.ndarray) -> list[np.ndarray]:
     return [np.log(x) for x in series] if all((x > 0).all() for x in series) else list(series)
 
 
-def law_of(series: np.ndarray) -> Law:
-    """Of the second half of a series."""
-    half = series[len(series) // 2 :]
-    ess = float(az.ess(half[None], method="mean"))
-    return Law(half.mean(), half.std(ddof=1), float(np.clip(np.nan_to_num(ess, nan=1.0), 1, len(half))), len(half))
+def law_of(series: np.ndarray, share: float = 1 / 2) -> Law:
+    """Of the last part of a series."""
+    end = series[-max(10, int(share * len(series))) :]
+    ess = float(az.ess(end[None], method="mean"))
+    return Law(
+        float(end.mean()), float(end.std(ddof=1)), float(np.clip(np.nan_to_num(ess, nan=1.0), 1, len(end))), len(end)
+    )
 
 
 def when_settled(series: np.ndarray, law: Law, block: int) -> float:

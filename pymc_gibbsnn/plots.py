@@ -146,6 +146,7 @@ def plot_thermalisation(found: xr.Dataset, *, ax: Any = None) -> Any:
             ms=9,
             mew=1.5,
             clip_on=False,
+            in_layout=False,
             zorder=10,
             transform=ax.get_xaxis_transform(),
             label=f"time: {method}" + " (none)" * (not values.size),

@@ -98,7 +98,8 @@ def thermalisation(
         - ``rhat_uninformed``, ``rhat_rank_uninformed`` (block, point), ``rhat_time_uninformed``: of all uninformed
           chains, if there are at least two: what one sees without a teacher.
 
-        ``attrs["verdict"]`` says it in words.
+        ``attrs["verdict"]`` says it in words; ``attrs["ess"]`` is the effective sample size of the informed chain's
+        second half.
 
     Raises
     ------
@@ -267,7 +268,7 @@ def _judge(series: dict[str, np.ndarray], outputs: np.ndarray, scores, block: in
             "draw": sweeps * np.arange(1, draws + 1),
             "block": sweeps * block * (np.arange(k) + 0.5),
         },
-        attrs={"block": block, "sweeps_per_draw": sweeps},
+        attrs={"block": block, "sweeps_per_draw": sweeps, "ess": merges[0].ess},
     )
     dims = ("block", "point", "output")[: outputs.ndim - 1]
     for name, rank in (("rhat", False), ("rhat_rank", True)):
@@ -292,13 +293,13 @@ def _in_words(found: xr.Dataset) -> str:
         this = found.sel(start=start)
         verdict = str(this["verdict"].item())
         apart = (
-            f"the means over the second half of the run differ by {this['difference'].item():.2g} ± "
+            f"the means over the last part of the run differ by {this['difference'].item():.2g} ± "
             f"{this['half_width'].item():.1g} posterior standard deviations"
         )
         if verdict == "thermalised":
             verdict += f" from sweep {this['merge_time'].item():,.0f} on"
         elif verdict == "undecided":
-            verdict += ", run longer"
+            verdict += f", run longer (the second half of the informed chain is worth {found.attrs['ess']:.0f} draws)"
         lines.append(f"{start}: {verdict}; {apart}.")
     if np.isfinite(found.get("rhat_time_uninformed", np.nan)) and "not thermalised" in found["verdict"]:
         lines.append("R-hat of the uninformed chains among themselves is close to 1 nevertheless.")

@@ -58,6 +58,8 @@ def test_the_merge_is_where_the_curves_meet():
     assert 550 <= found.draw <= 1000  # 1000 exp(-t/100) passes 1 at 691
     assert 550 <= when_stationary(late, 50) <= 1000
     assert merge(informed, 10 * late).verdict == "not thermalised"
+    later = np.exp(autoregression(rng, 0.5, 4000)) * np.where(time < 2600, 50, 1)  # within the second half
+    assert merge(informed, later)[:2] == ("thermalised", 2600)
     assert np.isnan(when_stationary(np.linspace(0, 1, 4000) + 0.01 * informed, 50))
 
 
