@@ -10,11 +10,11 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 
-from pymc_gibbsnn.function_space import forward, function_evaluator, input_data
+from pymc_gibbsnn.function_space import forward, function_evaluator, input_data, matrices
 from pymc_gibbsnn.models import mlp
 from pymc_gibbsnn.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.reader import read_network
@@ -202,3 +202,62 @@ def _add_score(model: pm.Model, network: Network) -> None:
         values = {value: rv for rv, value in model.rvs_to_values.items() if rv in model.free_RVs}
         [score] = graph_replace([(first.noise * gradient).mean()], values, strict=False)
         pm.Deterministic("score", score)
+
+
+def check_teacher(study: TeacherStudent) -> None:
+    """Refuse a teacher that is no draw of the posterior of the model.
+
+    Raises
+    ------
+    ValueError
+        If the teacher has other variables than the model, the model observes other data than the teacher's, or, where a
+        network can be read, these are further from what the teacher says than its noise allows.
+    """
+    model = study.model
+    shapes = {name: tuple(map(int, shape)) for name, shape in model.eval_rv_shapes().items()}
+    shapes = {rv.name: shapes[rv.name] for rv in model.free_RVs}
+    found = {name: np.shape(value) for name, value in study.teacher.items()}
+    if found != shapes:
+        wrong = sorted(name for name in {**found, **shapes} if found.get(name) != shapes.get(name))
+        raise ValueError(f"The teacher does not belong to the model: {wrong} are in one of them, or differ in shape.")
+    [observed] = model.observed_RVs
+    try:
+        network = read_network(model)
+    except NetworkError:
+        network = None
+    X = input_data(model).get_value() if network is None else network.data()
+    for name, now, then in (
+        ("the inputs", X, study.X),
+        (f"'{observed.name}'", evaluate(model.rvs_to_values[observed]), study.y),
+    ):
+        if not np.array_equal(now, then):
+            raise ValueError(
+                f"The model holds other data than the study as {name}: the teacher is no draw of its posterior. "
+                f"Use the model that teacher_student returned, and set no data in it."
+            )
+    if network is not None:
+        _check_noise(network, study)
+
+
+def _check_noise(network: Network, study: TeacherStudent) -> None:
+    """Mean squares of each variable's noise over its variance: 1, or 0 without noise."""
+    values = study.teacher | {network.observed.name: study.y}
+    if network.labels is None:
+        values[network.layers[-1].output.name] = study.y
+    a = study.X
+    for l, layer in enumerate(network.layers):
+        w, b = matrices(layer, study.teacher)
+        mean, z = a @ w.T + b, values[layer.output.name]
+        parts = [(layer.name, z.reshape(mean.shape) - mean, layer.noise)]
+        for part in network.activations[l : l + 1]:
+            a = values[part.output.name]
+            parts.append((part.name, (a - part.function(z)).reshape(mean.shape), part.noise))
+        for name, noise, variance in parts:
+            if not isinstance(variance, Constant):  # a scale that is drawn
+                continue
+            ratio = np.mean(noise**2) / evaluate(variance)
+            if ratio > 1 + 6 * np.sqrt(2 / noise.size):
+                raise ValueError(
+                    f"The teacher does not belong to the model: its '{name}' has {ratio:.3g} times the variance of the "
+                    f"model's noise."
+                )

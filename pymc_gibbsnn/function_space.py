@@ -24,7 +24,7 @@ from pymc_gibbsnn.labels import ArgmaxLabelRV, SignLabelRV
 from pymc_gibbsnn.network import Dense, Network, NetworkError
 from pymc_gibbsnn.reader import read_network
 
-__all__ = ["forward", "function_evaluator", "function_space", "input_data"]
+__all__ = ["forward", "function_evaluator", "function_space", "input_data", "matrices"]
 
 
 def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None) -> xr.Dataset:
@@ -81,13 +81,13 @@ def forward(network: Network, weights: Mapping[str, np.ndarray], a: np.ndarray) 
     ``weights`` are arrays (..., *shape) by the names of weights and biases.
     """
     for l, layer in enumerate(network.layers):
-        w, b = _matrices(layer, weights)
+        w, b = matrices(layer, weights)
         z = a @ np.swapaxes(w, -1, -2) + b
         a = network.activations[l].function(z) if l < len(network.activations) else z
         yield z, a
 
 
-def _matrices(layer: Dense, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def matrices(layer: Dense, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """W (..., d_out, d_in) and b (..., 1, d_out)."""
     w = weights[layer.weights.name]
     w = w[..., None, :] if layer.layout == "vector" else np.swapaxes(w, -1, -2) if layer.layout == "columns" else w
@@ -104,7 +104,7 @@ def _evaluate_network(network: Network, posterior: xr.Dataset, X_new: ArrayLike 
     *_, (output, _) = forward(network, weights, a)
     norms, units = [], {}
     for layer in network.layers:
-        w, b = _matrices(layer, weights)
+        w, b = matrices(layer, weights)
         squares = (w**2).sum(-1) + (b[..., 0, :] ** 2)
         norms.append(squares.sum(-1))
         if squares.shape[-1] > 1:

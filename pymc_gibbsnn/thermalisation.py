@@ -25,7 +25,7 @@ from pymc_gibbsnn.convergence import (
     when_settled,
     when_stationary,
 )
-from pymc_gibbsnn.datasets import TeacherStudent
+from pymc_gibbsnn.datasets import TeacherStudent, check_teacher
 from pymc_gibbsnn.function_space import function_evaluator
 from pymc_gibbsnn.initial_values import initial_values
 from pymc_gibbsnn.network import NetworkError
@@ -107,7 +107,7 @@ def thermalisation(
         If the teacher or its data are not those of the model, there is no informed or no other chain, chains are
         shorter than two blocks or of different lengths, or the test function is constant.
     """
-    _check_study(study)
+    check_teacher(study)
     if int(block) != block or block < 10:
         raise ValueError(f"block must be an integer of at least 10 draws; found {block}.")
     if results is None:
@@ -124,22 +124,6 @@ def thermalisation(
 
 
 # Chains
-
-
-def _check_study(study: TeacherStudent) -> None:
-    shapes = {name: tuple(map(int, shape)) for name, shape in study.model.eval_rv_shapes().items()}
-    shapes = {rv.name: shapes[rv.name] for rv in study.model.free_RVs}
-    found = {name: np.shape(value) for name, value in study.teacher.items()}
-    if found != shapes:
-        wrong = sorted(name for name in {**found, **shapes} if found.get(name) != shapes.get(name))
-        raise ValueError(f"The teacher does not belong to the model: {wrong} are in one of them, or differ in shape.")
-    [observed] = study.model.observed_RVs
-    y = study.model.rvs_to_values[observed].eval()
-    if y.shape != np.shape(study.y) or not np.array_equal(y, study.y):
-        raise ValueError(
-            f"The model observes other '{observed.name}' than the teacher's labels: the teacher is no draw of its "
-            f"posterior. Use the model that teacher_student returned."
-        )
 
 
 def _run(study: TeacherStudent, step, starts: list, draws: int, tune: int, random_seed, arguments: dict) -> dict:

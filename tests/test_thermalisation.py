@@ -11,6 +11,7 @@ from scipy.signal import lfilter
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.convergence import blockwise_rhat, merge, when_close, when_settled, when_stationary
+from pymc_gibbsnn.datasets import check_teacher
 from pymc_gibbsnn.plots import plot_rhat, plot_thermalisation
 
 QUIET = {"cores": 1, "quiet": True, "compile_kwargs": {"mode": "FAST_COMPILE"}}
@@ -217,8 +218,17 @@ def test_teachers_of_another_model_are_refused(study):
     other = pmg.teacher_student((3, 4, 1), n=40, n_test=30, noise=0.1, random_seed=1)
     with pytest.raises(ValueError, match="teacher does not belong to the model: \\['A2', 'W1', 'W2', 'Z2', 'b1'\\]"):
         pmg.thermalisation(replace(study, teacher=other.teacher))
-    with pytest.raises(ValueError, match="other 'y' than the teacher's labels"):
-        pmg.thermalisation(replace(other, y=study.y))
+    with pytest.raises(ValueError, match="other data than the study as 'y'"):
+        pmg.thermalisation(replace(study, y=study.y + 1))
+    with pytest.raises(ValueError, match="other data than the study as the inputs"):
+        pmg.thermalisation(replace(study, X=study.X + 1))
+    for name, wrong in [("W1", "Z2"), ("Z2", "Z2"), ("A2", "A2"), ("W2", "y"), ("b2", "y")]:
+        with pytest.raises(ValueError, match=f"'{wrong}' has .* times the variance"):
+            pmg.thermalisation(replace(study, teacher=study.teacher | {name: 2 + study.teacher[name]}))
+    for noisy in (True, False):
+        for k in (2, 3):
+            labels = {"likelihood": "probit", "noise": 0.1, "noisy": noisy}
+            check_teacher(pmg.teacher_student((3, 4, k), n=30, n_test=5, random_seed=1, **labels))
 
 
 def test_heat_spares_the_informed_chain(study, monkeypatch):
