@@ -225,10 +225,9 @@ def test_teachers_of_another_model_are_refused(study):
     for name, wrong in [("W1", "Z2"), ("Z2", "Z2"), ("A2", "A2"), ("W2", "y"), ("b2", "y")]:
         with pytest.raises(ValueError, match=f"'{wrong}' has .* times the variance"):
             pmg.thermalisation(replace(study, teacher=study.teacher | {name: 2 + study.teacher[name]}))
-    for noisy in (True, False):
-        for k in (2, 3):
-            labels = {"likelihood": "probit", "noise": 0.1, "noisy": noisy}
-            check_teacher(pmg.teacher_student((3, 4, k), n=30, n_test=5, random_seed=1, **labels))
+    for k, noisy in ((2, True), (3, False)):
+        labels = {"likelihood": "probit", "noise": 0.1, "noisy": noisy}
+        check_teacher(pmg.teacher_student((3, 4, k), n=30, n_test=5, random_seed=1, **labels))
 
 
 def test_heat_spares_the_informed_chain(study, monkeypatch):
