@@ -130,6 +130,7 @@ def teacher_student(
             raise ValueError(f"noisy=False: '{observed.name}' is no real number and has no value without noise.")
         y = _function(function, teacher)
     _observe(model, observed, y)
+    X, y = np.array(X), np.array(evaluate(model.rvs_to_values[observed]))
     spread = {} if n is not None else {"loc": X.mean(0), "scale": X.std(0)}
     X_test = rng.normal(**spread, size=(n_test, *X.shape[1:]))
     if network is not None:
