@@ -6,9 +6,9 @@ half of I, and of the second half or the last quarter of U, and
 
     D = (m_U − m_I)/s_I,    h = t_{ν, 0.995} sqrt(s_I²/e_I + s_U²/e_U)/s_I,    ν by Welch and Satterthwaite from e − 1.
 
-- thermalised: |D| + h < 1, the 99% interval of the difference lies within one posterior standard deviation, for the
+- thermalised: abs(D) + h < 1, the 99% interval of the difference lies within one posterior standard deviation, for the
   second half or the last quarter of U, and its last block lies in the band below.
-- not thermalised: |D| > t_{e_I − 1, 0.995} sqrt(3/e_I) for the last quarter, more than chains in equilibrium differ by
+- not thermalised: abs(D) > t_{e_I − 1, 0.995} sqrt(3/e_I) for the last quarter, more than chains in equilibrium differ by
   that mix as the informed one does, and e_I ≥ 20, without which it tells too little.
 - undecided: otherwise. Run longer.
 
@@ -42,7 +42,7 @@ CLOSE = 1.2  # R-hat that passes for close to 1
 class Merge(NamedTuple):
     """How the test function of a chain compares with that of the informed chain.
 
-    Attributes
+    Parameters
     ----------
     verdict : {"thermalised", "not thermalised", "undecided"}
     draw : float

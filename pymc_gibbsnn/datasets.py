@@ -26,7 +26,7 @@ __all__ = ["TeacherStudent", "teacher_student"]
 class TeacherStudent:
     """A model that observes the labels of a teacher drawn from its own prior.
 
-    Attributes
+    Parameters
     ----------
     model : pm.Model
         The student. Of a noisy network it also holds the deterministic ``score``, the mean over the weights W of the
