@@ -2,6 +2,7 @@
 
 from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.activations import PiecewiseLinear
+from pymc_gibbsnn.datasets import TeacherStudent, teacher_student
 from pymc_gibbsnn.function_space import function_space
 from pymc_gibbsnn.initial_values import initial_values
 from pymc_gibbsnn.labels import ArgmaxLabel, SignLabel
@@ -9,6 +10,7 @@ from pymc_gibbsnn.models import mlp
 from pymc_gibbsnn.network import NetworkError
 from pymc_gibbsnn.sampling import sample
 from pymc_gibbsnn.steps import GibbsNN
+from pymc_gibbsnn.thermalisation import thermalisation
 
 __all__ = [
     "ArgmaxLabel",
@@ -16,9 +18,12 @@ __all__ = [
     "NetworkError",
     "PiecewiseLinear",
     "SignLabel",
+    "TeacherStudent",
     "__version__",
     "function_space",
     "initial_values",
     "mlp",
     "sample",
+    "teacher_student",
+    "thermalisation",
 ]

@@ -1,4 +1,4 @@
-"""Starts of a chain at which all variables of a noisy network agree."""
+"""Starts of a chain at which all variables of a model agree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn.network import evaluate
+from pymc_gibbsnn.network import NetworkError, evaluate
 from pymc_gibbsnn.reader import read_networks
 
 __all__ = ["initial_values"]
@@ -22,14 +22,16 @@ def initial_values(
     chains: int | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> dict[str, np.ndarray] | list[dict[str, np.ndarray]]:
-    """Values of the networks' free variables to start chains from, for ``pm.sample(initvals=...)``.
+    """Values of the free variables to start chains from, for ``pm.sample(initvals=...)``.
+
+    They are those of the noisy networks in the model; of all free variables where it holds none that can be read.
 
     Parameters
     ----------
     model : pm.Model, optional
         Taken from the context by default.
     kind : {"zero", "prior", "informed"}
-        "zero": weights and latents 0, which the Gibbs sampler may start from; variances and precisions that it draws
+        "zero": weights and latents 0, which the Gibbs sampler may start from; transformed variables, such as variances,
         are left out, and so start where the model says. "prior": weights and scales from their prior, latents from the
         network run forwards; where there are class labels, the entries of the last latent change places or signs so
         that they agree with them. "informed": the teacher's weights and scales; latents that the teacher does not give
@@ -48,28 +50,28 @@ def initial_values(
     ------
     ValueError
         If the kind is not known, or the teacher lacks weights or scales, has a value of a wrong shape or a name that
-        the networks do not have.
-    NetworkError
-        If the model holds no network that can be read.
+        the model does not have.
     """
     model = pm.modelcontext(model)
-    networks = read_networks(model)
     rng = np.random.default_rng(random_seed)
     if kind not in ("zero", "prior", "informed"):
         raise ValueError(f"kind must be 'zero', 'prior' or 'informed'; found {kind!r}.")
     if (kind == "informed") != (teacher is not None):
         raise ValueError("kind='informed' needs teacher=, and only that kind takes one.")
-    shapes = {name: np.shape(value) for name, value in model.initial_point(random_seed=0).items()}
-    scales = {scale.name: scale.shape for network in networks for scale in network.scales}
-    free = {rv.name: model.rvs_to_values[rv] for rv in model.free_RVs}
-    moved = {variable for network in networks for variable in network.variables}
-    shapes = {name: shapes[value.name] for name, value in free.items() if value in moved}
-    latents = {variable.name for network in networks for variable in network.latents}
+    try:
+        networks = read_networks(model)
+    except NetworkError:
+        networks = []
+    moved = {v for network in networks for v in network.variables} or set(model.rvs_to_values.values())
+    latents = {v.name for network in networks for v in network.latents}
+    free = {rv.name: model.rvs_to_transforms[rv] for rv in model.free_RVs if model.rvs_to_values[rv] in moved}
+    shapes = model.eval_rv_shapes()
+    shapes = {name: tuple(map(int, shapes[name])) for name in free}
     given = _check_teacher(shapes, latents, teacher or {})
 
     def start() -> dict[str, np.ndarray]:
         if kind == "zero":
-            return {name: np.zeros(shape) for name, shape in shapes.items() if name not in scales}
+            return {name: np.zeros(shape) for name, shape in shapes.items() if free[name] is None}
         values = _forward(model, shapes, given, rng)
         for network in networks:
             last = network.layers[-1].output.name
@@ -97,7 +99,7 @@ def _check_teacher(
     for name, value in given.items():
         if name not in shapes:
             raise ValueError(
-                f"teacher names '{name}', which is no free variable of the network; those are {list(shapes)}."
+                f"teacher names '{name}', which is no free variable of the model's network; those are {list(shapes)}."
             )
         if value.shape != shapes[name] or not np.isfinite(value).all():
             raise ValueError(
@@ -116,5 +118,5 @@ def _forward(
     if given:
         model = pm.do(model, given)
     names = [name for name in shapes if name not in given]
-    draws = pm.draw([model[name] for name in names], random_seed=rng) if names else []
+    draws = pm.draw([model[name] for name in names], random_seed=rng, mode="FAST_COMPILE") if names else []
     return given | dict(zip(names, draws, strict=True))

@@ -243,6 +243,7 @@ class GibbsNN(GraphStep):
         blocked: bool = True,
     ):
         model = modelcontext(model)
+        self.anneal = anneal
         transition = gibbs(
             read_networks(model, vars),
             collapse=collapse,

@@ -1,0 +1,75 @@
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_gibbsnn as pmg
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(9, 2))
+
+
+def posterior(**shapes):
+    dims = {name: ("chain", "draw", *(f"{name}_{i}" for i in range(len(shape)))) for name, shape in shapes.items()}
+    values = {name: (dims[name], RNG.normal(size=(2, 20, *shape))) for name, shape in shapes.items()}
+    return {"posterior": xr.Dataset(values, coords={"chain": [0, 1], "draw": np.arange(20)})}
+
+
+def test_norms_of_a_noisy_network():
+    idata = posterior(W1=(3, 2), b1=(3,), W2=(3,), b2=())
+    space = pmg.function_space(idata, pmg.mlp(X, X[:, 0], 3), X[:4])
+    w = {name: v.values for name, v in idata["posterior"].items()}
+    units = np.sort((w["W1"] ** 2).sum(-1) + w["b1"] ** 2)
+    np.testing.assert_allclose(space["unit_norm_W1"], units)
+    np.testing.assert_allclose(space["norm"][..., 0], units.sum(-1))
+    np.testing.assert_allclose(space["norm"][..., 1], (w["W2"] ** 2).sum(-1) + w["b2"] ** 2)
+    assert "unit_norm_W2" not in space
+    order = [2, 0, 1]  # a symmetry of the network
+    swapped = {"W1": w["W1"][:, :, order], "b1": w["b1"][:, :, order], "W2": w["W2"][:, :, order], "b2": w["b2"]}
+    swapped = {"posterior": idata["posterior"].copy(data=swapped)}
+    xr.testing.assert_allclose(pmg.function_space(swapped, pmg.mlp(X, X[:, 0], 3), X[:4]), space)
+
+
+def test_a_deterministic_network_for_arviz():
+    with pm.Model() as model:
+        inputs = pm.Data("X", X)
+        w, v = pm.Normal("W", 0, 1, shape=(2, 3)), pm.Normal("V", 0, 1, shape=3)
+        f = pm.Deterministic("f", pm.math.tanh(inputs @ w) @ v)
+        pm.Normal("y", f, pm.HalfNormal("sigma"), observed=X[:, 0])
+    idata = posterior(W=(2, 3), V=(3,), sigma=())
+    new = RNG.normal(size=(5, 2))
+    space = pmg.function_space(idata, model, new)
+    w, v = (idata["posterior"][name].values for name in "WV")
+    np.testing.assert_allclose(space["output"], (np.tanh(new @ w) @ v[..., None])[..., 0])
+    np.testing.assert_allclose(space["norm"].sel(parameter="V"), (v**2).sum(-1))
+    assert pmg.function_space(idata, model)["output"].shape == (2, 20, 9)
+    np.testing.assert_array_equal(model["X"].get_value(), X)
+    assert len(az.summary(space)) == 7
+    assert np.isfinite(az.rhat(space)["output"].values).all()
+    with pytest.raises(ValueError, match="X_new must have rows like those of 'X'"):
+        pmg.function_space(idata, model, new[:, :1])
+    with pytest.raises(ValueError, match="lacks 'V'"):
+        pmg.function_space({"posterior": idata["posterior"].drop_vars("V")}, model)
+
+
+def test_models_without_a_function_are_refused():
+    def two_inputs():
+        a, b = pm.Data("A", X), pm.Data("B", X)
+        w = pm.Normal("W", 0, 1, shape=2)
+        pm.Normal("y", pm.math.tanh((a + b) @ w), 1, observed=X[:, 0])
+
+    def labels_inside():
+        inputs = pm.Data("X", X)
+        s = pm.Bernoulli("s", logit_p=inputs @ pm.Normal("W", 0, 1, shape=2))
+        pm.Normal("y", s, 1, observed=X[:, 0])
+
+    for build, message in [
+        (lambda: pm.Normal("x"), "one observed variable; found \\[\\]"),
+        (two_inputs, "must be one pm.Data .*\\['A', 'B'\\]|\\['B', 'A'\\]"),
+        (labels_inside, "'s' depends on the inputs and is no Normal"),
+    ]:
+        with pm.Model() as model:
+            build()
+        with pytest.raises(pmg.NetworkError, match=message):
+            pmg.function_space(posterior(W=(2,)), model)
