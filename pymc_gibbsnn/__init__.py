@@ -2,6 +2,8 @@
 
 from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.activations import PiecewiseLinear
+from pymc_gibbsnn.classical import classical_mlp
+from pymc_gibbsnn.datasets import noisy_xor
 from pymc_gibbsnn.function_space import function_space
 from pymc_gibbsnn.initial_values import initial_values
 from pymc_gibbsnn.labels import ArgmaxLabel, SignLabel
@@ -17,8 +19,10 @@ __all__ = [
     "PiecewiseLinear",
     "SignLabel",
     "__version__",
+    "classical_mlp",
     "function_space",
     "initial_values",
     "mlp",
+    "noisy_xor",
     "sample",
 ]
