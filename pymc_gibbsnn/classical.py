@@ -134,9 +134,7 @@ def _labels(y: ArrayLike, likelihood: str) -> np.ndarray:
     if y.dtype.kind not in "biu":
         raise ValueError(f"y must hold integer labels; found dtype {y.dtype}: cast it first.")
     y = y.astype("int64")
-    most, known = (
-        (1, "0 and 1") if likelihood == "bernoulli" else (np.inf, "integers from 0 up, of two classes or more")
-    )
+    most, known = (1, "0 and 1") if likelihood == "bernoulli" else (np.inf, "integers from 0 up, two classes or more")
     if y.ndim != 1 or y.size == 0 or y.min() < 0 or y.max() > most or y.max() == 0:
         raise ValueError(
             f"y must hold labels of shape (n,), {known}; found shape {y.shape} and labels {np.unique(y)[:5]}."

@@ -39,7 +39,7 @@ def noisy_xor(
     Examples
     --------
     >>> X_train, y_train, X_test, y_test = noisy_xor(20, 8, random_seed=0)
-    >>> X_train.shape, y_train.sum(), y_test.sum()
+    >>> X_train.shape, int(y_train.sum()), int(y_test.sum())
     ((20, 2), 10, 4)
     """
     rng = np.random.default_rng(random_seed)
