@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.data import MinibatchIndexRV, MinibatchOp
+from pymc.data import MinibatchOp
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
@@ -61,7 +61,6 @@ class Batches:
         """What stratified batches keep: rows sorted by class; where the class of each place begins, and its length."""
         if self.labels is None:
             return {}
-        order, first, count = strata(evaluate(self.labels), self.size)
         return {
             "strata_rows": pt.constant(order),
             "strata_first": pt.constant(first),
@@ -100,25 +99,18 @@ def read_minibatches(expressions: Sequence[Variable]) -> tuple[list[Variable], B
         If the expressions hold batches of different rows, as ``pm.Minibatch(X)`` and ``pm.Minibatch(y)`` give.
     """
     nodes = {v.owner for v in ancestors(expressions) if v.owner is not None and isinstance(v.owner.op, MinibatchOp)}
-    opened = {}
-    for node in nodes:
-        inner = dict(zip(node.op.inner_inputs, node.inputs, strict=True))
-        batches = clone_replace(node.op.inner_outputs, inner, rebuild_strict=False)
-        opened |= dict(zip(node.outputs, batches, strict=True))
-    if opened:
-        expressions = clone_replace(list(expressions), opened, rebuild_strict=False)
-    draws = [v for v in ancestors(expressions) if v.owner is not None and isinstance(v.owner.op, MinibatchIndexRV)]
-    draws = [v for v in draws if v is v.owner.outputs[1]]
-    if not draws:
+    if not nodes:
         return list(expressions), None
-    if len({v.owner.op.rng_param(v.owner) for v in draws}) > 1:
+    if len({(node.inputs[-1], node.outputs[0].type.shape[0]) for node in nodes}) > 1:  # generators, sizes
         raise ValueError(
             "The model holds minibatches of different rows, so that inputs and targets do not belong together: "
             "make them in one call, X_batch, y_batch = pm.Minibatch(X, y, batch_size=...)."
         )
-    op, node = draws[0].owner.op, draws[0].owner
-    _, rows = op.dist_params(node)
-    [size] = evaluate(op.size_param(node))
-    index = pt.lvector("rows")
-    expressions = clone_replace(list(expressions), dict.fromkeys(draws, index), rebuild_strict=False)
-    return expressions, Batches(index, rows.squeeze(), int(size))
+    [first, *_] = nodes
+    size = first.outputs[0].type.shape[0]
+    index = pt.tensor("rows", dtype="int64", shape=(size,))
+    batches = {
+        batch: data[index] for node in nodes for batch, data in zip(node.outputs[:-1], node.inputs[:-1], strict=True)
+    }
+    expressions = clone_replace(list(expressions), batches, rebuild_strict=False)
+    return expressions, Batches(index, first.inputs[0].shape[0], size)
