@@ -15,7 +15,7 @@ from pymc.data import MinibatchOp
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random import integers
+from pytensor.tensor.random import integers, uniform
 
 from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.network import evaluate
@@ -37,7 +37,7 @@ class Batches:
         The number of rows of a batch.
     labels : Variable, optional
         Class labels of all rows: batches are then stratified, each class having the same share of a batch as of the
-        data, up to rounding.
+        data, up to one row.
     """
 
     index: Variable
@@ -58,36 +58,20 @@ class Batches:
             raise ValueError(f"A minibatch of {self.size} rows is larger than the data, which have {rows}.")
 
     def start(self) -> dict[str, Variable]:
-        """What stratified batches keep: rows sorted by class; where the class of each place begins, and its length."""
-        if self.labels is None:
-            return {}
-        return {
-            "strata_rows": pt.constant(order),
-            "strata_first": pt.constant(first),
-            "strata_count": pt.constant(count),
-        }
+        """What stratified batches keep: the rows sorted by class."""
+        return {} if self.labels is None else {"rows_by_class": pt.argsort(self.labels, stable=True)}
 
     def draw(self, rng: Variable, carry: dict[str, Variable]) -> tuple[Variable, Variable]:
-        """(next rng, row numbers of a batch), drawn with replacement."""
-        zero = pt.constant(0, dtype="int64")
+        """(next rng, row numbers of a batch): drawn with replacement, as ``pm.Minibatch`` does, unless stratified.
+
+        A stratified batch takes one row at random from each of ``size`` equal stretches of the rows sorted by class.
+        Every row comes as often as every other; a batch of all rows is all of them, once.
+        """
         if self.labels is None:
-            return draw(integers, rng, zero, pt.cast(self.rows, "int64"), size=(self.size,))
-        rng, place = draw(integers, rng, zero, carry["strata_count"], size=(self.size,))
-        return rng, carry["strata_rows"][carry["strata_first"] + place]
-
-
-def strata(labels: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(rows sorted by class, where the class of each of ``size`` places begins, its length).
-
-    Places go to classes in proportion to their lengths, what rounding leaves over to those with the largest remainders.
-    """
-    _, counts = np.unique(labels, return_counts=True)
-    shares = size * counts / counts.sum()
-    places = np.floor(shares).astype("int64")
-    places[np.argsort(places - shares, kind="stable")[: size - places.sum()]] += 1
-    firsts = np.r_[0, np.cumsum(counts)[:-1]]
-    order = np.argsort(labels, kind="stable").astype("int64")
-    return order, np.repeat(firsts, places), np.repeat(counts, places)
+            return draw(integers, rng, pt.constant(0, dtype="int64"), pt.cast(self.rows, "int64"), size=(self.size,))
+        rng, u = draw(uniform, rng, pt.constant(0.0), pt.constant(1.0), size=(self.size,))
+        place = pt.cast(pt.floor((np.arange(self.size) + u) * (self.rows / self.size)), "int64")
+        return rng, carry["rows_by_class"][pt.minimum(place, self.rows - 1)]
 
 
 def read_minibatches(expressions: Sequence[Variable]) -> tuple[list[Variable], Batches | None]:
