@@ -21,7 +21,7 @@ from pymc_gibbsnn.activations import NotPiecewiseLinearError, read_piecewise_lin
 from pymc_gibbsnn.labels import ArgmaxLabelRV, SignLabelRV
 from pymc_gibbsnn.network import Activation, Dense, Labels, Network, NetworkError, evaluate
 
-__all__ = ["read_network"]
+__all__ = ["Reader", "read_network"]
 
 LABELS = {ArgmaxLabelRV: "argmax", SignLabelRV: "sign"}
 KNOWN_FORMS = (
@@ -52,7 +52,7 @@ def read_network(model: pm.Model, vars: list[Variable] | None = None) -> Network
     networks, refusals = [], []
     for rv in model.observed_RVs:
         try:
-            networks.append(_Reader(model).read(rv))
+            networks.append(Reader(model).read(rv))
         except NetworkError as refusal:
             refusals.append(str(refusal))
     if vars is not None:
@@ -77,7 +77,7 @@ def read_network(model: pm.Model, vars: list[Variable] | None = None) -> Network
     return network
 
 
-class _Reader:
+class Reader:
     """Reads one network downwards from its observed variable."""
 
     def __init__(self, model: pm.Model):
@@ -86,6 +86,7 @@ class _Reader:
         self.parents = {rv: self._parents(rv.owner.inputs) for rv in model.basic_RVs}
 
     def read(self, observed: Variable) -> Network:
+        """Read the network that ends in this variable."""
         layers, activations, used = [], [], []
         labels, z = self._labels(observed)
         if labels is not None:
@@ -125,7 +126,27 @@ class _Reader:
 
     def _dense(self, z: Variable) -> tuple[Dense, Variable, list[Variable]]:
         mean, sigma = self._normal(z)
-        mean, leaves = self._simplified(mean, z)
+        mean, leaves = self._simplified(mean)
+        parts, source, members = self._affine(mean, leaves, z)
+        dense = Dense(
+            **parts,
+            name=z.name,
+            output=pt.cast(self.model.rvs_to_values[z], pytensor.config.floatX),
+            noise=self._noise(sigma, z),
+        )
+        if source in leaves:
+            source = leaves[source]
+            members.append(source)
+        elif self._leaves_of(source, leaves):
+            [inner, *_] = self._leaves_of(source, leaves)
+            raise NetworkError(
+                f"'{inner.name}' enters '{z.name}' through {show(source)}, which carries no noise: "
+                f"give it a latent of its own, A = pm.Normal('A', <activation of {inner.name}>, sigma)."
+            )
+        return dense, source, members
+
+    def _affine(self, mean: Variable, leaves: dict[Variable, Variable], z: Variable) -> tuple[dict, Variable, list]:
+        """(fields of an Affine, its input, its weights and bias) of a mean A @ W.T + b, or a part of the mean of z."""
         product, biases = None, []
         for term in terms(mean):
             found = match_product(term)
@@ -151,31 +172,18 @@ class _Reader:
                 f"'{bias.name}' of shape {self._shape(bias)} is no bias of the {d_out} units of '{z.name}': "
                 f"a bias is one number a unit, the same for all rows."
             )
-        dense = Dense(
-            name=z.name,
-            output=pt.cast(self.model.rvs_to_values[z], pytensor.config.floatX),
-            weights=self.model.rvs_to_values[weights],
-            bias=None if bias is None else self.model.rvs_to_values[bias],
-            layout=layout,
-            shape=(d_out, d_in),
-            noise=self._noise(sigma, z),
-            precision=self._precision(weights, bias, layout, (d_out, d_in)),
-        )
-        members = [weights] if bias is None else [weights, bias]
-        if source in leaves:
-            source = leaves[source]
-            members.append(source)
-        elif self._leaves_of(source, leaves):
-            [inner, *_] = self._leaves_of(source, leaves)
-            raise NetworkError(
-                f"'{inner.name}' enters '{z.name}' through {show(source)}, which carries no noise: "
-                f"give it a latent of its own, A = pm.Normal('A', <activation of {inner.name}>, sigma)."
-            )
-        return dense, source, members
+        parts = {
+            "weights": self.model.rvs_to_values[weights],
+            "bias": None if bias is None else self.model.rvs_to_values[bias],
+            "layout": layout,
+            "shape": (d_out, d_in),
+            "precision": self._precision(weights, bias, layout, (d_out, d_in)),
+        }
+        return parts, source, [weights] if bias is None else [weights, bias]
 
     def _activation(self, a: Variable) -> tuple[Activation, Variable]:
         mean, sigma = self._normal(a)
-        mean, leaves = self._simplified(mean, a)
+        mean, leaves = self._simplified(mean)
         if any(match_product(term) for term in terms(mean)):
             raise NetworkError(
                 f"'{a.name}' enters the next layer without a noisy post-activation: give it one, "
@@ -272,7 +280,7 @@ class _Reader:
     def _leaves_of(self, expression: Variable, leaves: dict[Variable, Variable]) -> list[Variable]:
         return [leaves[node] for node in ancestors([expression]) if node in leaves]
 
-    def _simplified(self, mean: Variable, rv: Variable) -> tuple[Variable, dict[Variable, Variable]]:
+    def _simplified(self, mean: Variable) -> tuple[Variable, dict[Variable, Variable]]:
         """The canonical form of a mean, its random variables replaced by leaves."""
         leaves = {parent: parent.type(name=parent.name) for parent in self._parents([mean])}
         [mean] = clone_replace([mean], leaves, rebuild_strict=False)
@@ -298,7 +306,7 @@ class _Reader:
                     raise NetworkError(
                         f"'{member.name}' must enter '{child.name}' and nothing else; it is used by {sorted(users)}."
                     )
-            if type(child.owner.op) in LABELS:
+            if not isinstance(child.owner.op, NormalRV):
                 continue
             sigma = self._parents([self._normal(child)[1]])
             if sigma & set(members):
