@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pymc as pm
@@ -15,7 +16,7 @@ from scipy.spatial.distance import squareform
 
 from pymc_gibbsnn.network import Affine
 
-__all__ = ["Layer", "correlated_blocks", "flat_layers", "network_layers", "partition"]
+__all__ = ["Layer", "correlated_blocks", "flat_layers", "network_layers", "partition", "unit_pieces"]
 
 Blocks = list[np.ndarray]
 
@@ -101,6 +102,26 @@ def partition(blocks: str | int | Sequence[Sequence[int]], layers: Sequence[Laye
         if wrong.any():
             raise ValueError(f"Blocks must hold every parameter once; they {problem} {np.flatnonzero(wrong)[:10]}.")
     return found
+
+
+def unit_pieces(blocks: Blocks, layers: Sequence[Layer]) -> list[list[tuple[int, int]]] | None:
+    """(first, end) of the pieces into which blocks cut the nodes of each layer, all alike and in order; else None."""
+    pieces, rest = [], iter(blocks)
+    for layer in layers:
+        cuts = [0]
+        while cuts[-1] < len(layer.nodes[0]):
+            cuts.append(cuts[-1] + len(next(rest, layer.nodes[0])))
+        pieces.append(list(pairwise(cuts)))
+        for _ in range((len(layer.nodes) - 1) * len(pieces[-1])):
+            next(rest, None)
+    expected = [
+        node[first:end]
+        for layer, cuts in zip(layers, pieces, strict=True)
+        for node in layer.nodes
+        for first, end in cuts
+    ]
+    same = len(expected) == len(blocks) and all(map(np.array_equal, expected, blocks))
+    return pieces if same else None
 
 
 def correlated_blocks(idata, model: pm.Model | None = None, *, largest: int = 10) -> list[list[int]]:

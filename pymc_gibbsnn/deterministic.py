@@ -44,9 +44,12 @@ class Elementwise:
     output: Variable
     scalar_op: ps.ScalarOp
 
-    def __call__(self, z: Variable) -> Variable:
-        """Apply to a variable of PyTensor."""
-        return Elemwise(self.scalar_op)(z)
+    @property
+    def name(self) -> str | None:
+        """The operation, if it is a single one: "sigmoid", "tanh", ..."""
+        node = self.output.owner
+        single = node is not None and node.inputs == [self.z] and isinstance(node.op, Elemwise)
+        return type(node.op.scalar_op).__name__.lower() if single else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +63,7 @@ class ClassicalNetwork:
     inputs : Variable
         Data or a batch, (n, d).
     targets : Variable
-        Integer labels (n,) if the likelihood is "categorical"; else in the shape of the output, (n, k) or (n,).
+        Integer labels (n,); for a normal likelihood in the shape of the output, (n, k) or (n,).
     layers : tuple of Affine
     activations : tuple of Elementwise
         One fewer.
@@ -110,6 +113,11 @@ class ClassicalNetwork:
         """
         if self.batches is not None:
             self.batches.check()
+        labels = self.targets
+        while is_elemwise(labels, ps.Cast):  # PyMC casts labels, silently
+            labels = labels.owner.inputs[0]
+        if self.likelihood != "normal" and labels.dtype.startswith("float"):
+            raise NetworkError(f"The labels of '{self.name}' are of dtype {labels.dtype}: give integers.")
         x, y = self.data()
         for name, values in (("the input data", x), (f"the data of '{self.name}'", y)):
             if not np.isfinite(values).all():
@@ -160,9 +168,7 @@ def read_classical(model: pm.Model) -> ClassicalNetwork:
         raise NetworkError(f"No classical network found. {reason} {KNOWN_FORMS}")
     if len(networks) > 1:
         raise NetworkError(f"The model holds several networks, with outputs {[network.name for network in networks]}.")
-    [network] = networks
-    network.check_data()
-    return network
+    return networks[0]
 
 
 class _ClassicalReader(Reader):
@@ -175,7 +181,6 @@ class _ClassicalReader(Reader):
         base = node.inputs[0].owner if wrapped else node
         likelihood, f, sigma = self._likelihood(base, observed.name)
         value = self.model.rvs_to_values[observed]
-        self._check_labels(value, likelihood, observed.name)
         weight = get_scaling(node.inputs[1:], value.shape) if wrapped else pt.constant(1.0, dtype=value.dtype)
         weight = pt.cast(weight, pytensor.config.floatX)
         scale = pt.constant(np.asarray(1.0, pytensor.config.floatX)) if sigma is None else self._noise(sigma, observed)
@@ -198,7 +203,7 @@ class _ClassicalReader(Reader):
         network = ClassicalNetwork(
             observed.name,
             inputs if batches else self._folded(inputs),
-            value if likelihood == "categorical" else pt.cast(value, pytensor.config.floatX),
+            value,
             tuple(reversed(layers)),
             tuple(reversed(activations)),
             likelihood,
@@ -226,13 +231,6 @@ class _ClassicalReader(Reader):
                 return "bernoulli", p.owner.inputs[0], None
             raise NetworkError(f"The probability of '{name}' is no sigmoid: {show(p)}.")
         raise NetworkError(f"'{name}' is {getattr(op, 'name', None) or op}, no Categorical, Bernoulli or Normal.")
-
-    def _check_labels(self, value: Variable, likelihood: str, name: str) -> None:
-        """PyMC casts labels that are not integers, silently."""
-        while value.owner is not None and is_elemwise(value, ps.Cast):
-            value = value.owner.inputs[0]
-        if likelihood != "normal" and value.dtype.startswith("float"):
-            raise NetworkError(f"The labels of '{name}' are of dtype {value.dtype}: give integers.")
 
     def _split(
         self, source: Variable, leaves: dict[Variable, Variable], observed: Variable
