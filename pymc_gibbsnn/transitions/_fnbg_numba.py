@@ -156,10 +156,7 @@ def make_sweep(functions: Sequence[Callable], likelihood: str) -> Callable:
         n, last = len(x), len(layers) - 1
         x, theta = np.ascontiguousarray(x), theta.copy()
         steps, precision = np.ascontiguousarray(steps), np.ascontiguousarray(precision)
-        unit, number = (
-            np.zeros(last + 2, np.int64),
-            np.zeros(last + 2, np.int64),
-        )  # where a layer's units, weights begin
+        unit, number = np.zeros((2, last + 2), np.int64)  # where a layer's units and its weights begin
         for l in range(last + 1):
             unit[l + 1] = unit[l] + layers[l, 0]
             number[l + 1] = number[l] + layers[l, 0] * (layers[l, 1] + layers[l, 2])
@@ -180,10 +177,10 @@ def make_sweep(functions: Sequence[Callable], likelihood: str) -> Callable:
             _affine(w, layers[l + 1, 2], a[below], z[above])
         current = log_likelihood(z[unit[last] :], y, scratch)
 
-        of_first = len(blocks) // 1
-        for q in range(len(blocks)):
-            of_first = min(of_first, q) if blocks[q, 0] > 0 or blocks[q, 1] > 0 else of_first
-        shifts = _shifts(x, steps[: number[1]].reshape(d_out, d_in + bias), d_in, blocks[:of_first, 2:])
+        pieces = 0  # of a unit of the first layer
+        while pieces < len(blocks) and blocks[pieces, 0] == 0 and blocks[pieces, 1] == 0:
+            pieces += 1
+        shifts = _shifts(x, steps[: number[1]].reshape(d_out, d_in + bias), d_in, blocks[:pieces, 2:])
 
         log_ratios = np.empty_like(log_u)
         for q in range(len(blocks)):
@@ -191,7 +188,7 @@ def make_sweep(functions: Sequence[Callable], likelihood: str) -> Callable:
             d_out, d_in, bias = layers[l]
             start = number[l] + k * (d_in + bias)
             if l == 0:
-                shift[:] = shifts[q % of_first, k]
+                shift[:] = shifts[q % pieces, k]
             else:
                 shift[:] = 0
                 for i in range(first, min(end, d_in)):

@@ -6,8 +6,8 @@ The parameters θ of all variables are cut into blocks. A sweep visits them in o
 
 the other blocks at their current values. Where it is refused the block goes back before the next is moved. With the
 blocks of a network's nodes this is the node-blocked, with parts of nodes the finer node-blocked Gibbs sampler (FNBG,
-[1]_, algorithm 2). On minibatches one batch serves a whole sweep, at whose start π(θ) is evaluated anew; such a chain is
-not exact.
+[1]_, algorithm 2). On minibatches one batch serves a whole sweep, at whose start π(θ) is evaluated anew; such a chain
+is not exact.
 
 While the chain tunes, log s_q follows the acceptance of its block to a target.
 
