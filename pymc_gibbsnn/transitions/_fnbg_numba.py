@@ -225,6 +225,8 @@ def make_sweep(functions: Sequence[Callable], likelihood: str) -> Callable:
                 z[row], a[row] = z_new[row], a_new[row]
                 for i in range(unit[min(l + 1, last)], unit[-1]):
                     z[i], a[i] = z_new[i], a_new[i]
-        return theta, log_ratios, current
+        found = np.empty((), theta.dtype)
+        found[()] = current
+        return theta, log_ratios, found
 
     return sweep
