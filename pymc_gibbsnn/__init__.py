@@ -11,6 +11,7 @@ from pymc_gibbsnn.labels import ArgmaxLabel, SignLabel
 from pymc_gibbsnn.metropolis_steps import FNBG
 from pymc_gibbsnn.models import mlp
 from pymc_gibbsnn.network import NetworkError
+from pymc_gibbsnn.prediction import class_probabilities
 from pymc_gibbsnn.sampling import sample
 from pymc_gibbsnn.steps import GibbsNN
 
@@ -22,6 +23,7 @@ __all__ = [
     "PiecewiseLinear",
     "SignLabel",
     "__version__",
+    "class_probabilities",
     "classical_mlp",
     "correlated_blocks",
     "function_space",
