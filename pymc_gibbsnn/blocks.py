@@ -86,7 +86,7 @@ def partition(blocks: str | int | Sequence[Sequence[int]], layers: Sequence[Laye
         if blocks not in known:
             raise ValueError(f"blocks must be 'node', 'layer', 'all', a number or lists of numbers; found {blocks!r}.")
         return known[blocks]
-    if np.ndim(blocks) == 0 and not isinstance(blocks, Sequence):
+    if not isinstance(blocks, Sequence | np.ndarray):
         if isinstance(blocks, bool) or int(blocks) != blocks or blocks < 1:
             raise ValueError(f"blocks, the most parameters in a block, must be a positive integer; found {blocks}.")
         return [piece for node in nodes for piece in np.array_split(node, -(-len(node) // int(blocks)))]

@@ -54,9 +54,7 @@ def class_probabilities(idata, model: pm.Model | None = None, X_new: ArrayLike |
     """
     network = read_classical(pm.modelcontext(model))
     if network.likelihood == "normal" or (network.likelihood == "bernoulli" and network.layers[-1].shape[0] != 1):
-        raise NetworkError(
-            f"'{network.name}' has no classes: its likelihood must be Categorical, or Bernoulli of (n,)."
-        )
+        raise NetworkError(f"'{network.name}' has no classes: give it a Categorical likelihood, or Bernoulli of (n,).")
     posterior = idata["posterior"]
     X = np.asarray(network.data()[0] if X_new is None else X_new, pytensor.config.floatX)
     width = network.layers[0].shape[1]
