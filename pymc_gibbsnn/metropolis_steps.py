@@ -53,7 +53,7 @@ class FNBG(GraphStep):
     target_accept : float
         The acceptance to which scales are tuned.
     stratify : bool
-        Draw minibatches in which each class has the same share as in the data, up to one row.
+        Draw minibatches in which each class has the same share as in the data, but for a row or two.
     sweeps_per_draw : int
         Sweeps between two recorded draws: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked
@@ -65,8 +65,7 @@ class FNBG(GraphStep):
         If blocks overlap or miss parameters, a scale is not positive, the target is not between 0 and 1, a variable is
         discrete or not of the model, minibatches are larger than the data or of different rows.
     NetworkError
-        If the data of a classical network do not fit it: labels that are no integers or out of range, numbers that are
-        not finite.
+        If the data of a classical network do not fit it: labels out of range, numbers that are not finite.
 
     Examples
     --------

@@ -37,7 +37,7 @@ class Batches:
         The number of rows of a batch.
     labels : Variable, optional
         Class labels of all rows: batches are then stratified, each class having the same share of a batch as of the
-        data, up to one row.
+        data, but for a row or two.
     """
 
     index: Variable

