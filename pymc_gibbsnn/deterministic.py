@@ -104,7 +104,7 @@ class ClassicalNetwork:
         return tuple(evaluate(part) for part in parts)
 
     def check_data(self) -> None:
-        """Refuse inputs and targets that are not finite, labels out of range, and shapes that do not fit.
+        """Refuse numbers that are not finite, labels that are no integers or out of range, and shapes that do not fit.
 
         Raises
         ------
@@ -113,6 +113,11 @@ class ClassicalNetwork:
         """
         if self.batches is not None:
             self.batches.check()
+        labels = self.targets
+        while is_elemwise(labels, ps.Cast):  # PyMC casts labels, silently
+            labels = labels.owner.inputs[0]
+        if self.likelihood != "normal" and labels.dtype.startswith("float"):
+            raise NetworkError(f"The labels of '{self.name}' are of dtype {labels.dtype}: give integers.")
         x, y = self.data()
         for name, values in (("the input data", x), (f"the data of '{self.name}'", y)):
             if not np.isfinite(values).all():

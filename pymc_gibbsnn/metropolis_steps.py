@@ -65,7 +65,8 @@ class FNBG(GraphStep):
         If blocks overlap or miss parameters, a scale is not positive, the target is not between 0 and 1, a variable is
         discrete or not of the model, minibatches are larger than the data or of different rows.
     NetworkError
-        If the data of a classical network do not fit it: labels out of range, numbers that are not finite.
+        If the data of a classical network do not fit it: labels that are no integers or out of range, numbers that are
+        not finite.
 
     Examples
     --------

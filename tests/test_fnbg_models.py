@@ -75,7 +75,7 @@ def test_bad_data():
         pmg.FNBG(model=by_hand(X_nan, LABELS))
     with pytest.raises(NetworkError, match="from 0 to 2; found"):
         pmg.FNBG(model=by_hand(X, LABELS + 1))
-    with pytest.raises(TypeError, match="observed"):  # by PyMC: labels that are no integers
+    with pytest.raises(NetworkError, match="dtype float64: give integers"):
         pmg.FNBG(model=by_hand(X, LABELS.astype(float)))
     with pytest.raises(ValueError, match="40 rows is larger than the data, which have 30"):
         pmg.FNBG(model=by_hand(*pm.Minibatch(X, LABELS, batch_size=40)))
