@@ -78,9 +78,9 @@ def test_bad_data():
     with pytest.raises(NetworkError, match="dtype float64: give integers"):
         pmg.FNBG(model=by_hand(X, LABELS.astype(float)))
     with pytest.raises(ValueError, match="40 rows is larger than the data, which have 30"):
-        pmg.FNBG(model=by_hand(*pm.Minibatch(X, LABELS, batch_size=40)))
+        pmg.FNBG(model=by_hand(*pm.Minibatch(X, LABELS.astype("int32"), batch_size=40)))
     with pytest.raises(ValueError, match="in one call"):
-        pmg.FNBG(model=by_hand(pm.Minibatch(X, batch_size=5), pm.Minibatch(LABELS, batch_size=5)))
+        pmg.FNBG(model=by_hand(pm.Minibatch(X, batch_size=5), pm.Minibatch(LABELS.astype("int32"), batch_size=5)))
     with pm.Model() as model:
         pm.Poisson("k", 3)
     with pytest.raises(ValueError, match="discrete"):
