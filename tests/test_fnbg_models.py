@@ -330,7 +330,7 @@ def test_class_probabilities(model):
     axes = plot_acceptance(idata)
     assert [len(ax.get_xticks()) for ax in axes] == [2, 7]
     with pytest.raises(ValueError, match="acceptance_W1"):
-        plot_acceptance({"sample_stats": idata["sample_stats"][["lp"]]})
+        plot_acceptance({"sample_stats": xr.Dataset({"lp": idata["sample_stats"]["lp"]})})
 
 
 def test_two_classes_and_minibatches():
