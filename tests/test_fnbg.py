@@ -49,7 +49,7 @@ def agree(one, other):
 CASES = [
     ("categorical", "sigmoid", None, None, "node"),
     ("categorical", "tanh", 12, 30, 2),
-    ("bernoulli", gelu, 12, None, 3),
+    pytest.param("bernoulli", gelu, 12, None, 3, marks=pytest.mark.slow),
     pytest.param("bernoulli", "relu", None, None, "node", marks=pytest.mark.slow),
     pytest.param("normal", "identity", None, None, 2, marks=pytest.mark.slow),
     ("normal", "softplus", 12, 30, "node"),

@@ -150,7 +150,7 @@ def test_partitions():
     assert max(map(len, partition(2, layers))) == 2
 
 
-@pytest.mark.parametrize("blocks", ["layer", "all", 2, "correlated"])
+@pytest.mark.parametrize("blocks", ["layer", 2, "correlated", pytest.param("all", marks=pytest.mark.slow)])
 def test_every_block_moves(model, blocks):
     kwargs = {}
     if blocks == "correlated":
@@ -261,7 +261,7 @@ def test_beside_another_step_on_a_transformed_scale():
     assert "acceptance_s_log__" in everything["sample_stats"]
 
 
-@pytest.mark.parametrize("batch", [None, 10])
+@pytest.mark.parametrize("batch", [10, pytest.param(None, marks=pytest.mark.slow)])
 def test_the_jax_driver(batch):
     model = pmg.classical_mlp(X, LABELS, [4], batch_size=batch)
     with model:
