@@ -19,7 +19,7 @@ from pymc_gibbsnn.models import mlp
 from pymc_gibbsnn.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.reader import read_network
 
-__all__ = ["TeacherStudent", "teacher_student"]
+__all__ = ["TeacherStudent", "noisy_xor", "teacher_student"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,3 +266,48 @@ def _check_noise(network: Network, study: TeacherStudent) -> None:
                     f"The teacher does not belong to the model: its '{name}' has {ratio:.3g} times the variance of the "
                     f"model's noise."
                 )
+
+
+def noisy_xor(
+    n_train: int = 5000, n_test: int = 1200, random_seed: int | np.random.Generator | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Exclusive or of two bits, seen through noise: four squares around the corners of the unit square.
+
+    A coordinate is uniform on (−0.55, 0.45) where its bit is 0 and on (0.55, 1.55) where it is 1, so that a gap of 0.1
+    lies between the classes. Each corner has the same number of points; they come in random order.
+
+    Parameters
+    ----------
+    n_train, n_test : int
+        Numbers of points, multiples of four.
+    random_seed : int or Generator, optional
+
+    Returns
+    -------
+    X_train, y_train, X_test, y_test : arrays of shapes (n_train, 2), (n_train,), (n_test, 2), (n_test,)
+        Labels are integers 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        If a number of points is not a positive multiple of four.
+
+    References
+    ----------
+    .. [1] T. Papamarkou, J. Hinkle, M. T. Young, D. Womble. Challenges in Markov chain Monte Carlo for Bayesian neural
+       networks. Statistical Science 37 (2022).
+
+    Examples
+    --------
+    >>> X_train, y_train, X_test, y_test = noisy_xor(20, 8, random_seed=0)
+    >>> X_train.shape, int(y_train.sum()), int(y_test.sum())
+    ((20, 2), 10, 4)
+    """
+    rng = np.random.default_rng(random_seed)
+    arrays = []
+    for name, n in (("n_train", n_train), ("n_test", n_test)):
+        if n != int(n) or n < 4 or n % 4:
+            raise ValueError(f"{name} must be a positive multiple of 4, to share among the corners; found {n}.")
+        corners = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])[rng.permutation(int(n)) % 4]
+        arrays += [rng.random((int(n), 2)) + np.where(corners == 1, 0.55, -0.55), corners[:, 0] ^ corners[:, 1]]
+    return tuple(arrays)

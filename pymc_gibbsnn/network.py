@@ -21,7 +21,7 @@ from pymc_gibbsnn._forms import substitute
 from pymc_gibbsnn.activations import PiecewiseLinear
 from pymc_gibbsnn.smooth import Smooth
 
-__all__ = ["Activation", "Dense", "Labels", "Network", "NetworkError", "Scale", "Use", "evaluate"]
+__all__ = ["Activation", "Affine", "Dense", "Labels", "Network", "NetworkError", "Scale", "Use", "evaluate"]
 
 
 # The parts of a network that other variables of the model may determine
@@ -33,36 +33,27 @@ class NetworkError(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Dense:
-    """Z = A Wᵀ + b + offset + N(0, noise): the value variables of one layer, seen as matrices.
+class Affine:
+    """A Wᵀ + b + offset: the value variables of a layer's weights, seen as matrices.
 
     Attributes
     ----------
-    name : str
-        The output's name in the model.
-    output : Variable
-        Value of Z: (n, d_out), or (n,) for a single output. The observed data in the last layer.
     weights, bias : Variable
         Values of W and b (None without a bias), in the shapes the user gave them.
     layout : str
         "rows" for W of shape (d_out, d_in), "columns" for (d_in, d_out), "vector" for (d_in,).
     shape : tuple of int
         (d_out, d_in).
-    noise : Variable
-        Variance ΔZ, a scalar.
     precision : Variable
         1/variance of the prior of [W, b]: (1, d_in (+ 1)) where all units have one prior, else (d_out, d_in (+ 1)).
     offset : Variable, optional
         What other variables of the model add to the mean: a matrix that broadcasts to (n, d_out).
     """
 
-    name: str
-    output: Variable
     weights: Variable
     bias: Variable | None
     layout: str
     shape: tuple[int, int]
-    noise: Variable
     precision: Variable
     offset: Variable | None = None
 
@@ -76,14 +67,13 @@ class Dense:
         """Shape of [W, b]."""
         return self.shape[0], self.shape[1] + self.has_bias
 
-    def matrices(self, state: dict[Variable, Variable]) -> tuple[Variable, Variable]:
-        """([W, b], Z): (d_out, d_in (+ 1)) and (n, d_out)."""
+    def matrix(self, state: dict[Variable, Variable]) -> Variable:
+        """[W, b]: (d_out, d_in (+ 1))."""
         w, d_out = state[self.weights], self.shape[0]
         w = w[None] if self.layout == "vector" else w.T if self.layout == "columns" else w
         if self.has_bias:
             w = pt.concatenate([w, state[self.bias].reshape((d_out, 1))], axis=1)
-        z = pt.as_tensor(state.get(self.output, self.output))
-        return w, z[:, None] if z.ndim == 1 else z
+        return w
 
     def values(self, w: Variable) -> dict[Variable, Variable]:
         """[W, b] taken apart again, in the shapes the user gave them."""
@@ -93,6 +83,32 @@ class Dense:
         if self.has_bias:
             values[self.bias] = {0: w[0, d_in], 1: w[:, d_in], 2: w[None, :, d_in]}[self.bias.ndim]
         return values
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dense(Affine):
+    """Z = A Wᵀ + b + offset + N(0, noise): the value variables of one layer, seen as matrices.
+
+    Attributes
+    ----------
+    weights, bias, layout, shape, precision, offset
+        As of :class:`Affine`.
+    name : str
+        The output's name in the model.
+    output : Variable
+        Value of Z: (n, d_out), or (n,) for a single output. The observed data in the last layer.
+    noise : Variable
+        Variance ΔZ, a scalar.
+    """
+
+    name: str
+    output: Variable
+    noise: Variable
+
+    def matrices(self, state: dict[Variable, Variable]) -> tuple[Variable, Variable]:
+        """([W, b], Z): (d_out, d_in (+ 1)) and (n, d_out)."""
+        z = pt.as_tensor(state.get(self.output, self.output))
+        return self.matrix(state), z[:, None] if z.ndim == 1 else z
 
 
 @dataclass(frozen=True, eq=False)

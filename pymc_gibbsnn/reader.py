@@ -17,13 +17,12 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn._forms import match_product, show, spans_columns, substitute, terms, undimshuffle
-from pymc_gibbsnn.activations import NotPiecewiseLinearError, PiecewiseLinear, read_piecewise_linear
 from pymc_gibbsnn.labels import ArgmaxLabelRV, SignLabelRV
 from pymc_gibbsnn.network import Activation, Dense, Labels, Network, NetworkError, evaluate
 from pymc_gibbsnn.scales import ScaleReader, folded
-from pymc_gibbsnn.smooth import NotElementwiseError, Smooth, read_smooth
+from pymc_gibbsnn.smooth import NotElementwiseError, read_activation
 
-__all__ = ["read_network", "read_networks"]
+__all__ = ["Reader", "read_network", "read_networks"]
 
 LABELS = {ArgmaxLabelRV: "argmax", SignLabelRV: "sign"}
 KNOWN_FORMS = (
@@ -70,7 +69,7 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None) -> list[N
         message names the variable, what was found, and the forms that are known.
     """
     wanted = None if vars is None else {model.rvs_to_values.get(var, var) for var in vars}
-    reader = _Reader(model, wanted)
+    reader = Reader(model, wanted)
     networks, refusals = [], []
     for rv in model.observed_RVs:
         try:
@@ -99,14 +98,7 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None) -> list[N
     return networks
 
 
-def _read_activation(expression: Variable, z: Variable) -> PiecewiseLinear | Smooth:
-    try:
-        return read_piecewise_linear(expression, z)
-    except NotPiecewiseLinearError:
-        return read_smooth(expression, z)
-
-
-class _Reader:
+class Reader:
     """Reads networks downwards from observed variables.
 
     ``wanted`` are the value variables to which biases and scales are restricted, if it is given.
@@ -123,7 +115,8 @@ class _Reader:
     def count(self, observed: Variable) -> int:
         """How many products the mean of an observed variable, or of its labels' latent, has."""
         _, z = self._labels(observed)
-        return max(1, len(self._mean(z)[1]))
+        mean, _ = self._simplified(self._normal(z)[0])
+        return max(1, sum(match_product(term) is not None for term in terms(mean)))
 
     def read(self, observed: Variable, number: int = 0) -> Network:
         """The network whose last layer is product ``number`` of an observed variable's mean."""
@@ -171,14 +164,33 @@ class _Reader:
             raise NetworkError(f"'{z.name}', of which '{observed.name}' is the argmax, must have shape (n, classes).")
         return Labels(observed.name, self.model.rvs_to_values[observed], kind), z
 
-    def _mean(self, z: Variable) -> tuple[Variable, list[Variable], dict[Variable, Variable]]:
-        """A mean, those of its terms that are products, and the leaves that stand for random variables."""
-        mean, leaves = self._simplified(self._normal(z)[0], z)
-        return mean, [term for term in terms(mean) if match_product(term)], leaves
-
     def _dense(self, z: Variable, number: int | None) -> tuple[Dense, Variable, list[Variable]]:
         """The layer below Z; ``number`` says which product it is, where all others are an offset."""
-        mean, products, leaves = self._mean(z)
+        mean, sigma = self._normal(z)
+        mean, leaves = self._simplified(mean)
+        parts, source, members = self._affine(mean, leaves, z, number)
+        dense = Dense(
+            **parts,
+            name=z.name,
+            output=pt.cast(self.model.rvs_to_values[z], pytensor.config.floatX),
+            noise=self.scales.noise(sigma, z),
+        )
+        if source in leaves:
+            source = leaves[source]
+            members.append(source)
+        elif self._leaves_of([source], leaves):
+            [inner, *_] = self._leaves_of([source], leaves)
+            raise NetworkError(
+                f"'{inner.name}' enters '{z.name}' through {show(source)}, which carries no noise: "
+                f"give it a latent of its own, A = pm.Normal('A', <activation of {inner.name}>, sigma)."
+            )
+        return dense, source, members
+
+    def _affine(
+        self, mean: Variable, leaves: dict[Variable, Variable], z: Variable, number: int | None = None
+    ) -> tuple[dict, Variable, list]:
+        """(fields of an Affine, its input, its weights and bias) of a mean, or a part of the mean of z."""
+        products = [term for term in terms(mean) if match_product(term)]
         if not products:
             raise NetworkError(f"The mean of '{z.name}' is not a product with a matrix of weights: {show(mean)}.")
         if len(products) > 1 and number is None:
@@ -195,31 +207,19 @@ class _Reader:
         )
         if bias is not None:
             others.pop(place)
-        dense = Dense(
-            name=z.name,
-            output=pt.cast(self.model.rvs_to_values[z], pytensor.config.floatX),
-            weights=self.model.rvs_to_values[weights],
-            bias=None if bias is None else self.model.rvs_to_values[bias],
-            layout=layout,
-            shape=(d_out, d_in),
-            noise=self.scales.noise(z),
-            precision=self.scales.precision(weights, bias, layout, (d_out, d_in)),
-            offset=self._offset(others, leaves, z, {weights, bias, leaves.get(source)}),
-        )
-        members = [weights] if bias is None else [weights, bias]
-        if source in leaves:
-            source = leaves[source]
-            members.append(source)
-        elif self._leaves_of([source], leaves):
-            [inner, *_] = self._leaves_of([source], leaves)
-            raise NetworkError(
-                f"'{inner.name}' enters '{z.name}' through {show(source)}, which carries no noise: "
-                f"give it a latent of its own, A = pm.Normal('A', <activation of {inner.name}>, sigma)."
-            )
-        return dense, source, members
+        parts = {
+            "weights": self.model.rvs_to_values[weights],
+            "bias": None if bias is None else self.model.rvs_to_values[bias],
+            "layout": layout,
+            "shape": (d_out, d_in),
+            "precision": self.scales.precision(weights, bias, layout, (d_out, d_in)),
+            "offset": self._offset(others, leaves, z, {weights, bias, leaves.get(source)}),
+        }
+        return parts, source, [weights] if bias is None else [weights, bias]
 
     def _activation(self, a: Variable) -> tuple[Activation, Variable]:
-        mean, leaves = self._simplified(self._normal(a)[0], a)
+        mean, sigma = self._normal(a)
+        mean, leaves = self._simplified(mean)
         if any(match_product(term) for term in terms(mean)):
             raise NetworkError(
                 f"'{a.name}' enters the next layer without a noisy post-activation: give it one, "
@@ -234,7 +234,7 @@ class _Reader:
             )
         [(leaf, z)] = [(leaf, rv) for leaf, rv in leaves.items() if rv in inner]
         try:
-            function = _read_activation(mean, leaf)
+            function = read_activation(mean, leaf)
         except NotElementwiseError as error:
             raise NetworkError(
                 f"The activation {show(mean)} of '{a.name}' is no elementwise function of '{z.name}': it holds {error}."
@@ -243,7 +243,7 @@ class _Reader:
             raise NetworkError(
                 f"'{a.name}' has shape {self._shape(a)} and '{z.name}', its pre-activation, {self._shape(z)}."
             )
-        return Activation(a.name, self.model.rvs_to_values[a], function, self.scales.noise(a)), z
+        return Activation(a.name, self.model.rvs_to_values[a], function, self.scales.noise(sigma, a)), z
 
     # The parts of a layer
 
@@ -314,7 +314,7 @@ class _Reader:
     def _leaves_of(self, expressions: list[Variable], leaves: dict[Variable, Variable]) -> list[Variable]:
         return [leaves[node] for node in ancestors(expressions) if node in leaves]
 
-    def _simplified(self, mean: Variable, rv: Variable) -> tuple[Variable, dict[Variable, Variable]]:
+    def _simplified(self, mean: Variable) -> tuple[Variable, dict[Variable, Variable]]:
         """The canonical form of a mean, its random variables replaced by leaves."""
         leaves = {parent: parent.type(name=parent.name) for parent in self._parents([mean])}
         [mean] = clone_replace([mean], leaves, rebuild_strict=False)
@@ -339,7 +339,7 @@ class _Reader:
                     raise NetworkError(
                         f"'{member.name}' must enter '{child.name}' and nothing else; it is used by {users}."
                     )
-            if type(child.owner.op) in LABELS:
+            if not isinstance(child.owner.op, NormalRV):
                 continue
             sigma = self._parents([self._normal(child)[1]])
             if sigma & set(members):

@@ -19,9 +19,9 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
-from pymc_gibbsnn.activations import PiecewiseLinear
+from pymc_gibbsnn.activations import NotPiecewiseLinearError, PiecewiseLinear, read_piecewise_linear
 
-__all__ = ["NotElementwiseError", "Smooth", "read_smooth"]
+__all__ = ["NotElementwiseError", "Smooth", "read_activation", "read_smooth"]
 
 PIECES, REACH = 16, 12.0  # of the table: beyond ±12 it goes on as a line
 
@@ -80,6 +80,20 @@ class Smooth:
             lines.append(np.polyfit(inside, self(inside), 1))
         slopes, intercepts = np.transpose(lines)
         return PiecewiseLinear(edges[1:-1], slopes, intercepts)
+
+
+def read_activation(expression: Variable, z: Variable) -> PiecewiseLinear | Smooth:
+    """Read an activation off the graph of an expression of ``z``: as a table if there is one.
+
+    Raises
+    ------
+    NotElementwiseError
+        As :func:`read_smooth`.
+    """
+    try:
+        return read_piecewise_linear(expression, z)
+    except NotPiecewiseLinearError:
+        return read_smooth(expression, z)
 
 
 def read_smooth(expression: Variable, z: Variable) -> Smooth:

@@ -1,0 +1,108 @@
+"""What a posterior of a classifier predicts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import xarray as xr
+from numpy.typing import ArrayLike
+from pytensor.compile.mode import Mode
+from pytensor.graph.replace import clone_replace
+
+from pymc_gibbsnn.deterministic import ClassicalNetwork, read_classical
+from pymc_gibbsnn.network import NetworkError
+
+__all__ = ["class_probabilities"]
+
+AT_ONCE = 2**23  # numbers in the widest layer of the draws that are evaluated together
+
+
+def class_probabilities(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None) -> xr.DataArray:
+    r"""Predictive probabilities of classes, averaged over the draws of each chain.
+
+    .. math:: p(y \mid x, D) \approx \frac{1}{v} \sum_{t=1}^v p(y \mid x, \theta_t)
+
+    Many draws and all points are evaluated together.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        What ``pm.sample`` or ``pmg.sample`` returned; its posterior must hold all weights and biases.
+    model : pm.Model, optional
+        With a classical network and a Categorical or Bernoulli likelihood; taken from the context by default.
+    X_new : array_like, shape (m, d), optional
+        Inputs at which to predict; by default those of the model, all rows where it sees minibatches.
+
+    Returns
+    -------
+    xarray.DataArray, (chain, point, class)
+        Over chains, take ``.mean("chain")``.
+
+    Raises
+    ------
+    ValueError
+        If the posterior lacks weights, X_new has a wrong shape, or the likelihood is no classifier's.
+    NetworkError
+        If the model holds no classical network that can be read.
+
+    References
+    ----------
+    .. [1] T. Papamarkou. The premise of approximate MCMC in Bayesian deep learning. arXiv 2208.11389, eq. 3.6, which
+       lacks the factor 1/v.
+    """
+    network = read_classical(pm.modelcontext(model))
+    if network.likelihood == "normal" or (network.likelihood == "bernoulli" and network.layers[-1].shape[0] != 1):
+        raise NetworkError(f"'{network.name}' has no classes: give it a Categorical likelihood, or Bernoulli of (n,).")
+    posterior = idata["posterior"]
+    X = np.asarray(network.data()[0] if X_new is None else X_new, pytensor.config.floatX)
+    width = network.layers[0].shape[1]
+    if X.ndim != 2 or X.shape[1] != width:
+        raise ValueError(f"X_new must have shape (m, {width}); found {X.shape}.")
+    draws = {}
+    for variable in network.variables:
+        if variable.name not in posterior:
+            raise ValueError(
+                f"The posterior lacks '{variable.name}': record it by naming it in var_names of pm.sample."
+            )
+        draws[variable] = posterior[variable.name].transpose("chain", "draw", ...).values.astype(X.dtype)
+    evaluate = _evaluator(network)
+    widest = max(layer.shape[0] for layer in network.layers)
+    together = max(1, AT_ONCE // max(1, widest * len(X)))
+    chains, count = posterior.sizes["chain"], posterior.sizes["draw"]
+    sums = [
+        sum(evaluate(X, *(x[chain, i : i + together] for x in draws.values())) for i in range(0, count, together))
+        for chain in range(chains)
+    ]
+    return xr.DataArray(
+        np.stack(sums) / count,
+        dims=("chain", "point", "class"),
+        coords={"chain": posterior["chain"].values},
+        name="probability",
+    )
+
+
+def _evaluator(network: ClassicalNetwork):
+    """A function of inputs (m, d) and a batch of draws of each variable: sums of probabilities, (m, classes)."""
+    values = {v: pt.tensor(v.name, dtype=v.dtype, shape=(None, *(None,) * v.ndim)) for v in network.variables}
+    x = pt.matrix("x")
+    a = x[None]  # (draws or 1, points, units)
+    for l, layer in enumerate(network.layers):
+        if l > 0:
+            activation = network.activations[l - 1]
+            flat = a.reshape((-1, a.shape[-1]))
+            [flat] = clone_replace([activation.output], {activation.z: flat}, rebuild_strict=False)
+            a = flat.reshape(a.shape)
+        w = values[layer.weights]
+        w = w[..., None] if layer.layout == "vector" else w if layer.layout == "columns" else w.mT
+        a = pt.matmul(a, w)
+        if layer.has_bias:
+            a = a + values[layer.bias].reshape((-1, 1, layer.shape[0]))
+    if network.likelihood == "categorical":
+        probabilities = pt.special.softmax(a, axis=-1)
+    else:
+        probabilities = pt.concatenate([pt.sigmoid(-a), pt.sigmoid(a)], axis=-1)
+    # NumPy is fast at arrays of this size, and there is nothing to compile.
+    mode = Mode(linker="py", optimizer="fast_compile")
+    return pytensor.function([x, *values.values()], probabilities.sum(axis=0), mode=mode)
