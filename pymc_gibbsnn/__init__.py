@@ -3,17 +3,22 @@
 from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.activations import PiecewiseLinear
 from pymc_gibbsnn.function_space import function_space
+from pymc_gibbsnn.gaussian_steps import MALA, PCN, PCNL
 from pymc_gibbsnn.initial_values import initial_values
 from pymc_gibbsnn.labels import ArgmaxLabel, SignLabel
 from pymc_gibbsnn.models import mlp
 from pymc_gibbsnn.network import NetworkError
 from pymc_gibbsnn.sampling import sample
 from pymc_gibbsnn.steps import GibbsNN
+from pymc_gibbsnn.wide import wide_mlp
 
 __all__ = [
     "ArgmaxLabel",
     "GibbsNN",
+    "MALA",
     "NetworkError",
+    "PCN",
+    "PCNL",
     "PiecewiseLinear",
     "SignLabel",
     "__version__",
@@ -21,4 +26,5 @@ __all__ = [
     "initial_values",
     "mlp",
     "sample",
+    "wide_mlp",
 ]
