@@ -39,7 +39,6 @@ import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random import normal
@@ -67,6 +66,11 @@ class Part:
     mean: Variable
     scale: Variable
     shape: tuple[int, ...]
+
+    @property
+    def inputs(self) -> int:
+        """The number h of features."""
+        return 1 if self.layout == "bias" else self.shape[1 if self.layout == "rows" else 0]
 
     def matrix(self, x: Variable) -> Variable:
         """What is in the shape of θ, or less, as something that goes with (h, k)."""
@@ -196,8 +200,8 @@ def readout_target(model: pm.Model, vars: Sequence[Variable] | None = None, *, r
             mean = part.matrix(part.mean) + pt.zeros((part.features.shape[1], 1), dtype=residual.dtype)
             residual = residual - part.features @ mean
     whitening = Whitening(model, inner, [*features, residual, noise, rest], reduce)
-    sizes = _sizes(model, [*features, residual])
-    wide = sum(h for _, h in sizes[:-1]) >= sizes[-1][0]
+    sizes = [part.inputs for part in parts]
+    wide = sum(sizes) >= evaluate(model.rvs_to_values[observed]).shape[0]
 
     def marginal(position: list[Variable], constants: dict[str, Variable]) -> tuple[Marginal, Variable]:
         *psi, r, variance, other = whitening.at(position, constants, [*features, residual, noise, rest])
@@ -223,8 +227,7 @@ def readout_target(model: pm.Model, vars: Sequence[Variable] | None = None, *, r
         rng, state = whitening.draw(rng, position, constants)
         rng, phis = found.draw(rng)
         if not wide:
-            ends = np.cumsum([h for _, h in sizes[:-1]])
-            phis = [phis[0][end - h : end] for end, (_, h) in zip(ends, sizes, strict=False)]
+            phis = [phis[0][end - h : end] for end, h in zip(np.cumsum(sizes), sizes, strict=True)]
         thetas = [part.theta(phi) for part, phi in zip(parts, phis, strict=True)]
         thetas = whitening.at(position, constants, thetas)
         return rng, state | {part.value: theta for part, theta in zip(parts, thetas, strict=True)}
@@ -245,23 +248,15 @@ def _is_zero(x: Variable) -> bool:
     return isinstance(x, Constant) and not np.any(x.data)
 
 
-def _sizes(model: pm.Model, matrices: list[Variable]) -> list[tuple[int, int]]:
-    """Shapes of expressions of value variables, with the data as they are."""
-    start = model.initial_point(random_seed=0)
-    point = {v: pt.as_tensor(np.asarray(start[v.name], v.dtype)) for v in model.value_vars}
-    shapes = clone_replace([pt.stack(list(x.shape)) for x in matrices], point, rebuild_strict=False)
-    return [tuple(map(int, shape)) for shape in pytensor.function([], shapes, mode="FAST_COMPILE")()]
-
-
 # Reading the model
 
 
 def _read(model: pm.Model, rvs: list[Variable]) -> tuple[Variable, list[Part], Variable, Variable]:
     """(y, readout, y less its offset, σ²) of the one likelihood with a linear readout."""
-    found, refusals = [], []
+    found, refusals, shapes = [], [], model.eval_rv_shapes()
     for observed in model.observed_RVs:
         try:
-            found.append((observed, *_Reader(model, rvs, observed).read()))
+            found.append((observed, *_Reader(model, rvs, observed, shapes).read()))
         except NetworkError as refusal:
             refusals.append(str(refusal))
     if len(found) == 1:
@@ -282,11 +277,10 @@ def _read(model: pm.Model, rvs: list[Variable]) -> tuple[Variable, list[Part], V
 class _Reader:
     """Reads the readout of one observed variable."""
 
-    def __init__(self, model: pm.Model, rvs: list[Variable], observed: Variable):
+    def __init__(self, model: pm.Model, rvs: list[Variable], observed: Variable, shapes: dict[str, tuple[int, ...]]):
         self.model, self.observed, self.members = model, observed, rvs
         self.candidates = {model.rvs_to_values[rv]: rv for rv in rvs if isinstance(rv.owner.op, NormalRV)}
-        start = model.initial_point(random_seed=0)
-        self.shapes = {v: np.shape(start[v.name]) for v in model.value_vars}
+        self.shapes = {v: shapes[v.name] for v in self.candidates}
         self.found: list[tuple[Variable, Variable, str, Variable]] = []  # value, features, layout, the term itself
         self.offsets: list[Variable] = []
 
@@ -391,9 +385,9 @@ class _Reader:
 
     def _part(self, value: Variable, features: Variable, layout: str) -> Part:
         rv = self.candidates[value]
-        mean, scale, shape = gaussian_prior(self.model, rv)
+        mean, scale = gaussian_prior(self.model, rv)
         axis = {"rows": 0, "columns": 1, "vector": None, "bias": -1}[layout]
         padded = pt.shape_padleft(scale, value.ndim - scale.ndim)
         if self.outputs > 1 and axis is not None and not padded.type.broadcastable[axis]:
             raise NetworkError(f"The prior scale of '{rv.name}' differs between outputs; the readout has one for all.")
-        return Part(value, pt.cast(features, pytensor.config.floatX), layout, mean, scale, shape)
+        return Part(value, pt.cast(features, pytensor.config.floatX), layout, mean, scale, self.shapes[value])

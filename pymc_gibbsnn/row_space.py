@@ -85,30 +85,30 @@ def row_space_chart(
     u, singular_values, vt = pt.linalg.svd(pt.cast(data, pytensor.config.floatX), full_matrices=False)
     r_name, q_name = f"rows_{w.name}", f"basis_{w.name}"
     rank = singular_values.shape[0]
-    start = pt.zeros((shape[0], rank) if rows else (rank, *shape[1:]), dtype=pytensor.config.floatX)
+    # Coordinates lie as X W does, whatever the layout of W: a step then reads every array in its own order.
+    d, *width = shape[::-1] if rows else shape
+    start = pt.zeros((rank, *width), dtype=pytensor.config.floatX)
+    scale = scale.T if rows else scale
 
-    def into(x: Variable, q: Variable) -> Variable:
-        """Coordinates in the row space."""
-        return x @ q if rows else q.T @ x
-
-    def out_of(phi: Variable, q: Variable) -> Variable:
-        return phi @ q.T if rows else q @ phi
+    def whiten(constants: dict[str, Variable]) -> Variable:
+        return constants[q_name].T @ ((w.T if rows else w) / scale)
 
     def colour(phi: Variable, constants: dict[str, Variable]) -> Variable:
-        r, factor = constants[r_name], scale.T if rows else scale
-        return (r @ phi)[:, None] * factor[:, None] if vector else (r @ (phi.T if rows else phi)) * factor
+        product = (constants[r_name] @ phi) * scale
+        return product[:, None] if vector else product
 
     def draw_weights(rng: Variable, phi: Variable, constants: dict[str, Variable]) -> tuple[Variable, Variable]:
         zero, one = pt.constant(np.array([0, 1], pytensor.config.floatX))
-        rng, xi = draw(normal, rng, zero, one, size=shape)
+        rng, xi = draw(normal, rng, zero, one, size=(d, *width))
         q = constants[q_name]
-        return rng, scale * (xi + out_of(phi - into(xi, q), q))
+        drawn = scale * (xi + q @ (phi - q.T @ xi))
+        return rng, drawn.T if rows else drawn
 
     return Chart(
         value=w,
         node=product,
         start=start,
-        whiten=lambda constants: into(w / scale, constants[q_name]),
+        whiten=whiten,
         colour=colour,
         draw=draw_weights,
         log_scale=lambda phi: (pt.log(scale) + pt.zeros_like(phi)).sum(),

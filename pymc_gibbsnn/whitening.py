@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
@@ -58,10 +57,11 @@ class Whitening:
     def __init__(self, model: pm.Model, rvs: list[Variable], expressions: Sequence[Variable], reduce: bool = True):
         priors = {rv: gaussian_prior(model, rv) for rv in rvs}
         # A prior that depends on weights knows more of them than their product with the data.
-        uses = [*expressions, *(part for mean, scale, _ in priors.values() for part in (mean, scale))]
-        self.charts = []
-        for rv, (mean, scale, shape) in priors.items():
+        uses = [*expressions, *(part for prior in priors.values() for part in prior)]
+        shapes, self.charts = model.eval_rv_shapes(), []
+        for rv, (mean, scale) in priors.items():
             value, chart = model.rvs_to_values[rv], None
+            shape = shapes[value.name]
             if reduce and isinstance(rv.owner.op, NormalRV):
                 chart = row_space_chart(value, mean, scale, shape, uses)
             self.charts.append(chart or _chart(rv, value, mean, scale, shape))
@@ -165,7 +165,7 @@ def plain_target(model: pm.Model, vars: Sequence[Variable] | None = None) -> Tar
         if variable.dtype.startswith(("int", "uint", "bool")):
             raise ValueError(f"'{variable.name}' is discrete and has no gradient: leave it to another step.")
     log_density = model.logp()
-    shapes = {name: np.shape(x) for name, x in model.initial_point(random_seed=0).items()}
+    shapes = model.eval_rv_shapes()
 
     def value(position: list[Variable], constants: dict) -> Variable:
         return clone_replace([log_density], dict(zip(variables, position, strict=True)), rebuild_strict=False)[0]
@@ -210,8 +210,8 @@ def canonical(expressions: list[Variable]) -> list[Variable]:
     return rewrite_graph(copies, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
 
 
-def gaussian_prior(model: pm.Model, rv: Variable) -> tuple[Variable, Variable, tuple[int, ...]]:
-    """(mean, σ or Cholesky factor L, shape) of a prior, in value variables."""
+def gaussian_prior(model: pm.Model, rv: Variable) -> tuple[Variable, Variable]:
+    """(mean, σ or Cholesky factor L) of a prior, in value variables."""
     if not isinstance(rv.owner.op, NormalRV | MvNormalRV):
         found = getattr(rv.owner.op, "name", None) or rv.owner.op
         raise ValueError(
@@ -222,14 +222,14 @@ def gaussian_prior(model: pm.Model, rv: Variable) -> tuple[Variable, Variable, t
         raise ValueError(f"'{rv.name}' is transformed, so that its value is not Gaussian: drop the transform.")
     mean, scale = model.replace_rvs_by_values(rv.owner.op.dist_params(rv.owner))
     if isinstance(rv.owner.op, MvNormalRV):
-        if scale.ndim > 2:
+        leading = tuple(range(scale.ndim - 2))
+        if not all(scale.type.broadcastable[axis] for axis in leading):
             raise ValueError(
                 f"'{rv.name}' has a covariance for each row: give rows a variable each, or one covariance."
             )
-        scale = pt.linalg.cholesky(scale)
+        scale = pt.linalg.cholesky(scale.squeeze(leading) if leading else scale)
     floatx = pytensor.config.floatX
-    shape = np.shape(model.initial_point(random_seed=0)[model.rvs_to_values[rv].name])
-    return pt.cast(mean, floatx), pt.cast(scale, floatx), shape
+    return pt.cast(mean, floatx), pt.cast(scale, floatx)
 
 
 def _chart(rv: Variable, x: Variable, mean: Variable, scale: Variable, shape: tuple[int, ...]) -> Chart:
