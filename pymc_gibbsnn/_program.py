@@ -109,9 +109,9 @@ class _Move:
         arguments = [*(values[name] for name in self.read), *(carry[name] for name in self.carry)]
         outputs = iter(self.functions[name]({"jax_state": key}, *arguments, tuning, *data[name]))
         key = key if stage.rng is None else next(outputs)["jax_state"]
-        values = values | {v.name: next(outputs).astype(values[v.name].dtype) for v in stage.state}
-        changing = changing | {name: next(outputs).astype(changing[name].dtype) for name in stage.carry}
-        return key, values, changing, {name: next(outputs).astype(tuning.dtype) for name in stage.stats}
+        values = values | {v.name: jnp.asarray(next(outputs), values[v.name].dtype) for v in stage.state}
+        changing = changing | {name: jnp.asarray(next(outputs), changing[name].dtype) for name in stage.carry}
+        return key, values, changing, {name: jnp.asarray(next(outputs), tuning.dtype) for name in stage.stats}
 
 
 class Program:

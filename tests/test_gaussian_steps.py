@@ -119,7 +119,7 @@ def test_whitened_density_is_that_of_the_model(name):
         phi = numbers.random(rng)
         [point] = numbers.states(phi)
         log_likelihood, log_prior, _ = numbers(phi)
-        np.testing.assert_allclose(log_likelihood + log_prior, logp(name)(point), rtol=0, atol=1e-7)
+        np.testing.assert_allclose(log_likelihood + log_prior, logp(name)(point), rtol=0, atol=1e-9)
         # log |dx/dφ| from the scales
         jacobian = norm.logpdf(np.concatenate([x.ravel() for x in phi])).sum() - log_prior
         scale = {"W1": point["log_scale"], "log_scale": np.log(0.7), "b1": np.log(1.3), "b2": np.log(1.1)}
@@ -146,8 +146,7 @@ def direct_marginal(model, point):
     return sum(multivariate_normal.logpdf(y[:, j], mean, covariance) for j in range(k)), psi, y - mean[:, None]
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("reduce", [True, False])
+@pytest.mark.parametrize(("name", "reduce"), [*((name, True) for name in MODELS), ("wide data", False)])
 def test_the_readout_is_integrated_out(name, reduce):
     """ℓ against a dense Gaussian, its gradient against differences."""
     model = MODELS[name]()
@@ -180,7 +179,7 @@ def test_the_gradient_reaches_a_noise_that_is_moved():
     log_likelihood, _, gradient = numbers(phi)
     noise, w = np.exp(-1 + 0.4 * phi[0]), phi[1]
     psi = np.c_[0.7 * np.tanh(X[:, :1] * w), np.full(6, 0.8)]
-    direct = multivariate_normal.logpdf(X[:, 1], noise + np.log(noise), psi @ psi.T + noise**2 * np.eye(6))
+    direct = multivariate_normal.logpdf(X[:, 1], np.full(6, noise + np.log(noise)), psi @ psi.T + noise**2 * np.eye(6))
     np.testing.assert_allclose(log_likelihood, direct + norm.logpdf(0.4, w.sum(), 0.6), rtol=1e-10)
     up, down = (numbers([phi[0] + step, phi[1]])[0] for step in (1e-6, -1e-6))
     np.testing.assert_allclose(gradient[0], (up - down) / 2e-6, rtol=1e-5)
@@ -253,13 +252,17 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize(
-    ("name", "make"), [("vector", whitened_target), ("wide data", readout_target), ("vector", plain_target)]
+    ("sampler", "name", "make"),
+    [
+        ("pcn", "vector", whitened_target),
+        ("pcnl", "vector", whitened_target),
+        ("pcnl", "wide data", readout_target),
+        ("underdamped", "wide data", readout_target),
+        ("mala", "vector", plain_target),
+    ],
 )
 def test_acceptance_is_the_ratio_of_direct_densities(sampler, name, make, monkeypatch):
-    if make is plain_target and sampler.startswith("pcn"):
-        pytest.skip("not whitened")
     model = MODELS[name]()
     module, kwargs = SAMPLERS[sampler]
     numbers = Numbers(make(model))
@@ -316,7 +319,7 @@ def test_acceptance_is_the_ratio_of_direct_densities(sampler, name, make, monkey
     else:
         expected += log_proposal(v, u) - log_proposal(u, v)
     assert abs(expected) > 1e-3
-    np.testing.assert_allclose(log_ratio, expected, rtol=0, atol=1e-10 if make is readout_target else 1e-7)
+    np.testing.assert_allclose(log_ratio, expected, rtol=0, atol=1e-10)
 
 
 # The laws
@@ -341,7 +344,7 @@ def test_without_likelihood_the_prior_is_kept_and_all_is_accepted(sampler):
         pm.MvNormal("z", x, covariance)
         pm.MvNormal("rows", np.zeros(2), covariance, shape=(2, 2))
         step = sampler(beta=0.9, compile_kwargs=PYTHON, rng=1, sweeps_per_draw=3)
-    values, stats = run(step, 3000)
+    values, stats = run(step, 1500)
     np.testing.assert_allclose(stats["acceptance_rate"], 1, atol=1e-9)
     assert (stats["accepted"] == 1).all()
     logps = [model.compile_logp(mode="FAST_COMPILE")({k: v[i] for k, v in values.items()}) for i in (5, 500)]
@@ -490,7 +493,7 @@ def test_beside_nuts_on_the_scales():
 # The drivers
 
 
-@pytest.mark.parametrize("reparametrise", [True, False])
+@pytest.mark.parametrize("reparametrise", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_whole_program_draws_what_the_step_draws_in_jax(reparametrise):
     model = MODELS["wide data"]()
     step = pmg.PCN(
@@ -627,7 +630,7 @@ def test_beta_outside_its_range_is_refused(sampler, beta):
 
 def test_impossible_steps_of_mala_are_refused():
     with MODELS["vector"]():
-        with pytest.raises(ValueError, match="step_size must be positive and finite.*found 0"):
+        with pytest.raises(ValueError, match=r"step_size must be positive and finite.*found 0"):
             pmg.MALA(step_size=0)
         with pytest.raises(ValueError, match=r"momentum_refresh.*\(0, 1\]; found 0"):
             pmg.MALA(momentum_refresh=0)
@@ -643,7 +646,7 @@ def test_priors_that_are_not_gaussian_are_named():
         w = pm.Normal("w", 0, s, shape=2)
         pm.Normal("t", 0, 1, transform=pm.distributions.transforms.log)
         pm.MvNormal("m", np.zeros(2), np.stack([np.eye(2), 2 * np.eye(2)]), shape=(2, 2))
-        with pytest.raises(ValueError, match="prior of 's' is no Normal or MvNormal but half.*vars="):
+        with pytest.raises(ValueError, match=r"prior of 's' is no Normal or MvNormal but half.*vars="):
             pmg.PCN()
         with pytest.raises(ValueError, match="'t' is transformed"):
             pmg.PCN([model["t"]])
