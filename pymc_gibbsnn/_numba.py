@@ -79,6 +79,43 @@ def _numba(op, node, **kwargs):
     return product, 2
 
 
+class Gram(Op):
+    """X Xᵀ: one half by blocks of rows, the other mirrored."""
+
+    __props__ = ()
+    block = 64  # rows
+
+    def make_node(self, x):
+        rows = x.type.shape[0]
+        return Apply(self, [x], [TensorType(x.dtype, (rows, rows))()])
+
+    def infer_shape(self, *args):
+        [(rows, _)] = args[-1]
+        return [(rows, rows)]
+
+    def perform(self, node, inputs, outputs):
+        [x] = inputs
+        outputs[0][0] = np.dot(x, x.T)
+
+
+@register_funcify_default_op_cache_key(Gram)
+def _numba_gram(op, node, **kwargs):
+    block = op.block
+
+    @numba_njit
+    def gram(x):
+        x = np.ascontiguousarray(x)
+        n = x.shape[0]
+        out = np.empty((n, n), x.dtype)
+        for i in range(0, n, block):
+            j = min(i + block, n)
+            out[i:j, :j] = np.dot(x[i:j], x[:j].T)
+            out[:i, i:j] = out[i:j, :i].T
+        return out
+
+    return gram, 1
+
+
 def _is_transposed(x) -> bool:
     return x.owner is not None and isinstance(x.owner.op, DimShuffle) and tuple(x.owner.op.new_order) == (1, 0)
 
@@ -92,6 +129,8 @@ def _use_product(fgraph, node):
     transpose_x, transpose_y = _is_transposed(x), _is_transposed(y)
     x = x.owner.inputs[0] if transpose_x else x
     y = y.owner.inputs[0] if transpose_y else y
+    if x is y and transpose_y and not transpose_x:
+        return [Gram()(x)]
     new = Product(transpose_x, transpose_y)(x, y)
     return [new]
 

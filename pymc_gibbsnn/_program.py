@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -90,26 +91,27 @@ class Layout:
 
 
 class _Move:
-    """One transition of one chain."""
+    """One transition of one chain, stage by stage."""
 
     def __init__(self, transition: Transition):
         graph = transition.graph()
-        self.moved = [v.name for v in transition.variables]
-        self.read = self.moved + [v.name for v in graph.others]
-        self.carry, self.changing, self.stats = list(graph.carry), graph.changing, graph.stats
-        inputs = [graph.rng, *transition.variables, *graph.others, *graph.carry.values(), graph.tuning]
-        self.function, self.data = jaxify(inputs, graph.outputs)
+        self.read, self.carry = [v.name for v in graph.values], list(graph.carry)
+        self.stages, self.stats = graph.stages, transition.stats
+        self.changing = list(dict.fromkeys(name for stage in self.stages.values() for name in stage.carry))
+        self.functions, self.data = {}, {}
+        for name, stage in self.stages.items():
+            self.functions[name], self.data[name] = jaxify(graph.inputs, stage.outputs)
         self.start = transition.start()
 
-    def __call__(self, key, values, changing, fixed, data, tuning):
-        """(key, values, changing carry, statistics) after one transition."""
-        carry = fixed | changing
+    def __call__(self, name, key, values, changing, fixed, data, tuning):
+        """(key, values, changing carry, statistics) after the stage of this name."""
+        stage, carry = self.stages[name], fixed | changing
         arguments = [*(values[name] for name in self.read), *(carry[name] for name in self.carry)]
-        rng, *outputs = self.function({"jax_state": key}, *arguments, tuning, *data)
-        outputs = iter(outputs)
-        values = values | {name: next(outputs).astype(values[name].dtype) for name in self.moved}
-        changing = {name: next(outputs).astype(changing[name].dtype) for name in self.changing}
-        return rng["jax_state"], values, changing, {name: next(outputs).astype(tuning.dtype) for name in self.stats}
+        outputs = iter(self.functions[name]({"jax_state": key}, *arguments, tuning, *data[name]))
+        key = key if stage.rng is None else next(outputs)["jax_state"]
+        values = values | {v.name: jnp.asarray(next(outputs), values[v.name].dtype) for v in stage.state}
+        changing = changing | {name: jnp.asarray(next(outputs), changing[name].dtype) for name in stage.carry}
+        return key, values, changing, {name: jnp.asarray(next(outputs), tuning.dtype) for name in stage.stats}
 
 
 class Program:
@@ -176,16 +178,30 @@ class Program:
 
         return jax.tree.map(cast, tree)
 
-    def _sweep(self, chains, data, tuning):
-        """All transitions once, for all chains: (chains, statistics)."""
+    def _turn(self, chains, data, tuning, sweeps):
+        """A turn of each transition, of some sweeps, for all chains: (chains, statistics)."""
         (keys, values, changing), (fixed, datas, _) = chains, data
         changed, stats = [], {}
         for i, move in enumerate(self.moves):
-            step = jax.vmap(move, in_axes=(0, 0, 0, None, None, None))
-            keys, values, new, found = step(keys, values, changing[i], fixed[i], datas[i], tuning)
+
+            def run(name, chain, move=move, i=i):
+                stage = jax.vmap(partial(move, name), in_axes=(0, 0, 0, None, None, None))
+                *chain, found = stage(*chain, fixed[i], datas[i], tuning)
+                return *self.layout.constrain(chain, chains=True), found
+
+            chain = keys, values, changing[i]
+            if "begin" in move.stages:
+                *chain, _ = run("begin", chain)
+            nothing = {name: self.stats[self._name(i, name)] for name in move.stats}
+            *chain, found = jax.lax.fori_loop(
+                0, sweeps, lambda _, loop, run=run: run("step", loop[:3]), (*chain, nothing)
+            )
+            if "record" in move.stages:
+                *chain, _ = run("record", chain)
+            keys, values, new = chain
             changed.append(new)
             stats |= {self._name(i, name): x for name, x in found.items()}
-        return self.layout.constrain((keys, values, changed), chains=True), stats
+        return (keys, values, changed), stats
 
     def _name(self, i: int, name: str) -> str:
         """The name of a statistic: with the transition's number, where an earlier one has such a name."""
@@ -204,8 +220,10 @@ class Program:
             chains, buffers = loop
             share = 1 - (first + i).astype(self.dtype) / jnp.maximum(tune, 1)
             share = jnp.where(tune > 0, jnp.maximum(share, 0), 0).astype(self.dtype)
+            # A transition that is alone makes all sweeps in one turn; several take turns at every sweep.
+            turns, each = (1, sweeps) if len(self.moves) == 1 else (sweeps, 1)
             chains, stats = jax.lax.fori_loop(
-                0, sweeps, lambda _, loop: self._sweep(loop[0], data, share), (chains, self.stats)
+                0, turns, lambda _, loop: self._turn(loop[0], data, share, each), (chains, self.stats)
             )
             new = (self._record(chains, data), stats)
             return chains, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, new)

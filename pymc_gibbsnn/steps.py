@@ -88,26 +88,46 @@ class GraphStep(BlockedStep):
         self._compile_kwargs = dict(compile_kwargs or {})
         self._mode = with_fast_products(_compat.compilation_mode(self._compile_kwargs.pop("mode", None)))
         self._uses_jax = _compat.uses_jax(self._mode)
-        self._function = None
+        self._functions = {}
         self.set_rng(rng)
 
     def _compile(self) -> None:
-        if self._function is not None:
+        if self._functions:
             return
         graph = self.transition.graph()
-        self._inputs = {v.name: v.dtype for v in [*self._vars, *graph.others]}
-        self._changing, self._stat_names, self._tuning_dtype = graph.changing, graph.stats, graph.tuning.dtype
-        self._function = pytensor.function(
-            [In(graph.rng, mutable=True), *self._vars, *graph.others, *graph.carry.values(), graph.tuning],
-            graph.outputs,
-            mode=self._mode,
-            on_unused_input="ignore",
-            **self._compile_kwargs,
-        )
-        self._function.trust_input = True
+        self._inputs = {v.name: v.dtype for v in graph.values}
+        self._tuning_dtype = graph.tuning.dtype
+        self._stages = graph.stages
+        for name, stage in graph.stages.items():
+            self._functions[name] = pytensor.function(
+                [In(graph.rng, mutable=True), *graph.inputs[1:]],
+                stage.outputs,
+                mode=self._mode,
+                on_unused_input="ignore",
+                **self._compile_kwargs,
+            )
+            self._functions[name].trust_input = True
         # The code is made at the first call: before chains fork, so that they share it.
         values, random = self._values(self._point), _compat.random_state(np.random.default_rng(0), self._uses_jax)
-        self._function(random, *values.values(), *self.carry.values(), np.asarray(0, self._tuning_dtype))
+        for function in self._functions.values():
+            function(random, *values.values(), *self.carry.values(), np.asarray(0, self._tuning_dtype))
+
+    def _run(self, name: str, values: dict[str, np.ndarray], tuning: np.ndarray) -> dict[str, np.ndarray]:
+        """A stage of the transition, if it has it: changes values and carry, returns statistics."""
+        if name not in self._functions:
+            return {}
+        stage, random = self._stages[name], self._jax_key if self._uses_jax else self.rng
+        outputs = self._functions[name](random, *values.values(), *self.carry.values(), tuning)
+        if stage.rng is not None:
+            random, *outputs = outputs
+        if self._uses_jax:
+            self._jax_key = random
+        else:
+            self.rng, outputs = random, [_in_order(output) for output in outputs]
+        outputs = iter(outputs)
+        values |= {v.name: next(outputs) for v in stage.state}
+        self.carry |= {name: next(outputs) for name in stage.carry}
+        return {name: next(outputs) for name in stage.stats}
 
     def _values(self, point: PointType) -> dict[str, np.ndarray]:
         return {name: _in_order(point[name], dtype) for name, dtype in self._inputs.items()}
@@ -148,24 +168,14 @@ class GraphStep(BlockedStep):
         """One draw from a point of value variables."""
         self._compile()
         values = self._values(point)
-        names = [v.name for v in self._vars]
-        random = self._jax_key if self._uses_jax else self.rng
         tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), self._tuning_dtype)
+        self._run("begin", values, tuning)
         for _ in range(self.sweeps_per_draw):
-            random, *outputs = self._function(random, *values.values(), *self.carry.values(), tuning)
-            if not self._uses_jax:
-                outputs = [_in_order(output) for output in outputs]
-            values |= zip(names, outputs, strict=False)
-            outputs = outputs[len(names) :]
-            self.carry |= zip(self._changing, outputs, strict=False)
-        if self._uses_jax:
-            self._jax_key = random
-        else:
-            self.rng = random
+            stats = self._run("step", values, tuning)
+        self._run("record", values, tuning)
         self.steps += 1
-        stats = dict(zip(self._stat_names, outputs[len(self._changing) :], strict=True))
         new = {v.name: np.asarray(values[v.name], v.dtype) for v in self._vars}
-        return {**point, **new}, [{name: float(value) for name, value in stats.items()}]
+        return {**point, **new}, [{name: float(stats[name]) for name in self.transition.stats}]
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1):

@@ -67,13 +67,13 @@ def test_arguments_keep_their_types(model, kwargs):
     """Or Numba would compile the sweep again for the second draw, in every process."""
     step, seen = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, **kwargs), []
     assert step.vars
-    function = step._function
+    function = step._functions["step"]
 
     def watch(random, *arguments):
         seen.append([(x.dtype, x.ndim, x.flags.c_contiguous, x.flags.writeable) for x in map(np.asarray, arguments)])
         return function(random, *arguments)
 
-    step._function = watch
+    step._functions["step"] = watch
     point = {name: np.asfortranarray(x) if x.ndim else x for name, x in model.initial_point().items()}
     for _ in range(3):
         point, _ = step.step(point)

@@ -4,6 +4,10 @@ A transition maps (rng, state, carry, tuning) to (rng', state', carry', stats) a
 chain: ``state`` holds the model's value variables, ``carry`` what the sampler remembers from one transition to the
 next, ``tuning`` is the share of the tuning still to come, 0 after it, ``stats`` is what it reports. It is built once,
 symbolically, and compiled by whoever runs it.
+
+A sampler may move coordinates of its own instead of the model's variables. A driver calls it for a *turn* at a time:
+``begin`` computes the carry from the variables, wherever other samplers have brought them; then come some steps, which
+need not look at the variables; ``record`` gives the variables their values, before anything else reads them.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import explicit_graph_inputs
 from pytensor.tensor.random.type import random_generator_type
 
-__all__ = ["Graph", "Transition"]
+__all__ = ["Graph", "Stage", "Transition"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +36,8 @@ class Transition:
         Value variables that the transition moves.
     step : callable
         ``step(rng, state, carry, tuning) -> (rng, state, carry, stats)``; state maps value variables to expressions,
-        carry and stats map names to expressions, tuning is a scalar from 1 down to 0. Entries of the carry that a step
-        does not return stay as they are.
+        carry and stats map names to expressions, tuning is a scalar from 1 down to 0. Entries of the state and the
+        carry that a step does not return stay as they are.
     carry : dict of str to Variable
         The carry at the start of a chain, as expressions of data and constants.
     stats : list of str
@@ -44,6 +48,10 @@ class Transition:
         How many tuning steps are enough; 0 where nothing is tuned.
     rows : Variable, optional
         Data whose first axis runs over samples: arrays with an axis of that length can be spread over devices.
+    begin : callable, optional
+        ``begin(state, carry) -> carry``, before the steps of a turn.
+    record : callable, optional
+        ``record(rng, state, carry) -> (rng, state)``, after them.
     """
 
     variables: list[Variable]
@@ -53,6 +61,8 @@ class Transition:
     check: Callable[[], None] = lambda: None
     tune_steps: int = 0
     rows: Variable | None = None
+    begin: Callable | None = None
+    record: Callable | None = None
 
     @cached_property
     def _start(self) -> Callable[[], list[np.ndarray]]:
@@ -66,34 +76,56 @@ class Transition:
         """The transition with inputs of its own, for a driver to compile."""
         rng, tuning = random_generator_type("rng"), pt.scalar("tuning")
         carry = {name: value.type(name) for name, value in self.carry.items()}
-        new_rng, state, new_carry, stats = self.step(rng, {v: v for v in self.variables}, carry, tuning)
-        outputs = [new_rng, *(state[v] for v in self.variables), *new_carry.values(), *stats.values()]
-        known = [rng, *self.variables, *carry.values(), tuning]
-        others = [v for v in explicit_graph_inputs(outputs) if v not in known]
-        return Graph(rng, others, carry, tuning, outputs, list(new_carry), list(stats))
+        state = {v: v for v in self.variables}
+        stages = {}
+        if self.begin:
+            stages["begin"] = Stage(None, {}, self.begin(state, carry), {})
+        stages["step"] = Stage(*self.step(rng, state, carry, tuning))
+        if self.record:
+            stages["record"] = Stage(*self.record(rng, state, carry), {}, {})
+        inputs = [rng, *self.variables, *carry.values(), tuning]
+        outputs = [output for stage in stages.values() for output in stage.outputs]
+        others = [v for v in explicit_graph_inputs(outputs) if v not in inputs]
+        return Graph(rng, [*self.variables, *others], carry, tuning, stages)
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What a part of a turn computes: the next rng unless nothing is drawn, then what changes, then statistics."""
+
+    rng: Variable | None
+    state: dict[Variable, Variable]
+    carry: dict[str, Variable]
+    stats: dict[str, Variable]
+
+    @property
+    def outputs(self) -> list[Variable]:
+        """All of them in this order."""
+        drawn = [] if self.rng is None else [self.rng]
+        return [*drawn, *self.state.values(), *self.carry.values(), *self.stats.values()]
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Inputs and outputs of one transition, as a driver compiles them.
+    """Inputs and outputs of a transition, as a driver compiles them.
 
     Attributes
     ----------
     rng, tuning : Variable
-    others : list of Variable
-        Value variables that the transition reads and other steps move.
+    values : list of Variable
+        The transition's value variables, then those that it reads and other steps move.
     carry : dict of str to Variable
-    outputs : list of Variable
-        The next rng, the new values of the transition's variables, the changed carry, the statistics.
-    changing : list of str
-        Names of the changed carry.
-    stats : list of str
+    stages : dict of str to Stage
+        "step", and "begin" and "record" if the transition has them, each a function of all inputs.
     """
 
     rng: Variable
-    others: list[Variable]
+    values: list[Variable]
     carry: dict[str, Variable]
     tuning: Variable
-    outputs: list[Variable]
-    changing: list[str]
-    stats: list[str]
+    stages: dict[str, Stage]
+
+    @property
+    def inputs(self) -> list[Variable]:
+        """All inputs in order."""
+        return [self.rng, *self.values, *self.carry.values(), self.tuning]

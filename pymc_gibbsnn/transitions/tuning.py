@@ -14,7 +14,6 @@ def robbins_monro(
     acceptance: Variable,
     target: float,
     tuning: Variable,
-    *,
     largest: float = 0.0,
 ) -> Variable:
     """Log step + 2 (acceptance − target)/sqrt(count), at most ``largest``, while ``tuning`` > 0; after that, as it is.

@@ -1,0 +1,118 @@
+r"""The linear readout of a network with a Gaussian likelihood: its law given all else, and that of all else without it.
+
+Model, with features Ψ (n, h) and an offset o, both any functions of other variables, and prior scales s and means m of
+the readout θ that are the same for all k outputs:
+
+    y = Ψ θ + o + N(0, σ²),     θ = m + s φ_out,  φ_out ~ N(0, I)
+
+With Ψ s written as Ψ and r = y − o − Ψ m, (n, k),
+
+    ℓ = −½ tr(rᵀ K⁻¹ r) − (k/2) log det K − (nk/2) log 2π,     K = σ² I + Ψ Ψᵀ,
+
+is the log likelihood of all other variables. Where h < n, with G = ΨᵀΨ + σ² I = L Lᵀ (h, h),
+
+    tr(rᵀ K⁻¹ r) = (|r|² − |L⁻¹ Ψᵀ r|²)/σ²,     log det K = log det G + (n − h) log σ²,
+    φ_out = L⁻ᵀ (L⁻¹ Ψᵀ r + σ ξ),     ξ ~ N(0, I),
+
+else, with n x n matrices, φ_out = ξ + Ψᵀ K⁻¹ (r − Ψ ξ − σ ε), ξ and ε standard normal: both exact draws of φ_out given
+all else. Gradients, α = K⁻¹ r:
+
+    ∂ℓ/∂Ψ = α αᵀ Ψ − k K⁻¹ Ψ,     ∂ℓ/∂r = −α,     ∂ℓ/∂σ² = ½ |α|² − (k/2) tr K⁻¹.
+
+References
+----------
+.. [1] J. Hron, R. Novak, J. Pennington, J. Sohl-Dickstein. Wide Bayesian neural networks have a simple weight
+   posterior: theory and accelerated sampling. ICML (2022).
+.. [2] L. Pezzetti, S. Favaro, S. Peluchetti. Function-space MCMC for Bayesian wide neural networks. arXiv 2408.14325
+   (2024), theorem 3.1; appendices A and B have signs the other way round.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random import normal
+
+from pymc_gibbsnn._compat import draw
+
+__all__ = ["Marginal"]
+
+
+class Marginal:
+    """The law of y with the readout integrated out.
+
+    Parameters
+    ----------
+    features : list of Variable
+        Ψ (n, h), in parts.
+    sizes : list of int
+        Numbers of columns of the parts.
+    residual : Variable
+        r (n, k).
+    noise : Variable
+        σ², a scalar.
+    wide : bool
+        Factorise the n x n matrix K, not the h x h matrix G.
+    """
+
+    def __init__(self, features: list[Variable], sizes: list[int], residual: Variable, noise: Variable, wide: bool):
+        self.features, self.residual, self.noise, self.wide = features, residual, noise, wide
+        ends = np.cumsum(sizes)
+        self.places = [slice(int(end - size), int(end)) for end, size in zip(ends, sizes, strict=True)]
+        n, k = (pt.cast(size, residual.dtype) for size in residual.shape)
+        if wide:
+            gram = sum(psi @ psi.T for psi in features)
+            target = residual
+        else:
+            self.psi = psi = pt.concatenate(features, axis=1)
+            gram, target = psi.T @ psi, psi.T @ residual
+        size = gram.shape[0]
+        self.factor = pt.linalg.cholesky(gram + noise * pt.eye(size, dtype=residual.dtype))
+        self.whitened = _solve(self.factor, target)  # L⁻¹ r, or L⁻¹ Ψᵀ r
+        squares, log_det = (self.whitened**2).sum(), 2 * pt.log(pt.diag(self.factor)).sum()
+        if not wide:
+            squares = ((residual**2).sum() - squares) / noise
+            log_det += (n - size) * pt.log(noise)
+        self.log_likelihood = -(squares + k * log_det + n * k * math.log(2 * math.pi)) / 2
+
+    def gradient(self) -> tuple[list[Variable], Variable, Variable]:
+        """∂ℓ/∂Ψ in parts, ∂ℓ/∂r and ∂ℓ/∂σ²."""
+        n, k = (pt.cast(size, self.residual.dtype) for size in self.residual.shape)
+        inverse = _solve_back(self.factor, _solve(self.factor, pt.eye(self.factor.shape[0], dtype=self.factor.dtype)))
+        back = _solve_back(self.factor, self.whitened)
+        if self.wide:
+            alpha = back
+            slope = alpha @ alpha.T - k * inverse
+            return [slope @ psi for psi in self.features], -alpha, pt.trace(slope) / 2
+        alpha = (self.residual - self.psi @ back) / self.noise
+        trace = (n - pt.cast(inverse.shape[0], inverse.dtype)) / self.noise + pt.trace(inverse)
+        slope = alpha @ (alpha.T @ self.psi) - k * self.psi @ inverse
+        return [slope[:, place] for place in self.places], -alpha, ((alpha**2).sum() - k * trace) / 2
+
+    def draw(self, rng: Variable) -> tuple[Variable, list[Variable]]:
+        """φ_out (h, k) given y, in parts."""
+        zero, one = pt.constant(np.array([0, 1], self.residual.dtype))
+        k, noises = self.residual.shape[1], []
+        if not self.wide:
+            rng, xi = draw(normal, rng, zero, one, size=self.whitened.shape)
+            phi = _solve_back(self.factor, self.whitened + pt.sqrt(self.noise) * xi)
+            return rng, [phi[place] for place in self.places]
+        for place in self.places:
+            rng, xi = draw(normal, rng, zero, one, size=(place.stop - place.start, k))
+            noises.append(xi)
+        rng, epsilon = draw(normal, rng, zero, one, size=self.residual.shape)
+        missing = self.residual - pt.sqrt(self.noise) * epsilon
+        missing -= sum(psi @ xi for psi, xi in zip(self.features, noises, strict=True))
+        alpha = _solve_back(self.factor, _solve(self.factor, missing))
+        return rng, [xi + psi.T @ alpha for psi, xi in zip(self.features, noises, strict=True)]
+
+
+def _solve(factor: Variable, x: Variable) -> Variable:
+    return pt.linalg.solve_triangular(factor, x, lower=True, b_ndim=2)
+
+
+def _solve_back(factor: Variable, x: Variable) -> Variable:
+    return pt.linalg.solve_triangular(factor.T, x, lower=False, b_ndim=2)
