@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn.activations import ACTIVATIONS, PiecewiseLinear
-from pymc_gibbsnn.models import _finite
+from pymc_gibbsnn._arguments import finite, named_activation
+from pymc_gibbsnn.activations import PiecewiseLinear
 
 __all__ = ["classical_mlp"]
 
-SMOOTH: dict[str, Callable] = {"sigmoid": pt.sigmoid, "softplus": pt.softplus, "tanh": pt.tanh}
 LIKELIHOODS = ("categorical", "bernoulli", "normal")
 
 
@@ -85,7 +83,7 @@ def classical_mlp(
     """
     if likelihood not in LIKELIHOODS:
         raise ValueError(f"likelihood must be one of {LIKELIHOODS}; found {likelihood!r}.")
-    X, y = _finite("X", X), _finite("y", y) if likelihood == "normal" else _labels(y, likelihood)
+    X, y = finite("X", X), finite("y", y) if likelihood == "normal" else _labels(y, likelihood)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(f"X must have shape (n, d) and y (n,) or (n, k), none empty; found {X.shape} and {y.shape}.")
     hidden = [hidden] if np.ndim(hidden) == 0 else list(hidden)
@@ -94,7 +92,7 @@ def classical_mlp(
     sigmas = _standard_deviations(prior_variance, len(hidden) + 1)
     if not (np.isfinite(noise) and noise > 0):
         raise ValueError(f"noise is a standard deviation, positive and finite; found {noise}.")
-    function = _activation(activation)
+    function = named_activation(activation)
     if batch_size is None and total_size is not None:
         raise ValueError("total_size goes with batch_size.")
     if batch_size is not None and not 1 <= batch_size <= len(X):
@@ -150,14 +148,3 @@ def _standard_deviations(variance: float | Sequence[float], layers: int) -> np.n
             f"prior_variance must be a positive number, or {layers}, one for each layer; found {variance}."
         )
     return np.sqrt(variances)
-
-
-def _activation(activation: str | PiecewiseLinear | Callable) -> Callable:
-    known = ACTIVATIONS | SMOOTH
-    if isinstance(activation, str) and activation in known:
-        return known[activation]
-    if isinstance(activation, str) or not callable(activation):
-        raise ValueError(
-            f"activation must be one of {sorted(known)}, a table or an elementwise function; found {activation!r}."
-        )
-    return activation

@@ -6,23 +6,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn.activations import ACTIVATIONS, PiecewiseLinear
+from pymc_gibbsnn._arguments import finite, named_activation
+from pymc_gibbsnn.activations import PiecewiseLinear
 from pymc_gibbsnn.labels import ArgmaxLabel, SignLabel
 
 __all__ = ["mlp"]
-
-SMOOTH: dict[str, Callable] = {
-    "tanh": pt.tanh,
-    "sigmoid": pt.sigmoid,
-    "gelu": lambda z: z * (1 + pt.erf(z / 2**0.5)) / 2,
-    "softplus": pt.softplus,
-    "silu": lambda z: z * pt.sigmoid(z),
-    "erf": pt.erf,
-}
-NAMED = ACTIVATIONS | SMOOTH
 
 
 def mlp(
@@ -87,7 +77,7 @@ def mlp(
     if likelihood not in ("normal", "probit"):
         raise ValueError(f"likelihood must be 'normal' or 'probit'; found {likelihood!r}.")
     probit = likelihood == "probit"
-    X, y = _finite("X", X), _labels(y) if probit else _finite("y", y)
+    X, y = finite("X", X), _labels(y) if probit else finite("y", y)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(
             f"X must have shape (n, d) and y (n,) or (n, k), none of them empty; found {X.shape} and {y.shape}."
@@ -95,7 +85,7 @@ def mlp(
     hidden = [hidden] if np.ndim(hidden) == 0 else list(hidden)
     if any(width != int(width) or width < 1 for width in hidden):
         raise ValueError(f"hidden must hold positive integers, one a layer; found {hidden}.")
-    function = _activation(activation)
+    function = named_activation(activation)
     sigmas = _noises(noise, 2 * len(hidden) + 1)
     layers = len(hidden) + 1
     widths = [X.shape[1], *map(int, hidden)]
@@ -127,17 +117,6 @@ def mlp(
     return model
 
 
-def _finite(name: str, values: ArrayLike) -> np.ndarray:
-    values = np.asarray(values)
-    if values.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must hold numbers; found dtype {values.dtype}.")
-    values = values.astype(float)
-    if not np.isfinite(values).all():
-        bad = int((~np.isfinite(values)).sum())
-        raise ValueError(f"{name} holds {bad} values that are NaN or infinite: drop or impute these rows first.")
-    return values
-
-
 def _labels(y: ArrayLike) -> np.ndarray:
     y = np.asarray(y)
     if y.dtype.kind not in "biu":
@@ -149,16 +128,6 @@ def _labels(y: ArrayLike) -> np.ndarray:
             f"labels {np.unique(y)[:5]}."
         )
     return y
-
-
-def _activation(activation: str | PiecewiseLinear | Callable) -> Callable:
-    if isinstance(activation, str):
-        if activation not in NAMED:
-            raise ValueError(f"activation must be one of {sorted(NAMED)}, a table or a function; found {activation!r}.")
-        return NAMED[activation]
-    if not callable(activation):
-        raise ValueError(f"activation must be a name, a PiecewiseLinear table or a function; found {activation!r}.")
-    return activation
 
 
 def _noises(noise: float | Sequence[float], count: int) -> np.ndarray:

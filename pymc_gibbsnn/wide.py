@@ -6,21 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn.activations import ACTIVATIONS, PiecewiseLinear
-from pymc_gibbsnn.models import _finite
+from pymc_gibbsnn._arguments import finite, named_activation
+from pymc_gibbsnn.activations import PiecewiseLinear
 
 __all__ = ["wide_mlp"]
-
-SMOOTH: dict[str, Callable] = {
-    "gelu": lambda x: 0.5 * x * (1 + pt.erf(x * 0.5**0.5)),
-    "tanh": pt.tanh,
-    "erf": pt.erf,
-    "sigmoid": pt.sigmoid,
-    "softplus": pt.softplus,
-}
 
 
 def wide_mlp(
@@ -84,7 +75,7 @@ def wide_mlp(
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'W2', 'b2']
     """
-    X, y = _finite("X", X), _finite("y", y)
+    X, y = finite("X", X), finite("y", y)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(
             f"X must have shape (n, d) and y (n,) or (n, k), none of them empty; found {X.shape} and {y.shape}."
@@ -96,7 +87,7 @@ def wide_mlp(
     for name, scale in (scales | {"bias_scale": bias_scale, "readout_bias_scale": readout_bias_scale}).items():
         if not np.isfinite(scale) or scale < 0 or (scale == 0 and name in scales):
             raise ValueError(f"{name} must be finite and positive, or 0 for no bias; found {scale}.")
-    psi = _activation(activation)
+    psi = named_activation(activation)
 
     width, depth, d = int(width), int(depth), X.shape[1]
     dims = ["feature", *(f"hidden_{l}" for l in range(2, depth + 2))]
@@ -117,12 +108,3 @@ def wide_mlp(
             a = psi(mean)
         pm.Normal("y", mean, noise, observed=targets, shape=mean.shape, dims=("row", *out))
     return model
-
-
-def _activation(activation: str | PiecewiseLinear | Callable) -> Callable:
-    named = SMOOTH | ACTIVATIONS
-    if isinstance(activation, str) and activation in named:
-        return named[activation]
-    if isinstance(activation, str) or not callable(activation):
-        raise ValueError(f"activation must be one of {sorted(named)}, a table or a function; found {activation!r}.")
-    return activation

@@ -16,7 +16,7 @@ from pymc_gibbsnn.blocks import flat_layers, partition
 from pymc_gibbsnn.deterministic import read_classical
 from pymc_gibbsnn.minibatch import read_minibatches
 from pymc_gibbsnn.network import NetworkError
-from pymc_gibbsnn.plots_classes import plot_acceptance, plot_class_probabilities
+from pymc_gibbsnn.plots import plot_acceptance, plot_class_probabilities
 from tests.helpers import check_mean, compile_draw
 
 X = np.random.default_rng(0).normal(size=(30, 3))

@@ -191,3 +191,26 @@ def test_labels_of_a_noiseless_output_are_refused():
         pmg.ArgmaxLabel("y", X @ W1.T, observed=Y)
     with pytest.raises(pmg.NetworkError, match=r"'y' are of .* which carries no noise"):
         pmg.GibbsNN(model=model, **FAST)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_class_probabilities_of_a_noisy_network(classes):
+    """Shares of labels, as posterior prediction by PyMC gives them."""
+    with pmg.mlp(X, Y % classes, 3, noise=0.4, likelihood="probit") as model:
+        weights = pm.draw([model[name] for name in ("W1", "b1", "W2", "b2")], draws=1, random_seed=2)
+        names = ["W1", "b1", "W2", "b2"]
+        posterior = az.convert_to_dataset(
+            {name: np.repeat(w[None, None], 4000, axis=1) for name, w in zip(names, weights, strict=True)}
+        )
+        p = pmg.class_probabilities({"posterior": posterior}, X_new=X[:5], random_seed=1)
+        assert p.dims == ("chain", "point", "class")
+        fixed = pm.do(model, dict(zip(names, weights, strict=True)))
+        labels = pm.draw(fixed["y"], draws=4000, random_seed=3, mode="FAST_COMPILE")[:, :5]
+    expected = np.stack([(labels == k).mean(0) for k in range(classes)], -1)
+    error = np.sqrt(2 * expected * (1 - expected) / 4000) + 1e-3
+    assert (np.abs(p.values[0] - expected) < 5 * error).all()
+
+
+def test_class_probabilities_need_labels():
+    with pmg.mlp(X, X[:, 0], 3), pytest.raises(pmg.NetworkError, match="has no classes"):
+        pmg.class_probabilities({"posterior": None})

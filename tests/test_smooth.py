@@ -7,8 +7,8 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn._arguments import SMOOTH
 from pymc_gibbsnn.conditionals.preactivations import draw_preactivations
-from pymc_gibbsnn.models import SMOOTH
 from pymc_gibbsnn.network import NetworkError
 from pymc_gibbsnn.random.smooth_normal import CoupledSmoothNormalRV
 from pymc_gibbsnn.reader import read_network

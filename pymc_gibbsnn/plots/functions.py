@@ -1,4 +1,4 @@
-"""Figures, on Matplotlib and ArviZ; each returns its axes."""
+"""Figures of predictions, of chains and of whether they have thermalised."""
 
 from __future__ import annotations
 

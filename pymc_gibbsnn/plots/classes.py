@@ -1,4 +1,4 @@
-"""Figures of classifiers and of samplers that move blocks, on Matplotlib; each returns its axes."""
+"""Figures of classifiers and of samplers that move blocks."""
 
 from __future__ import annotations
 

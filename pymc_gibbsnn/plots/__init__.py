@@ -1,0 +1,20 @@
+"""Figures, on Matplotlib and ArviZ; each returns its axes."""
+
+from pymc_gibbsnn.plots.classes import plot_acceptance, plot_class_probabilities
+from pymc_gibbsnn.plots.functions import (
+    plot_calibration,
+    plot_log_density,
+    plot_predictive_band,
+    plot_rhat,
+    plot_thermalisation,
+)
+
+__all__ = [
+    "plot_acceptance",
+    "plot_calibration",
+    "plot_class_probabilities",
+    "plot_log_density",
+    "plot_predictive_band",
+    "plot_rhat",
+    "plot_thermalisation",
+]
