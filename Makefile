@@ -3,10 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all docs notebooks lint clean
+.PHONY: demo demo-digits test test-all docs notebooks lint clean
 
 demo: $(VENV)/examples
 	$(BIN)/python notebooks/diabetes.py
+
+demo-digits: $(VENV)/examples
+	$(BIN)/python notebooks/digits.py
 
 test: $(VENV)/test
 	$(BIN)/python -m pytest tests pymc_gibbsnn
