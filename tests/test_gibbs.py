@@ -144,7 +144,15 @@ def test_geweke(kwargs):
     check_geweke(network(hidden=2, noise=1.0), draws=3000 if kwargs.get("collapse", True) else 6000, **kwargs)
 
 
-@pytest.mark.parametrize("name", ["sign", "hard tanh", "deep", "more outputs than units", "vector output", "table"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sign",
+        "hard tanh",
+        "deep",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("more outputs than units", "vector output", "table")),
+    ],
+)
 def test_geweke_of_other_networks(name):
     draws = 8000 if name == "table" else 3000
     check_geweke(network(**ARCHITECTURES[name] | {"noise": 1.0}), draws)
@@ -185,7 +193,10 @@ def test_geweke_with_asymmetric_noise():
     check_geweke(network(hidden=2, noise=[0.5, 1.0, 1.5]))
 
 
-@pytest.mark.parametrize(("mode", "interweave"), [("NUMBA", "pieces"), ("NUMBA", "langevin"), ("JAX", "pieces")])
+@pytest.mark.parametrize(
+    ("mode", "interweave"),
+    [("NUMBA", "pieces"), pytest.param("NUMBA", "langevin", marks=pytest.mark.slow), ("JAX", "pieces")],
+)
 def test_geweke_in_compiled_backends(mode, interweave):
     check_geweke(network(hidden=2, noise=1.0), 12_000, compile_kwargs={"mode": mode}, interweave=interweave)
 
@@ -214,7 +225,7 @@ def test_geweke_with_labels_in_a_compiled_backend():
 # Oracle 3: identity activation with fixed weights
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("collapse", [True, False])
 def test_latents_of_a_linear_network(collapse, mode):
     """With σ the identity, (Z, A) given y and the weights is Gaussian; each row of many is a chain of its own."""
@@ -336,6 +347,7 @@ def test_the_score_has_mean_zero():
         check_mean(series, 0.0, f"score {k}")
 
 
+@pytest.mark.slow
 def test_nuts_on_the_same_model():
     x = np.random.default_rng(6).normal(size=(6, 1))
     y = np.maximum(x[:, 0], 0) - 0.5

@@ -118,6 +118,7 @@ def test_nuts_on_binary_probit():
 # What users meet
 
 
+@pytest.mark.slow
 def test_a_classifier_of_three_classes_learns():
     centres = np.array([[2, 0], [-2, 1], [0, -2]])
     x = np.random.default_rng(0).normal(size=(150, 2)) * 0.5 + centres[np.arange(150) % 3]

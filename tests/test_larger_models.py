@@ -81,8 +81,8 @@ def step_rvs(model, step):
 @pytest.mark.parametrize(
     "build",
     [
-        known_offsets,
         skip_connection,
+        pytest.param(known_offsets, marks=pytest.mark.slow),
         pytest.param(two_networks, marks=pytest.mark.slow),
         pytest.param(two_networks_of_a_label, marks=pytest.mark.slow),
     ],

@@ -381,6 +381,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_a_mesh_of_devices_draws_the_same():
     """Eight devices on the CPU: chains over all, rows over four or eight, evenly and not."""
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}

@@ -9,7 +9,7 @@ import pytest
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn.reader import read_network
-from pymc_gibbsnn.transitions.gibbs import _annealed
+from pymc_gibbsnn.transitions.gibbs import _heated
 from tests.helpers import check_mean, value
 
 X = np.random.default_rng(0).normal(size=(8, 2))
@@ -223,10 +223,10 @@ def test_more_draws_than_memory_holds(model, monkeypatch):
 def test_noise_falls_geometrically_to_its_own_value(model):
     network = read_network(model)
     for share in (1.0, 0.5, 0.0):
-        hot = _annealed(network, 4.0, pt.constant(share))
+        hot = _heated(network, 4.0, pt.constant(share))
         for part, now in zip([*network.layers, *network.activations], [*hot.layers, *hot.activations], strict=True):
             np.testing.assert_allclose(value(now.noise), value(part.noise) ** (1 - share) * 4.0**share)
-    cold = _annealed(network, 0.01, pt.constant(1.0))
+    cold = _heated(network, 0.01, pt.constant(1.0))
     assert value(cold.layers[0].noise) == value(network.layers[0].noise)
 
 
