@@ -14,6 +14,7 @@ from diabetes import save
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.plots import plot_class_probabilities
@@ -25,8 +26,9 @@ SHOWN = 4
 def main(draws: int, chains: int, noise: float, figures: Path) -> None:
     """Fit, compare, draw."""
     X, y = load_digits(return_X_y=True)
-    X = (X - X.mean()) / X.std()
-    X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.25, random_state=1, stratify=y)
+    images, test_images, y_train, y_test = train_test_split(X, y, test_size=0.25, random_state=1, stratify=y)
+    scaler = StandardScaler().fit(images)
+    X_train, X_test = scaler.transform(images), scaler.transform(test_images)
     with pmg.mlp(X_train, y_train, hidden=16, noise=noise, likelihood="probit"):
         idata = pm.sample(
             draws,
@@ -47,7 +49,7 @@ def main(draws: int, chains: int, noise: float, figures: Path) -> None:
     order = np.argsort(p.max(axis=1))
     show = np.r_[order[-SHOWN:], order[:SHOWN]]  # clear images, then doubtful ones
     figures.mkdir(exist_ok=True)
-    axes = plot_class_probabilities(p[show], X_test[show].reshape(-1, 8, 8), y_test[show])
+    axes = plot_class_probabilities(p[show], test_images[show].reshape(-1, 8, 8), y_test[show])
     save(axes.ravel(), figures / "digits.png")
 
 
