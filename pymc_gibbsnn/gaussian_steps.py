@@ -84,7 +84,14 @@ class PCN(GraphStep):
 class PCNL(PCN):
     """The preconditioned Crank-Nicolson Langevin sampler: :class:`PCN` whose proposal follows the gradient.
 
-    Parameters, errors and variables are those of :class:`PCN`; see :mod:`pymc_gibbsnn.transitions.pcnl` for the step.
+    See :mod:`pymc_gibbsnn.transitions.pcnl` for the step. Errors are those of :class:`PCN`.
+
+    Parameters
+    ----------
+    vars, beta, reparametrise, sweeps_per_draw
+        As of :class:`PCN`.
+    model, initial_point, compile_kwargs, rng, blocked
+        As for any PyMC step method; see :class:`GraphStep`.
 
     Examples
     --------

@@ -32,13 +32,7 @@ KNOWN_FORMS = (
 
 
 def read_network(model: pm.Model, vars: list[Variable] | None = None) -> Network:
-    """Read the noisy network of a model that holds one: see :func:`read_networks`.
-
-    Raises
-    ------
-    NetworkError
-        As :func:`read_networks`, and if there are several.
-    """
+    """Read the noisy network of a model that holds one, as :func:`read_networks` does; several are refused."""
     networks = read_networks(model, vars)
     if len(networks) > 1:
         names = ", ".join(f"'{network.layers[0].weights.name}'" for network in networks)

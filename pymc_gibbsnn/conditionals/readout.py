@@ -11,13 +11,13 @@ With Ψ s written as Ψ and r = y − o − Ψ m, (n, k),
 
 is the log likelihood of all other variables. Where h < n, with G = ΨᵀΨ + σ² I = L Lᵀ (h, h),
 
-    tr(rᵀ K⁻¹ r) = (|r|² − |L⁻¹ Ψᵀ r|²)/σ²,     log det K = log det G + (n − h) log σ²,
+    tr(rᵀ K⁻¹ r) = (‖r‖² − ‖L⁻¹ Ψᵀ r‖²)/σ²,     log det K = log det G + (n − h) log σ²,
     φ_out = L⁻ᵀ (L⁻¹ Ψᵀ r + σ ξ),     ξ ~ N(0, I),
 
 else, with n x n matrices, φ_out = ξ + Ψᵀ K⁻¹ (r − Ψ ξ − σ ε), ξ and ε standard normal: both exact draws of φ_out given
 all else. Gradients, α = K⁻¹ r:
 
-    ∂ℓ/∂Ψ = α αᵀ Ψ − k K⁻¹ Ψ,     ∂ℓ/∂r = −α,     ∂ℓ/∂σ² = ½ |α|² − (k/2) tr K⁻¹.
+    ∂ℓ/∂Ψ = α αᵀ Ψ − k K⁻¹ Ψ,     ∂ℓ/∂r = −α,     ∂ℓ/∂σ² = ½ ‖α‖² − (k/2) tr K⁻¹.
 
 References
 ----------

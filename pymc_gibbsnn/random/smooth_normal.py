@@ -7,7 +7,7 @@ With σ̃ a table of lines close to σ, z' is drawn from the same law with σ̃
 
     log r(z) = t σ(z) − κ σ(z)²/2 − t σ̃(z) + κ σ̃(z)²/2 = (σ(z) − σ̃(z)) (t − κ (σ(z) + σ̃(z))/2),
 
-the independence sampler of Tierney (1994). Acceptance is near 1 where |σ − σ̃| is small against κ^{-1/2}.
+the independence sampler of Tierney (1994). Acceptance is near 1 where σ̃ is much closer to σ than κ^{-1/2}.
 
 References
 ----------

@@ -5,7 +5,7 @@ Target: π(φ). One step of size ε, from u with momentum m; α in (0, 1] is the
     m₀ = sqrt(1 − α) m + sqrt(α) ξ,   ξ ~ N(0, I)
     m½ = m₀ + ε/2 ∇log π(u),   v = u + ε m½,   m₁ = m½ + ε/2 ∇log π(v),
 
-accepted with probability min(1, exp(log π(v) − |m₁|²/2 − log π(u) + |m₀|²/2)); if not, the momentum is flipped to −m₀.
+accepted with probability min(1, exp(log π(v) − ‖m₁‖²/2 − log π(u) + ‖m₀‖²/2)); if not, the momentum is flipped to −m₀.
 With α = 1 this is MALA: v = u + ε²/2 ∇log π(u) + ε ξ with the Metropolis-Hastings ratio of that proposal.
 
 References

@@ -6,7 +6,7 @@ Target: exp(ℓ(φ)) N(φ; 0, I). One step, from u with β in (0, 1], s = sqrt(1
 
 accepted with probability min(1, exp(ρ(u, v) − ρ(v, u))), with g = ∇ℓ(u) in
 
-    ρ(u, v) = −ℓ(u) − ½ ⟨v − u, g⟩ − δ/4 ⟨u + v, g⟩ + δ/4 |g|².
+    ρ(u, v) = −ℓ(u) − ½ ⟨v − u, g⟩ − δ/4 ⟨u + v, g⟩ + δ/4 ‖g‖².
 
 Eq. 7 of [2] misplaces a parenthesis of ρ, and the acceptance of its algorithm 2 leaves out the ratio of proposals.
 

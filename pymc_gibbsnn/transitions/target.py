@@ -104,7 +104,9 @@ def metropolis_hastings(
         ``propose(rng, u, step_size, evaluate, memory) -> (rng, v, log ratio, accepted memory, rejected memory)`` for
         places u and v; ``evaluate`` makes a place of a position.
     step_size : float, optional
-        None tunes it during the tuning steps, from ``start``, to the acceptance ``target_acceptance``.
+        None tunes it during the tuning steps.
+    start, target_acceptance : float
+        From what and to which acceptance it is tuned.
     largest : float
         What a tuned step size never exceeds.
     with_gradient : bool
