@@ -21,10 +21,19 @@ from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
 from pytensor.link.jax.linker import JAXLinker
+from pytensor.tensor import subtensor
 from pytensor.tensor.random.op import RandomVariable
 
 PYTENSOR_3 = int(pytensor.__version__.split(".")[0]) >= 3
 ARVIZ_1 = int(az.__version__.split(".")[0]) >= 1
+
+
+# The operations that pick elements of an array
+SUBTENSORS = tuple(
+    getattr(subtensor, name)
+    for name in ("Subtensor", "AdvancedSubtensor", "AdvancedSubtensor1")
+    if hasattr(subtensor, name)
+)
 
 
 def draw(op: RandomVariable, rng: Variable, *params, size: tuple[int, ...] | None = None) -> tuple[Variable, Variable]:

@@ -11,7 +11,8 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
-from pytensor.tensor.subtensor import AdvancedSubtensor, AdvancedSubtensor1, Subtensor
+
+from pymc_gibbsnn._compat import SUBTENSORS
 
 __all__ = ["match_monomial", "match_product", "show", "spans_columns", "substitute", "terms", "undimshuffle"]
 
@@ -50,7 +51,7 @@ def match_monomial(x: Variable, r: Variable) -> tuple[Variable, float, Variable 
     if x is r:
         return pt.constant(1.0), 1.0, r
     op, operands = x.owner.op, x.owner.inputs
-    if isinstance(op, DimShuffle | Subtensor | AdvancedSubtensor | AdvancedSubtensor1):
+    if isinstance(op, (DimShuffle, *SUBTENSORS)):
         found = match_monomial(operands[0], r)
         if found is None or found[0].ndim > 0 or any(r in ancestors([index]) for index in operands[1:]):
             return None
