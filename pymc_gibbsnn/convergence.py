@@ -154,6 +154,7 @@ def blockwise_rhat(outputs: ArrayLike, block: int = 50, *, rank: bool = False) -
 
 
 def check_series(name: str, series: np.ndarray, block: int) -> None:
+    """Refuse a series that is too short, not finite or constant."""
     if series.ndim != 1 or len(series) < 2 * block or block < 10:
         raise ValueError(f"A series must have two blocks of at least 10 draws; '{name}' has shape {series.shape}.")
     if not np.isfinite(series).all():

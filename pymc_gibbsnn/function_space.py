@@ -99,8 +99,7 @@ def _evaluate_network(network: Network, posterior: xr.Dataset, X_new: ArrayLike 
     a = np.asarray(network.data() if X_new is None else X_new, dtype=float)
     if a.ndim != 2 or a.shape[1] != network.layers[0].shape[1]:
         raise ValueError(f"X_new must have shape (m, {network.layers[0].shape[1]}); found {a.shape}.")
-    names = [value.name for layer in network.layers for value in (layer.weights, layer.bias) if value is not None]
-    weights = _arrays(posterior, names)
+    weights = _arrays(posterior, [value.name for value in network.weights])
     *_, (output, _) = forward(network, weights, a)
     norms, units = [], {}
     for layer in network.layers:

@@ -204,6 +204,8 @@ class Network:
     def at(self, state: dict[Variable, Variable]) -> Network:
         """The network with its noises, precisions and offsets at a state of the model's value variables."""
         moved = {value: new for value, new in state.items() if new is not value}
+        if not moved:
+            return self
 
         def put(part):
             held = {f.name: getattr(part, f.name) for f in fields(part)}
@@ -214,7 +216,7 @@ class Network:
             return replace(part, **new)
 
         parts = {name: tuple(map(put, getattr(self, name))) for name in ("layers", "activations", "scales")}
-        return replace(self, **parts) if moved else self
+        return replace(self, **parts)
 
     @property
     def observed(self) -> Variable:
@@ -245,10 +247,14 @@ class Network:
         return {part.name: part.noise for part in (*self.layers, *self.activations)}
 
     @property
+    def weights(self) -> list[Variable]:
+        """Values of the weights and biases."""
+        return [value for layer in self.layers for value in (layer.weights, layer.bias) if value is not None]
+
+    @property
     def variables(self) -> list[Variable]:
         """All value variables that a sampler of the network moves."""
-        weights = [value for layer in self.layers for value in (layer.weights, layer.bias) if value is not None]
-        return weights + self.latents + [scale.value for scale in self.scales]
+        return self.weights + self.latents + [scale.value for scale in self.scales]
 
     def data(self) -> np.ndarray:
         """The inputs as they are now, (n, d_1)."""

@@ -123,11 +123,10 @@ def _read_noisy(network: Network, rng: np.random.Generator):
             f"The labels of '{network.labels.name}' depend on other variables than the weights: predict them by "
             f"pm.set_data and pm.sample_posterior_predictive."
         )
-    weights = [v for layer in network.layers for v in (layer.weights, layer.bias) if v is not None]
     noises = {name: np.sqrt(evaluate(noise)) for name, noise in network.noises.items()}
 
     def predict(X, *draws):
-        values = dict(zip([v.name for v in weights], draws, strict=True))
+        values = dict(zip([v.name for v in network.weights], draws, strict=True))
         a = X
         for l, layer in enumerate(network.layers):
             w, b = matrices(layer, values)
@@ -139,7 +138,7 @@ def _read_noisy(network: Network, rng: np.random.Generator):
         labels = z.argmax(-1) if network.labels.kind == "argmax" else (z[..., 0] > 0).astype(int)
         return (labels[..., None] == np.arange(max(2, last.shape[0]))).sum(axis=0)
 
-    return network, weights, predict
+    return network, network.weights, predict
 
 
 def _evaluator(network: ClassicalNetwork):

@@ -104,7 +104,7 @@ class Reader:
         self.taken: set[Variable] = set()  # biases of networks already read
         self.shapes = {name: np.shape(value) for name, value in model.initial_point(random_seed=0).items()}
         self.parents = {rv: self._parents(rv.owner.inputs) for rv in model.basic_RVs}
-        self.scales = ScaleReader(model, self.parents)
+        self.scales = ScaleReader(model, self.parents, self.shapes)
 
     def count(self, observed: Variable) -> int:
         """How many products the mean of an observed variable, or of its labels' latent, has."""
@@ -265,7 +265,7 @@ class Reader:
         rv = leaves.get(undimshuffle(term))
         if rv not in self.model.free_RVs or rv in self.taken or not spans_columns(term):
             return None
-        if int(np.prod(self._shape(rv))) != d_out or self._users(rv) != [z.name]:
+        if int(np.prod(self._shape(rv))) != d_out or self.scales.users(rv) != [z.name]:
             return None
         if not self._is_wanted(rv):
             return None
@@ -300,11 +300,6 @@ class Reader:
         rvs = set(self.model.basic_RVs)
         return {node for node in ancestors(expressions, blockers=rvs) if node in rvs}
 
-    def _users(self, rv: Variable) -> list[str]:
-        """Names of the variables and potentials that depend on a variable directly."""
-        users = [child.name for child, parents in self.parents.items() if rv in parents]
-        return sorted(users + [p.name for p in self.model.potentials if rv in self._parents([p])])
-
     def _leaves_of(self, expressions: list[Variable], leaves: dict[Variable, Variable]) -> list[Variable]:
         return [leaves[node] for node in ancestors(expressions) if node in leaves]
 
@@ -328,7 +323,7 @@ class Reader:
                     raise NetworkError(
                         f"'{member.name}' serves twice in the network: shared weights and latents are not known."
                     )
-                users = self._users(member)
+                users = self.scales.users(member)
                 if users != [child.name]:
                     raise NetworkError(
                         f"'{member.name}' must enter '{child.name}' and nothing else; it is used by {users}."

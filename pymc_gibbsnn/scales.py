@@ -27,11 +27,14 @@ class ScaleReader:
     model : pm.Model
     parents : dict
         The random variables on which each random variable of the model depends directly.
+    shapes : dict
+        Shapes of the model's value variables, by name.
     """
 
-    def __init__(self, model: pm.Model, parents: dict[Variable, set[Variable]]):
+    def __init__(self, model: pm.Model, parents: dict[Variable, set[Variable]], shapes: dict[str, tuple[int, ...]]):
         self.model = model
         self.parents = parents
+        self.shapes = shapes
 
     def noise(self, sigma: Variable, rv: Variable) -> Variable:
         """The variance of a noisy variable: one number."""
@@ -83,7 +86,7 @@ class ScaleReader:
         scales = []
         for rv in self.model.free_RVs:
             is_precision = isinstance(rv.owner.op, GammaRV)
-            transform, users = self.model.rvs_to_transforms[rv], self._users(rv)
+            transform, users = self.model.rvs_to_transforms[rv], set(self.users(rv))
             if (
                 not (is_precision or isinstance(rv.owner.op, InvGammaRV))
                 or not (transform is None or isinstance(transform, LogTransform))
@@ -99,13 +102,15 @@ class ScaleReader:
             alpha, rate = self._prior(rv, {"alpha": alpha, "beta": 1 / scale if is_precision else scale})
             value = self.model.rvs_to_values[rv]
             is_log = transform is not None
-            shape = np.shape(self.model.initial_point(random_seed=0)[value.name])
-            scales.append(Scale(rv.name, value, is_precision, is_log, shape, alpha, rate, tuple(uses)))
+            scales.append(
+                Scale(rv.name, value, is_precision, is_log, self.shapes[value.name], alpha, rate, tuple(uses))
+            )
         return tuple(scales)
 
-    def _users(self, rv: Variable) -> set[str]:
-        users = {child.name for child, parents in self.parents.items() if rv in parents}
-        return users | {p.name for p in self.model.potentials if rv in ancestors([p], blockers=self.parents)}
+    def users(self, rv: Variable) -> list[str]:
+        """Names of the variables and potentials that depend on a variable directly."""
+        users = [child.name for child, parents in self.parents.items() if rv in parents]
+        return sorted(users + [p.name for p in self.model.potentials if rv in ancestors([p], blockers=self.parents)])
 
     def _prior(self, rv: Variable, parameters: dict[str, Variable]) -> list[Variable]:
         for name, parameter in parameters.items():
@@ -128,7 +133,7 @@ class ScaleReader:
         coefficient, _, elements = found
         [coefficient] = self.model.replace_rvs_by_values([coefficient])
         coefficient = pt.cast(folded(coefficient), pytensor.config.floatX)
-        shape = np.shape(self.model.initial_point(random_seed=0)[self.model.rvs_to_values[r].name])
+        shape = self.shapes[self.model.rvs_to_values[r].name]
         numbers = pytensor.function([r], elements, mode="FAST_COMPILE", on_unused_input="ignore")(
             np.arange(np.prod(shape, dtype=int), dtype=r.dtype).reshape(shape)
         )
@@ -136,8 +141,7 @@ class ScaleReader:
         if not is_weights:
             return Use(member.name, None, coefficient.reshape(()), numbers.reshape(()))
         value = self.model.rvs_to_values[member]
-        shape = np.shape(self.model.initial_point(random_seed=0)[value.name])
-        return Use(member.name, value, coefficient, np.broadcast_to(numbers, shape))
+        return Use(member.name, value, coefficient, np.broadcast_to(numbers, self.shapes[value.name]))
 
 
 def _sigma(rv: Variable) -> Variable:

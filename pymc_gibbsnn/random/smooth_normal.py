@@ -39,6 +39,9 @@ def log_correction(s, s_table, t, kappa):
     return (s - s_table) * (t - 0.5 * kappa * (s + s_table))
 
 
+_log_correction = numba_njit(log_correction)
+
+
 class CoupledSmoothNormalRV(RandomVariable):
     r"""One pass over the units of a layer, each given the others: y | z ~ N(σ(z) Wᵀ, P⁻¹), z ~ N(m, v).
 
@@ -107,8 +110,8 @@ def _numba(op, node):
             _activate_unit(new, edges, slopes, intercepts, s_table_new)
             _activate_unit(z[j], edges, slopes, intercepts, s_table)
             for i in range(n):
-                log_ratio = (s_new[i] - s_table_new[i]) * (t[i] - 0.5 * kappa[j] * (s_new[i] + s_table_new[i]))
-                log_ratio -= (s[j, i] - s_table[i]) * (t[i] - 0.5 * kappa[j] * (s[j, i] + s_table[i]))
+                log_ratio = _log_correction(s_new[i], s_table_new[i], t[i], kappa[j])
+                log_ratio -= _log_correction(s[j, i], s_table[i], t[i], kappa[j])
                 change = 0.0
                 if log_ratio >= 0 or rng.random() < np.exp(log_ratio):
                     z[j, i] = new[i]
