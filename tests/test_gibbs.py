@@ -13,7 +13,6 @@ from pymc_gibbsnn.conditionals.postactivations import draw_postactivations, gain
 from pymc_gibbsnn.conditionals.preactivations import draw_preactivations, draw_preactivations_collapsed
 from pymc_gibbsnn.conditionals.weights import draw_weights
 from pymc_gibbsnn.reader import read_network, read_networks
-from pymc_gibbsnn.transitions.gibbs import scale_law
 from tests.helpers import check_mean, compile_draw, random_point, value
 
 rng = np.random.default_rng(0)
@@ -257,49 +256,6 @@ def test_latents_of_a_linear_network(collapse, mode):
     from tests.helpers import check_moments
 
     check_moments(np.c_[z, a], mean, prior - k @ lift @ prior)
-
-
-# Oracle 6: differences of the joint density
-
-
-@pytest.mark.parametrize("name", ["one layer", "no bias", "leaky", "abs", "sign", "more outputs than units"])
-def test_the_scale_law_is_the_joint_density_along_the_orbit(name):
-    model = network(**ARCHITECTURES[name])
-    network_ = read_network(model)
-    below, above = network_.layers[:2]
-    activation = network_.activations[0]
-    point = random_point(model, 1)
-    state = {v: pt.constant(point[v.name]) for v in network_.variables}
-    (w_below, z), (w_above, _) = below.matrices(state), above.matrices(state)
-    w_below, w_above, z, a = (value(x) for x in (w_below, w_above, z, state[activation.output]))
-    m = X @ w_below[:, :2].T + (w_below[:, 2] if below.has_bias else 0)
-    squares = [((z - m) ** 2).sum(0), ((a - activation.function(z)) ** 2).sum(0)]
-    law = scale_law(
-        activation.function,
-        below,
-        above,
-        *(pt.constant(x) for x in (w_below, w_above)),
-        [pt.constant(x) for x in squares],
-        activation.noise,
-        pt.constant(len(X)),
-    )
-    p, q1, q2 = (value(x) for x in law)
-    logp = model.compile_logp(mode="FAST_COMPILE")
-    c = np.exp(np.random.default_rng(2).normal(size=len(q1)) / 3)
-    moved = dict(point)
-    moved["W1"] = point["W1"] * c[:, None]
-    if below.has_bias:
-        moved["b1"] = point["b1"] * c
-    moved["Z2"] = point["Z2"] * c
-    jacobian = p * np.log(c).sum()
-    if activation.function.is_homogeneous:
-        moved["A2"], moved["W2"] = point["A2"] * c, point["W2"] / c
-        powers = w_below.shape[1] + 2 * len(X) - len(w_above)
-    else:
-        powers = w_below.shape[1] + len(X)
-    assert p == powers
-    expected = jacobian - (q1 * (c**2 - 1)).sum() / 2 - (q2 * (c**-2 - 1)).sum() / 2
-    np.testing.assert_allclose(logp(moved) - logp(point) + jacobian, expected, rtol=1e-8)
 
 
 # Oracle 2: a teacher is a draw of the posterior

@@ -6,6 +6,7 @@ Target: the posterior of the noisy network of :mod:`pymc_gibbsnn.network`. One s
     for each hidden layer l = 2..L:
         Z_l | W̃_{l−1}, W̃_l, Z_{l+1}        A_l integrated out (collapsed)
         W̃_{l−1}, Z_l | Z_l − Ã_{l−1} W̃_{l−1}ᵀ, W̃_l, Z_{l+1}      A_l integrated out (interweaving)
+        c_j, its noise held fixed            A_l integrated out (where σ allows it)
         A_l | Z_l, W̃_l, Z_{l+1}
         c_j, the scale of each unit          (where σ allows it)
         W̃_l | A_l, Z_{l+1}
@@ -32,6 +33,7 @@ from pytensor.graph.basic import Constant, Variable
 
 from pymc_gibbsnn.activations import PiecewiseLinear
 from pymc_gibbsnn.conditionals.labels import draw_given_argmax, draw_given_sign
+from pymc_gibbsnn.conditionals.noncentred_scale import draw_noncentred_scales
 from pymc_gibbsnn.conditionals.postactivations import draw_postactivations, gain
 from pymc_gibbsnn.conditionals.preactivations import draw_preactivations, draw_preactivations_collapsed
 from pymc_gibbsnn.conditionals.scale import draw_scales
@@ -73,7 +75,8 @@ def gibbs(
         Draw pre-activations with the post-activations integrated out. False gives the paper's Algorithm 1.
     scale_move : bool
         Draw the scale of each unit whose activation is homogeneous (relu, leaky relu, abs, identity) or scale-free
-        (sign), and whose pre-activation has no offset.
+        (sign), and whose pre-activation has no offset: with its noise scaled (:mod:`pymc_gibbsnn.conditionals.scale`)
+        and, if homogeneous, with its noise fixed (:mod:`pymc_gibbsnn.conditionals.noncentred_scale`).
     interweave : {"auto", "pieces", "langevin", False}
         Move the weights of each unit with the noise of its pre-activations held fixed: by Gaussian steps on the linear
         pieces (:mod:`pymc_gibbsnn.conditionals.interweaving`) or a Langevin step
@@ -173,6 +176,7 @@ def _sweep(
         below, above = layers[l], layers[l + 1]
         m = mean(below, a, weights[l])
         z, sigma = outputs[l], activation.function
+        scalable = scale_move and below.offset is None
         if layer_parallel:
             a_new = posts[l]
         else:
@@ -188,12 +192,19 @@ def _sweep(
                 m, z = m + (z_new - z), z_new
                 acceptances.append(acceptance)
                 changed |= kept
+            if scalable and sigma.is_homogeneous:
+                priors = _scaled_priors(below, above, weights[l], weights[l + 1])
+                power = below.augmented_shape[1] - above.shape[0]
+                rng, c = draw_noncentred_scales(rng, m, z, y, w, g, *priors, activation.noise, power, sigma)
+                weights[l], weights[l + 1] = weights[l] * c[:, None], _scale_columns(weights[l + 1], 1 / c, above)
+                m, z, w = m * c, z + m * (c - 1), w / c
+                g = gain(w, above.shape, activation.noise, above.noise)
             rng, a_new = draw_postactivations(rng, sigma(z), y, w, g, activation.noise, above.noise)
             if not collapse:
                 rng, weights[l + 1] = draw_layer_weights(rng, above, a_new, outputs[l + 1])
                 rng, z = draw_preactivations(rng, z, m, a_new, below.noise, activation.noise, sigma)
         square = [((z - m) ** 2).sum(axis=0), ((a_new - sigma(z)) ** 2).sum(axis=0)]
-        if scale_move and below.offset is None and (sigma.is_homogeneous or sigma.is_scale_free):
+        if scalable and (sigma.is_homogeneous or sigma.is_scale_free):
             law = scale_law(sigma, below, above, weights[l], weights[l + 1], square, activation.noise, z.shape[0])
             rng, c = draw_scales(rng, *law)
             weights[l] = weights[l] * c[:, None]
@@ -272,9 +283,15 @@ def scale_law(
 ) -> tuple[Variable, Variable, Variable]:
     """(p, Q1, Q2) for the units between two layers, from the squared noise of each unit's Z and A."""
     d = w_below.shape[1]
-    incoming = squares[0] / below.noise + (below.precision * w_below**2).sum(axis=1)
+    incoming, outgoing = _scaled_priors(below, above, w_below, w_above)
+    incoming += squares[0] / below.noise
     if function.is_scale_free:
         return pt.cast(d + n, incoming.dtype), incoming, pt.zeros_like(incoming)
-    outgoing, _ = split(above.precision * w_above**2, above)
     exponent = pt.cast(d + 2 * n - above.shape[0], incoming.dtype)
-    return exponent, incoming + squares[1] / noise, outgoing.sum(axis=0)
+    return exponent, incoming + squares[1] / noise, outgoing
+
+
+def _scaled_priors(below: Dense, above: Dense, w_below: Variable, w_above: Variable) -> tuple[Variable, Variable]:
+    """Σ Λ W² over the weights that come into each unit, bias included, and over those that go out."""
+    outgoing, _ = split(above.precision * w_above**2, above)
+    return (below.precision * w_below**2).sum(axis=1), outgoing.sum(axis=0)
