@@ -153,7 +153,7 @@ def test_geweke(kwargs):
     ],
 )
 def test_geweke_of_other_networks(name):
-    draws = 8000 if name == "table" else 3000
+    draws = {"table": 8000, "deep": 4000}.get(name, 3000)
     check_geweke(network(**ARCHITECTURES[name] | {"noise": 1.0}), draws)
 
 
