@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from pymc_gibbsnn.activations import ACTIVATIONS, PiecewiseLinear
 
-__all__ = ["SMOOTH", "finite", "named_activation"]
+__all__ = ["SMOOTH", "check_finite", "finite", "named_activation"]
 
 SMOOTH: dict[str, Callable] = {
     "tanh": pt.tanh,
@@ -29,10 +29,15 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
     if values.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold numbers; found dtype {values.dtype}.")
     values = values.astype(float)
-    if not np.isfinite(values).all():
-        bad = int((~np.isfinite(values)).sum())
-        raise ValueError(f"{name} holds {bad} values that are NaN or infinite: drop or impute these rows first.")
+    check_finite(name, values)
     return values
+
+
+def check_finite(name: str, values: np.ndarray, error: type[ValueError] = ValueError) -> None:
+    """Refuse data with missing values, by name."""
+    bad = int((~np.isfinite(values)).sum())
+    if bad:
+        raise error(f"{name} holds {bad} values that are NaN or infinite: drop or impute these rows first.")
 
 
 def named_activation(activation: str | PiecewiseLinear | Callable) -> Callable:

@@ -14,7 +14,21 @@ from pytensor.tensor.math import Dot
 
 from pymc_gibbsnn._compat import SUBTENSORS
 
-__all__ = ["match_monomial", "match_product", "show", "spans_columns", "substitute", "terms", "undimshuffle"]
+__all__ = [
+    "NotElementwiseError",
+    "match_monomial",
+    "match_product",
+    "rebuild",
+    "show",
+    "spans_columns",
+    "substitute",
+    "terms",
+    "undimshuffle",
+]
+
+
+class NotElementwiseError(ValueError):
+    """An expression that is no elementwise function of one variable."""
 
 
 def is_elemwise(x: Variable, scalar_op: type) -> bool:
@@ -95,6 +109,31 @@ def substitute(expressions: list[Variable], values: dict[Variable, Variable]) ->
             moved = node.clone_with_new_inputs([new.get(x, x) for x in node.inputs], strict=False)
             new.update(zip(node.outputs, moved.outputs, strict=True))
     return [new.get(x, x) for x in expressions]
+
+
+def rebuild(expression: Variable, z: Variable, new: Variable) -> Variable:
+    """An elementwise expression of z with another variable in its place: of any number of dimensions, or a scalar.
+
+    Raises
+    ------
+    NotElementwiseError
+        If the expression holds anything but elementwise operations and single numbers; the message names it.
+    """
+    scalar = isinstance(new.type, ps.ScalarType)
+    if expression is z:
+        return new
+    if isinstance(expression, Constant):
+        if expression.data.size != 1:
+            raise NotElementwiseError(f"an array of shape {expression.data.shape}, where one number is understood")
+        number = expression.data.item()
+        dtype = "bool" if isinstance(number, bool) else new.dtype
+        return (ps if scalar else pt).constant(number, dtype=dtype)
+    op = None if expression.owner is None else expression.owner.op
+    if isinstance(op, DimShuffle) and not (z in ancestors([expression]) and op.shuffle != tuple(range(z.ndim))):
+        return rebuild(expression.owner.inputs[0], z, new)
+    if not isinstance(op, Elemwise):
+        raise NotElementwiseError(f"{expression if op is None else op}")
+    return (op.scalar_op if scalar else op)(*(rebuild(operand, z, new) for operand in expression.owner.inputs))
 
 
 def spans_columns(bias: Variable) -> bool:

@@ -16,14 +16,14 @@ import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.variational.minibatch_rv import MinibatchRandomVariable, get_scaling
-from pytensor.graph.basic import Constant, Variable, equal_computations
+from pytensor.graph.basic import Variable, equal_computations
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
 from pytensor.tensor.special import Softmax
 
-from pymc_gibbsnn._forms import is_elemwise, match_product, show, terms
+from pymc_gibbsnn._arguments import check_finite
+from pymc_gibbsnn._forms import NotElementwiseError, is_elemwise, match_product, rebuild, show, terms
 from pymc_gibbsnn.minibatch import Batches, read_minibatches
 from pymc_gibbsnn.network import Affine, NetworkError, evaluate
 from pymc_gibbsnn.reader import Reader
@@ -121,11 +121,7 @@ class ClassicalNetwork:
             raise NetworkError(f"The labels of '{self.name}' are of dtype {labels.dtype}: give integers.")
         x, y = self.data()
         for name, values in (("the input data", x), (f"the data of '{self.name}'", y)):
-            if not np.isfinite(values).all():
-                bad = int((~np.isfinite(values)).sum())
-                raise NetworkError(
-                    f"{name} holds {bad} values that are NaN or infinite: drop or impute these rows first."
-                )
+            check_finite(name, values, NetworkError)
         width = self.layers[-1].shape[0]
         allowed = [()] if self.likelihood == "categorical" else [(width,)] + [()] * (width == 1)
         if len(x) != len(y) or y.shape[1:] not in allowed:
@@ -249,12 +245,13 @@ class _ClassicalReader(Reader):
         z = pt.matrix("z", dtype=source.dtype)
         [output] = clone_replace([source], dict.fromkeys(inner, z), rebuild_strict=False)
         x = ps.get_scalar_type(source.dtype)()
-        scalar = _as_scalar(output, z, x)
-        if scalar is None:
+        try:
+            scalar = rebuild(output, z, x)
+        except NotElementwiseError as refusal:
             raise NetworkError(
                 f"A layer of '{observed.name}' takes {show(source)}, which is no elementwise function with constant "
-                f"coefficients of one affine term."
-            )
+                f"coefficients of one affine term: it holds {refusal}."
+            ) from None
         return Elementwise(z, output, ps.Composite([x], [scalar if scalar is not x else ps.identity(x)])), inner[0]
 
     def _check_widths(self, network: ClassicalNetwork) -> None:
@@ -274,22 +271,3 @@ def _affine_terms(expression: Variable) -> Iterator[Variable]:
     elif expression.owner is not None and isinstance(expression.owner.op, Elemwise | DimShuffle):
         for operand in dict.fromkeys(expression.owner.inputs):
             yield from _affine_terms(operand)
-
-
-def _as_scalar(expression: Variable, z: Variable, x: Variable) -> Variable | None:
-    """An elementwise expression of the matrix z as one of the number x; None if it is no such thing."""
-    if expression is z:
-        return x
-    if not any(v is z for v in ancestors([expression])):
-        if isinstance(expression, Constant) and expression.data.size == 1:
-            return ps.constant(expression.data.item(), dtype=expression.dtype)
-        owner = expression.owner
-        if owner is None or not isinstance(owner.op, DimShuffle | Elemwise):
-            return None
-    owner = expression.owner
-    if isinstance(owner.op, DimShuffle):
-        return _as_scalar(owner.inputs[0], z, x)
-    if not isinstance(owner.op, Elemwise):
-        return None
-    operands = [_as_scalar(operand, z, x) for operand in owner.inputs]
-    return None if any(operand is None for operand in operands) else owner.op.scalar_op(*operands)

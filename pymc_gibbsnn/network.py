@@ -17,6 +17,7 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
+from pymc_gibbsnn._arguments import check_finite
 from pymc_gibbsnn._forms import substitute
 from pymc_gibbsnn.activations import PiecewiseLinear
 from pymc_gibbsnn.smooth import Smooth
@@ -304,11 +305,7 @@ class Network:
         output = self.labels.name if self.labels else self.layers[-1].name
         values = {"the input data": self.data(), f"the data of '{output}'": evaluate(self.observed)}
         for name, value in values.items():
-            if not np.isfinite(value).all():
-                bad = int((~np.isfinite(value)).sum())
-                raise NetworkError(
-                    f"{name} holds {bad} values that are NaN or infinite: drop or impute these rows first."
-                )
+            check_finite(name, value, NetworkError)
         (x_name, x), (y_name, y) = values.items()
         width = self.layers[-1].shape[0]
         argmax = self.labels is not None and self.labels.kind == "argmax"

@@ -91,7 +91,8 @@ def row_space_chart(
     scale = scale.T if rows else scale
 
     def whiten(constants: dict[str, Variable]) -> Variable:
-        return constants[q_name].T @ ((w.T if rows else w) / scale)
+        q = constants[q_name]
+        return ((w / scale.T) @ q).T if rows else q.T @ (w / scale)
 
     def colour(phi: Variable, constants: dict[str, Variable]) -> Variable:
         product = (constants[r_name] @ phi) * scale
@@ -99,10 +100,11 @@ def row_space_chart(
 
     def draw_weights(rng: Variable, phi: Variable, constants: dict[str, Variable]) -> tuple[Variable, Variable]:
         zero, one = pt.constant(np.array([0, 1], pytensor.config.floatX))
-        rng, xi = draw(normal, rng, zero, one, size=(d, *width))
+        rng, xi = draw(normal, rng, zero, one, size=shape)
         q = constants[q_name]
-        drawn = scale * (xi + q @ (phi - q.T @ xi))
-        return rng, drawn.T if rows else drawn
+        if rows:
+            return rng, scale.T * (xi + (phi.T - xi @ q) @ q.T)
+        return rng, scale * (xi + q @ (phi - q.T @ xi))
 
     return Chart(
         value=w,
@@ -112,5 +114,5 @@ def row_space_chart(
         colour=colour,
         draw=draw_weights,
         log_scale=lambda phi: (pt.log(scale) + pt.zeros_like(phi)).sum(),
-        constants={r_name: u * singular_values, q_name: vt.T},
+        constants={r_name: u * singular_values, q_name: pt.specify_shape(vt.T, (d, None))},
     )

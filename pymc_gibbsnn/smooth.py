@@ -15,19 +15,14 @@ from itertools import pairwise
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn._forms import NotElementwiseError, rebuild
 from pymc_gibbsnn.activations import NotPiecewiseLinearError, PiecewiseLinear, read_piecewise_linear
 
 __all__ = ["NotElementwiseError", "Smooth", "read_activation", "read_smooth"]
 
 PIECES, REACH = 16, 12.0  # of the table: beyond ±12 it goes on as a line
-
-
-class NotElementwiseError(ValueError):
-    """An expression that is no elementwise function of one variable."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,27 +100,10 @@ def read_smooth(expression: Variable, z: Variable) -> Smooth:
         If the expression holds anything but elementwise operations and single numbers, or is not finite on (−12, 12);
         the message names what was found.
     """
-    _rebuild(expression, z, pt.dvector("z"))
-    found = Smooth(lambda new: _rebuild(expression, z, new))
+    rebuild(expression, z, pt.dvector("z"))
+    found = Smooth(lambda new: rebuild(expression, z, new))
     grid = np.linspace(-REACH, REACH, 101)
     if not np.isfinite(found(grid)).all():
         bad = grid[~np.isfinite(found(grid))][0]
         raise NotElementwiseError(f"a value at {bad:g} that is not finite")
     return found
-
-
-def _rebuild(expression: Variable, z: Variable, new: Variable) -> Variable:
-    """The expression with another variable, of any number of dimensions, in the place of z."""
-    if expression is z:
-        return new
-    if isinstance(expression, Constant):
-        if expression.data.size != 1:
-            raise NotElementwiseError(f"an array of shape {expression.data.shape}, where one number is understood")
-        number = expression.data.item()
-        return pt.constant(number if isinstance(number, bool) else np.asarray(number, new.dtype))
-    op = None if expression.owner is None else expression.owner.op
-    if isinstance(op, DimShuffle) and not (z in ancestors([expression]) and op.shuffle != tuple(range(z.ndim))):
-        return _rebuild(expression.owner.inputs[0], z, new)
-    if not isinstance(op, Elemwise):
-        raise NotElementwiseError(f"{expression if op is None else op}")
-    return op(*(_rebuild(operand, z, new) for operand in expression.owner.inputs))

@@ -2,15 +2,12 @@
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 import pytest
 from pymc.util import _get_seeds_per_chain
 from scipy.stats import multivariate_normal, norm
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn import _compat
-from pymc_gibbsnn._numba import with_fast_products
 from pymc_gibbsnn.readout import readout_target
 from tests.gaussian_models import MODELS, PYTHON, QUIET, RNG, Numbers, X, direct_marginal, run
 from tests.helpers import check_moments
@@ -238,14 +235,3 @@ def test_a_readout_among_other_terms_is_found():
     np.testing.assert_allclose(numbers(phi)[0], expected + norm.logpdf(1, w * s, 0.5).sum(), rtol=1e-7)
     [point] = numbers.states(phi)
     assert {name: x.shape for name, x in point.items()} == model.eval_rv_shapes()
-
-
-def test_a_matrix_times_its_transpose_is_one_half_mirrored():
-    mode = with_fast_products(_compat.compilation_mode("NUMBA"))
-    x = pt.matrix("x")
-    function = pytensor.function([x], x @ x.T, mode=mode)
-    assert any(type(node.op).__name__ == "Gram" for node in function.maker.fgraph.apply_nodes)
-    for shape in ((3, 5), (64, 7), (150, 9)):
-        matrix = RNG.normal(size=shape)
-        for ordered in (matrix, np.asfortranarray(matrix)):
-            np.testing.assert_allclose(function(ordered), matrix @ matrix.T, rtol=1e-12, atol=1e-12)
