@@ -5,9 +5,9 @@ Of the layers ``Z_l = A_{l−1} W_lᵀ + b_l``, ``A_l = σ(Z_l)``, a step of uni
 layers. Layers are visited upwards: while one moves, A_{l−1} and the weights above stay, so that Z_l and Z_{l+1} are all
 that is kept, and what each step would change Z_l by is one product for each piece of all units.
 
-The sweep is a deterministic function of the random numbers it is given, in three forms: NumPy and JAX share the formulas
-below, Numba has its own (:mod:`pymc_gibbsnn.transitions._fnbg_numba`). Arrays are kept unit by unit, (units, n), in all
-of them. The law is that of :func:`pymc_gibbsnn.transitions.fnbg.sweep_by_density`.
+The sweep is a deterministic function of the random numbers it is given, in three forms: NumPy and JAX share the
+formulas below, Numba has its own (:mod:`pymc_gibbsnn.transitions._fnbg_numba`). Arrays are kept unit by unit,
+(units, n), in all of them. The law is that of :func:`pymc_gibbsnn.transitions.fnbg.sweep_by_density`.
 """
 
 from __future__ import annotations
