@@ -109,7 +109,8 @@ def plot_acceptance(idata: Any, *, axes: Any = None) -> np.ndarray:
             ax.bar(x, means.mean(), color=colour, alpha=0.5)
             ax.plot(np.full(len(means), x), means, ".", color="0.2", ms=4)
         short = [name.removeprefix("acceptance_") for name in names]
-        ax.set_xticks(range(len(names)), short, rotation=90 if len(names) > 8 else 0)
+        many = len(names) > 8
+        ax.set_xticks(range(len(names)), short, rotation=90 * many, fontsize="small" if many else None)
         ax.set(title=title, ylim=(0, 1))
     axes[0].set_ylabel("acceptance")
     return axes
