@@ -14,7 +14,7 @@ sweep that makes a full forward pass for each block.
 Needs mnist.npz and fashion_mnist.npz (x_train, y_train, x_test, y_test) in the folder PYMC_GIBBSNN_DATA, except for
 ``xor``. Run as::
 
-    python benchmarks/fnbg.py {xor,images,speed} [--quick] [--output FILE]
+    python benchmarks/fnbg.py {xor,images,speed} [--quick] [--figures DIR] [--output FILE]
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import pytensor
 from common import RESULTS, Results, print_table
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn.plots import plot_acceptance, plot_class_probabilities
 
 SWEEPS, BURN_IN, LAST = 110_000, 10_000, 10_000
 PAPER_XOR = {("2-2-1", "batch"): 0.8675, ("2-2-2-2-2-2-2-1", "batch"): 0.9888, ("2-2-2-2-2-2-2-1", "exact"): 0.8692}
@@ -71,11 +72,11 @@ def start(model: pm.Model, chains: int) -> list[dict[str, np.ndarray]]:
     return [{name: rng.normal(size=shape) for name, shape in shapes.items()} for _ in range(chains)]
 
 
-def accuracy(idata, model: pm.Model, X: np.ndarray, y: np.ndarray, thin: int, last: int) -> np.ndarray:
-    """By chain, from the last sweeps."""
+def probabilities(idata, model: pm.Model, X: np.ndarray, thin: int, last: int) -> np.ndarray:
+    """(chain, point, class), averaged over the last sweeps."""
     posterior = idata["posterior"]
     tail = {"posterior": posterior.isel(draw=slice(-max(1, last // thin), None))}
-    return (pmg.class_probabilities(tail, model, X).values.argmax(-1) == y).mean(-1)
+    return pmg.class_probabilities(tail, model, X).values
 
 
 def acceptance(idata, layers: int) -> dict[str, float]:
@@ -83,11 +84,52 @@ def acceptance(idata, layers: int) -> dict[str, float]:
     return {f"acc {l}": float(stats[f"acceptance_W{l}"].mean()) for l in range(1, layers + 1)}
 
 
-def xor(quick: bool, results: Results) -> None:
+def errors(idata, X: np.ndarray, y: np.ndarray, layers: int, most: int = 500) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of at most so many draws, evenly spaced, and the errors of each of them alone on noisy XOR, by chain."""
+    posterior = idata["posterior"]
+    draws = np.unique(np.linspace(0, posterior.sizes["draw"] - 1, most).astype(int))
+    a = X.T
+    for l in range(1, layers + 1):
+        w, b = (posterior[f"{name}{l}"].values[:, draws] for name in "Wb")
+        z = w.reshape(*w.shape[:2], -1, a.shape[-2]) @ a + b.reshape(*b.shape[:2], -1, 1)
+        a = 1 / (1 + np.exp(-z))
+    return draws, ((a[..., 0, :] > 0.5) != y).mean(-1)
+
+
+def draw_xor(runs: dict[str, tuple], X: np.ndarray, y: np.ndarray, folder: Path) -> None:
+    """Error and log posterior by draw, accuracy, and acceptance, of (idata, layers, accuracy by chain) of each run."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, len(runs), figsize=(3.2 * len(runs), 5), sharex=True, layout="constrained")
+    for (name, (idata, layers, _)), (above, below) in zip(runs.items(), axes.T, strict=True):
+        draws, found = errors(idata, X, y, layers)
+        above.plot(draws, found.T, lw=0.7)
+        below.plot(draws, idata["sample_stats"]["lp"].values[:, draws].T, lw=0.7)
+        above.set(title=name, ylim=(0, 0.6))
+        below.set_xlabel("draw")
+    axes[0, 0].set_ylabel("test error of a draw")
+    axes[1, 0].set_ylabel("log posterior (of a batch)")
+    figure.savefig(folder / "xor_traces.png", dpi=100)
+
+    figure, ax = plt.subplots(figsize=(1.6 * len(runs), 3.5), layout="constrained")
+    ax.boxplot([found for _, _, found in runs.values()], widths=0.5)
+    ax.set_xticks(range(1, len(runs) + 1), [name.replace(" ", "\n", 1) for name in runs], fontsize=7)
+    ax.set(ylabel="accuracy of a chain", ylim=(0.45, 1.02))
+    figure.savefig(folder / "xor_accuracy.png", dpi=100)
+
+    figure, axes = plt.subplots(len(runs), 2, figsize=(10, 2.2 * len(runs)), width_ratios=(1, 2), layout="constrained")
+    for (name, (idata, *_)), pair in zip(runs.items(), axes, strict=True):
+        plot_acceptance(idata, axes=pair)
+        pair[0].set_ylabel(name, fontsize=7)
+    figure.savefig(folder / "xor_acceptance.png", dpi=100)
+    plt.close("all")
+
+
+def xor(quick: bool, results: Results, figures: Path | None) -> None:
     X, y, X_test, y_test = pmg.noisy_xor(random_seed=0)
     sweeps, chains = (5500, 4) if quick else (SWEEPS, 10)
     thin = 10
-    rows = []
+    rows, runs = [], {}
     for hidden, kind in [
         ([2], "batch"),
         ([2] * 6, "batch"),
@@ -101,7 +143,8 @@ def xor(quick: bool, results: Results) -> None:
         model = pmg.classical_mlp(X, y, hidden, likelihood="bernoulli", prior_variance=10, batch_size=batch)
         scale = None if kind.endswith("tuned") else 0.2 if batch else 0.001**0.5
         idata, seconds = run(model, scale, "node", sweeps, chains, thin)
-        found = accuracy(idata, model, X_test, y_test, thin, sweeps * LAST // SWEEPS)
+        p = probabilities(idata, model, X_test, thin, sweeps * LAST // SWEEPS)
+        found = (p.argmax(-1) == y_test).mean(-1)
         rows.append(
             {
                 "network": name,
@@ -120,7 +163,10 @@ def xor(quick: bool, results: Results) -> None:
             "accuracy": found.tolist(),
             **acceptance(idata, len(hidden) + 1),
         }
+        runs[f"{name} {kind}"] = idata, len(hidden) + 1, found
     print_table("noisy XOR", rows)
+    if figures:
+        draw_xor(runs, X_test, y_test, figures)
 
 
 def load(name: str) -> tuple[np.ndarray, ...]:
@@ -131,18 +177,35 @@ def load(name: str) -> tuple[np.ndarray, ...]:
     return (X - mean) / sd, data["y_train"].astype(int), (X_test - mean) / sd, data["y_test"].astype(int)
 
 
-def images(quick: bool, results: Results) -> None:
+def draw_images(name: str, p: np.ndarray, X: np.ndarray, y: np.ndarray, idata, folder: Path) -> None:
+    """The surest and the least sure predictions (Fig. 8), acceptance and log posterior of a chain."""
+    import matplotlib.pyplot as plt
+
+    order = p.max(-1).argsort()
+    shown = [*order[-4:], *order[len(order) // 2 - 1 : len(order) // 2 + 1], *order[:4]]
+    axes = plot_class_probabilities(p[shown], X[shown].reshape(-1, 28, 28), y[shown])
+    axes[0, 0].figure.savefig(folder / f"{name}_probabilities.png", dpi=100)
+    figure, axes = plt.subplots(1, 3, figsize=(15, 3.5), width_ratios=(1, 2, 1.5), layout="constrained")
+    plot_acceptance(idata, axes=axes[:2])
+    axes[2].plot(idata["sample_stats"]["lp"].values.T, lw=0.7)
+    axes[2].set(xlabel="draw", title="log posterior of a batch")
+    figure.savefig(folder / f"{name}_acceptance.png", dpi=100)
+    plt.close("all")
+
+
+def images(quick: bool, results: Results, figures: Path | None) -> None:
     sweeps, thin = (1100, 10) if quick else (SWEEPS, 10)
     runs = [(3000, 79, "paper's"), (3000, 79, "tuned")]
     if not quick:
         runs += [(b, 79, "paper's") for b in (600, 1800, 4200)] + [(3000, 11, "paper's"), (3000, 11, "tuned")]
     rows = []
-    for name in ["mnist"] if quick else ["mnist", "fashion_mnist"]:
+    for name in ["mnist", "fashion_mnist"]:
         X, y, X_test, y_test = load(name)
         for batch, blocks, scales in runs:
             model = pmg.classical_mlp(X, y, [10, 10, 10], prior_variance=10, batch_size=batch)
             scale = None if scales == "tuned" else np.sqrt(PAPER_VARIANCES[batch])
             idata, seconds = run(model, scale, blocks, sweeps, 1, thin)
+            [p] = probabilities(idata, model, X_test, thin, sweeps * LAST // SWEEPS)
             rows.append(
                 {
                     "data": name,
@@ -150,13 +213,15 @@ def images(quick: bool, results: Results) -> None:
                     "blocks of": blocks,
                     "scales": scales,
                     "sweeps": sweeps,
-                    "accuracy": float(accuracy(idata, model, X_test, y_test, thin, sweeps * LAST // SWEEPS)[0]),
+                    "accuracy": float((p.argmax(-1) == y_test).mean()),
                     "paper (110,000)": PAPER_IMAGES[name][batch],
                     **acceptance(idata, 4),
                     "minutes": seconds / 60,
                 }
             )
             results[" ".join(map(str, list(rows[-1].values())[:5]))] = rows[-1]
+            if figures:
+                draw_images(f"{name}_{batch}_{blocks}_{scales[:5]}", p, X_test, y_test, idata, figures)
     print_table("784-10-10-10-10", rows)
 
 
@@ -171,7 +236,7 @@ def numpy_sweep(X: np.ndarray, y: np.ndarray, weights: list[np.ndarray], blocks:
         (a[np.arange(len(y)), y] - largest - np.log(np.exp(a - largest[:, None]).sum(1))).sum()
 
 
-def speed(quick: bool, results: Results) -> None:
+def speed(quick: bool, results: Results, figures: None = None) -> None:
     """Run as ``taskset -c 0 ...``, with OMP_NUM_THREADS=1, for one core."""
     X, y, _, _ = load("mnist")
     sweeps, rows = 20 if quick else 200, []
@@ -219,9 +284,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["xor", "images", "speed"])
     parser.add_argument("--quick", action="store_true", help="a fiftieth of the sweeps, or less")
+    parser.add_argument("--figures", type=Path, help="folder for figures, of xor and images")
     parser.add_argument("--output", type=Path, default=RESULTS / "fnbg.json")
     arguments = parser.parse_args()
-    {"xor": xor, "images": images, "speed": speed}[arguments.part](arguments.quick, Results(arguments.output))
+    if arguments.figures:
+        arguments.figures.mkdir(parents=True, exist_ok=True)
+    part = {"xor": xor, "images": images, "speed": speed}[arguments.part]
+    part(arguments.quick, Results(arguments.output), arguments.figures)
 
 
 if __name__ == "__main__":

@@ -90,6 +90,16 @@ class Layout:
         return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, self.of(x.shape, chains, even=False)), tree)
 
 
+def _for_each(function: Callable, chains: Sequence[Any], others: Sequence[Any]) -> Any:
+    """The function of some arguments of each chain, along their first axes, and of others that chains share.
+
+    A single chain is spared vmap: its axis of length 1 can make XLA lay a batch of rows out by columns.
+    """
+    if {len(x) for x in jax.tree.leaves(chains)} == {1}:
+        return jax.tree.map(lambda x: x[None], function(*jax.tree.map(lambda x: x[0], chains), *others))
+    return jax.vmap(function, in_axes=(0,) * len(chains) + (None,) * len(others))(*chains, *others)
+
+
 class _Move:
     """One transition of one chain, stage by stage."""
 
@@ -185,8 +195,7 @@ class Program:
         for i, move in enumerate(self.moves):
 
             def run(name, chain, move=move, i=i):
-                stage = jax.vmap(partial(move, name), in_axes=(0, 0, 0, None, None, None))
-                *chain, found = stage(*chain, fixed[i], datas[i], tuning)
+                *chain, found = _for_each(partial(move, name), chain, (fixed[i], datas[i], tuning))
                 return *self.layout.constrain(chain, chains=True), found
 
             chain = keys, values, changing[i]
@@ -209,8 +218,8 @@ class Program:
 
     def _record(self, chains, data):
         """What is recorded of all chains."""
-        record = jax.vmap(lambda values, data: self.record(*values, *data), in_axes=(0, None))
-        values = record([chains[1][name] for name in self.names], data[2])
+        values = [chains[1][name] for name in self.names]
+        values = _for_each(lambda values, data: self.record(*values, *data), (values,), (data[2],))
         return dict(zip(self.recorded, values, strict=True))
 
     def _run(self, chains, data, buffers, count, sweeps, first, tune):

@@ -55,6 +55,15 @@ def test_the_draws_are_those_of_the_step_in_jax(model):
                 np.testing.assert_allclose(idata["sample_stats"][name][chain, draw], value, rtol=1e-6)
 
 
+def test_a_single_chain_is_the_first_of_two(model):
+    """It goes through the program without vmap."""
+    one = sample(model, 5, tune=2, chains=1, random_seed=[3])
+    two = sample(model, 5, tune=2, chains=2, random_seed=[3, 4])
+    for group in ("posterior", "sample_stats"):
+        for name, series in one[group].data_vars.items():
+            np.testing.assert_allclose(series[0], two[group][name][0], rtol=1e-6, err_msg=name)
+
+
 @cache
 def functions_by_pm_sample(interweave):
     model = pmg.mlp(X, Y, 3, noise=0.3)

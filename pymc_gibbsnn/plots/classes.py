@@ -96,10 +96,10 @@ def plot_acceptance(idata: Any, *, axes: Any = None) -> np.ndarray:
     stats = idata["sample_stats"]
     found = [name for name in stats.data_vars if name.startswith("acceptance_") and name != "acceptance_rate"]
     nodes = [name for name in found if re.fullmatch(r".*_\d+", name) and name.rpartition("_")[0] in found]
-    layers = [name for name in found if name not in nodes]
+    layers = sorted((name for name in found if name not in nodes), key=_natural)  # PyMC keeps no order
     if not layers:
         raise ValueError("sample_stats holds no 'acceptance_W1' or the like: sample with pmg.FNBG.")
-    nodes.sort(key=lambda name: (layers.index(name.rpartition("_")[0]), int(name.rpartition("_")[2])))
+    nodes.sort(key=_natural)
     if axes is None:
         _, axes = plt.subplots(1, 2, figsize=(10, 3.5), sharey=True, layout="constrained", width_ratios=(1, 2))
     for ax, names, title in zip(axes, (layers, nodes), ("by layer", "by node"), strict=True):
@@ -109,7 +109,13 @@ def plot_acceptance(idata: Any, *, axes: Any = None) -> np.ndarray:
             ax.bar(x, means.mean(), color=colour, alpha=0.5)
             ax.plot(np.full(len(means), x), means, ".", color="0.2", ms=4)
         short = [name.removeprefix("acceptance_") for name in names]
-        ax.set_xticks(range(len(names)), short, rotation=90 if len(names) > 8 else 0)
+        many = len(names) > 8
+        ax.set_xticks(range(len(names)), short, rotation=90 * many, fontsize="small" if many else None)
         ax.set(title=title, ylim=(0, 1))
     axes[0].set_ylabel("acceptance")
     return axes
+
+
+def _natural(name: str) -> list:
+    """What sorts names by the numbers in them: W2 before W10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]

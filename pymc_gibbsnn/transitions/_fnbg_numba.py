@@ -117,30 +117,23 @@ LIKELIHOODS = {"categorical": _categorical, "bernoulli": _bernoulli, "normal": _
 
 
 @vectorisable
-def _affine(w, has_bias, a, z):
-    """Write A Wᵀ + b of one layer to z; a and z are (units, n)."""
-    d = a.shape[0]
-    z[:] = np.dot(np.ascontiguousarray(w[:, :d]), a)
-    if has_bias:
-        for k in range(z.shape[0]):
-            for i in range(z.shape[1]):
-                z[k, i] += w[k, d]
-
-
-@vectorisable
-def _add(z, shift, factor):
+def _add(z, factor, change, total):
     for i in range(len(z)):
-        z[i] += factor * shift[i]
+        total[i] = z[i] + factor * change[i]
 
 
 @vectorisable
-def _shifts(x, steps, d_in, pieces):
-    """(pieces, d_out, n), from the pieces (first, end) of the first layer."""
+def _shifts(x, steps, pieces):
+    """(pieces, d_out, n): by how much the step of each piece changes the pre-activation of its unit."""
+    d_in = x.shape[1]
     shifts = np.empty((len(pieces), len(steps), len(x)), steps.dtype)
     for g in range(len(pieces)):
         first, end = pieces[g]
-        columns = np.ascontiguousarray(x[:, first : min(end, d_in)])
-        shifts[g] = np.dot(np.ascontiguousarray(steps[:, first : min(end, d_in)]), columns.T)
+        columns = np.empty((len(x), min(end, d_in) - first), x.dtype)
+        for i in range(len(x)):
+            for j in range(columns.shape[1]):
+                columns[i, j] = x[i, first + j]
+        np.dot(np.ascontiguousarray(steps[:, first : min(end, d_in)]), columns.T, shifts[g])
         if end > d_in:
             for k in range(len(steps)):
                 shifts[g, k] += steps[k, d_in]
@@ -152,79 +145,92 @@ def make_sweep(functions: Sequence[Callable], likelihood: str) -> Callable:
     activate, log_likelihood = _by_layer(functions), LIKELIHOODS[likelihood]
 
     @vectorisable
+    def affine(l, a, theta, layers, z):
+        """Write layer l's pre-activations to z from the activations a below it, which are followed by a row of ones."""
+        first = 0
+        for j in range(l):
+            first += layers[j, 0] * (layers[j, 1] + layers[j, 2])
+        d_out, width = layers[l, 0], layers[l, 1] + layers[l, 2]
+        np.dot(theta[first : first + d_out * width].reshape(d_out, width), a[:width], z[:d_out])
+
+    @vectorisable
+    def activations(l, z, layers, a):
+        """Write those of layer l to a, and ones below them."""
+        activate(l, z[: layers[l, 0]], a)
+        a[layers[l, 0]] = 1
+
+    @vectorisable
+    def from_layer(l, z, y, theta, layers, a, above, s):
+        """The log-likelihood from the pre-activations of layer l; a, above and s are scratch."""
+        for j in range(l, len(layers) - 1):
+            activations(j, z, layers, a)
+            affine(j + 1, a, theta, layers, above)
+            z = above
+        return log_likelihood(z[: layers[-1, 0]], y, s)
+
+    @vectorisable
     def sweep(x, y, theta, steps, precision, log_u, power, layers, blocks):
-        n, last = len(x), len(layers) - 1
+        n, last, widest = len(x), len(layers) - 1, layers[:, 0].max()
         x, theta = np.ascontiguousarray(x), theta.copy()
         steps, precision = np.ascontiguousarray(steps), np.ascontiguousarray(precision)
-        unit, number = np.zeros((2, last + 2), np.int64)  # where a layer's units and its weights begin
-        for l in range(last + 1):
-            unit[l + 1] = unit[l] + layers[l, 0]
-            number[l + 1] = number[l] + layers[l, 0] * (layers[l, 1] + layers[l, 2])
-        z, a = np.empty((unit[-1], n), theta.dtype), np.empty((unit[-1], n), theta.dtype)
-        z_new, a_new = np.empty_like(z), np.empty_like(a)
-        scratch, shift = np.empty((2, n), theta.dtype), np.empty(n, theta.dtype)
+        z, z_next = np.empty((widest, n), theta.dtype), np.empty((widest, n), theta.dtype)
+        new_next, above = np.empty((widest, n), theta.dtype), np.empty((widest, n), theta.dtype)
+        a = np.empty((widest + 1, n), theta.dtype)
+        rows, posts = np.empty((2, n), theta.dtype), np.empty((2, n), theta.dtype)  # a unit before and after its move
+        scratch = np.empty((2, n), theta.dtype)
 
         d_out, d_in, bias = layers[0]
-        w = theta[: number[1]].reshape(d_out, d_in + bias)
-        z[:d_out] = np.dot(np.ascontiguousarray(w[:, :d_in]), x.T)
+        w = theta[: d_out * (d_in + bias)].reshape(d_out, d_in + bias)
+        np.dot(np.ascontiguousarray(w[:, :d_in]), x.T, z[:d_out])
         if bias:
             for k in range(d_out):
                 z[k] += w[k, d_in]
-        for l in range(last):
-            below, above = slice(unit[l], unit[l + 1]), slice(unit[l + 1], unit[l + 2])
-            activate(l, z[below], a[below])
-            w = theta[number[l + 1] : number[l + 2]].reshape(layers[l + 1, 0], -1)
-            _affine(w, layers[l + 1, 2], a[below], z[above])
-        current = log_likelihood(z[unit[last] :], y, scratch)
-
-        pieces = 0  # of a unit of the first layer
-        while pieces < len(blocks) and blocks[pieces, 0] == 0 and blocks[pieces, 1] == 0:
-            pieces += 1
-        shifts = _shifts(x, steps[: number[1]].reshape(d_out, d_in + bias), d_in, blocks[:pieces, 2:])
+        current = from_layer(0, z, y, theta, layers, a, above, scratch)
 
         log_ratios = np.empty_like(log_u)
-        for q in range(len(blocks)):
-            l, k, first, end = blocks[q]
+        q = number = 0  # of a block, and of the first weight of a layer
+        for l in range(last + 1):
             d_out, d_in, bias = layers[l]
-            start = number[l] + k * (d_in + bias)
-            if l == 0:
-                shift[:] = shifts[q % pieces, k]
-            else:
-                shift[:] = 0
-                for i in range(first, min(end, d_in)):
-                    _add(shift, a[unit[l - 1] + i], steps[start + i])
-                if end > d_in:
-                    shift += steps[start + d_in]
-            row = unit[l] + k
-            z_new[row] = z[row] + shift
+            pieces = 0  # of a unit
+            while q + pieces < len(blocks) and blocks[q + pieces, 0] == l and blocks[q + pieces, 1] == 0:
+                pieces += 1
+            cuts = blocks[q : q + pieces, 2:]
+            own = steps[number : number + d_out * (d_in + bias)].reshape(d_out, d_in + bias)
+            shifts = _shifts(x, own, cuts) if l == 0 else _shifts(a[:d_in].T, own, cuts)
             if l < last:
-                activate(l, z_new[row : row + 1], a_new[row : row + 1])
-                shift[:] = a_new[row] - a[row]
-                width = layers[l + 1, 1] + layers[l + 1, 2]
-                for j in range(layers[l + 1, 0]):
-                    above = unit[l + 1] + j
-                    z_new[above] = z[above]
-                    _add(z_new[above], shift, theta[number[l + 1] + j * width + k])
-                for m in range(l + 1, last):
-                    below, above = slice(unit[m], unit[m + 1]), slice(unit[m + 1], unit[m + 2])
-                    activate(m, z_new[below], a_new[below])
-                    w = theta[number[m + 1] : number[m + 2]].reshape(layers[m + 1, 0], -1)
-                    _affine(w, layers[m + 1, 2], a_new[below], z_new[above])
-            else:
-                for j in range(d_out):
-                    if j != k:
-                        z_new[unit[l] + j] = z[unit[l] + j]
-            new = log_likelihood(z_new[unit[last] :], y, scratch)
-            log_ratio = power * (new - current)
-            for i in range(start + first, start + end):
-                log_ratio -= 0.5 * precision[i] * steps[i] * (2 * theta[i] + steps[i])
-            log_ratios[q] = log_ratio
-            if log_u[q] < log_ratio:  # False where it is NaN
-                current = new
-                theta[start + first : start + end] += steps[start + first : start + end]
-                z[row], a[row] = z_new[row], a_new[row]
-                for i in range(unit[min(l + 1, last)], unit[-1]):
-                    z[i], a[i] = z_new[i], a_new[i]
+                activations(l, z, layers, a)
+                affine(l + 1, a, theta, layers, z_next)
+            for k in range(d_out):
+                for g in range(pieces):
+                    rows[0] = z[k]
+                    _add(z[k], 1, shifts[g, k], rows[1])
+                    if l < last:
+                        activate(l, rows, posts)
+                        _add(posts[1], -1, posts[0], posts[1])
+                        width = layers[l + 1, 1] + layers[l + 1, 2]
+                        column = theta[number + d_out * (d_in + bias) + k :: width]
+                        for j in range(layers[l + 1, 0]):
+                            _add(z_next[j], column[j], posts[1], new_next[j])
+                    else:
+                        new_next[:] = z
+                        new_next[k] = rows[1]
+                    new = from_layer(min(l + 1, last), new_next, y, theta, layers, a, above, scratch)
+                    unit = number + k * (d_in + bias)
+                    first, end = unit + cuts[g, 0], unit + cuts[g, 1]
+                    log_ratio = power * (new - current)
+                    for i in range(first, end):
+                        log_ratio -= 0.5 * precision[i] * steps[i] * (2 * theta[i] + steps[i])
+                    log_ratios[q] = log_ratio
+                    if log_u[q] < log_ratio:  # False where it is NaN
+                        current = new
+                        theta[first:end] += steps[first:end]
+                        z[k] = rows[1]
+                        z_next, new_next = new_next, z_next
+                    q += 1
+            number += d_out * (d_in + bias)
+            if l < last:
+                activations(l, z, layers, a)
+                z, z_next = z_next, z
         found = np.empty((), theta.dtype)
         found[()] = current
         return theta, log_ratios, found

@@ -2,12 +2,12 @@ r"""The sweep of blocked Metropolis on a classical network, each block a piece o
 
 Of the layers ``Z_l = A_{l−1} W_lᵀ + b_l``, ``A_l = σ(Z_l)``, a step of unit k in layer l changes one column of Z_l, by
 ``A_{l−1}[:, piece] step``; then a column of A_l; then Z_{l+1} by a matrix of rank one; and only from there on whole
-layers. All pre- and post-activations are kept while a sweep lasts. Those of the first layer change by ``X[:, piece]
-step``, steps that are known beforehand: one product for each piece of all units.
+layers. Layers are visited upwards: while one moves, A_{l−1} and the weights above stay, so that Z_l and Z_{l+1} are all
+that is kept, and what each step would change Z_l by is one product for each piece of all units.
 
-The sweep is a deterministic function of the random numbers it is given, in three forms that share the formulas below:
-NumPy, JAX, and Numba (:mod:`pymc_gibbsnn.transitions._fnbg_numba`). Arrays are kept unit by unit, (units, n), in all of
-them. The law is that of :func:`pymc_gibbsnn.transitions.fnbg.sweep_by_density`.
+The sweep is a deterministic function of the random numbers it is given, in three forms: NumPy and JAX share the
+formulas below, Numba has its own (:mod:`pymc_gibbsnn.transitions._fnbg_numba`). Arrays are kept unit by unit,
+(units, n), in all of them. The law is that of :func:`pymc_gibbsnn.transitions.fnbg.sweep_by_density`.
 """
 
 from __future__ import annotations
@@ -107,24 +107,10 @@ class UnitSweep(Op):
 
     def perform(self, node, inputs, outputs):
         """Run with NumPy."""
-        x, y, theta, steps, precision, log_u, power, *_ = inputs
         functions = [_numpy_function(activation) for activation in self.activations]
-        w, steps, precision = (self.matrices(np.asarray(vector)) for vector in (theta, steps, precision))
-        state, y = _start(self, w, x, y, functions, np), y.T
-        log_ratios = []
-        for l, (d_out, _) in enumerate(self.shapes):
-            masks = _masks(self, l)
-            shifts = _shifts(self, x, steps[0], np) if l == 0 else None
-            for k, g in np.ndindex(d_out, len(masks)):
-                state, log_ratio = _move(
-                    self, l, k, state, steps[l][k] * masks[g], None if l else shifts[g, k], precision[l][k],
-                    log_u[len(log_ratios)], y, power, functions, np,
-                )  # fmt: skip
-                log_ratios.append(log_ratio)
-        w, _, _, log_likelihood = state
-        outputs[0][0] = np.concatenate([matrix.ravel() for matrix in w]).astype(theta.dtype)
-        outputs[1][0] = np.array(log_ratios, log_u.dtype)
-        outputs[2][0] = np.asarray(log_likelihood, theta.dtype)
+        found = _sweep(self, *inputs[:7], functions, np, _loop)
+        for storage, value, output in zip(outputs, found, node.outputs, strict=True):
+            storage[0] = np.asarray(value, output.dtype)
 
 
 def sweep_by_units(network: ClassicalNetwork, numbers: np.ndarray, pieces: Sequence[Sequence[Piece]]) -> Sweep:
@@ -173,7 +159,7 @@ def sweep_by_units(network: ClassicalNetwork, numbers: np.ndarray, pieces: Seque
     return sweep
 
 
-# Formulas for NumPy and JAX. A state is (weights, pre-activations, post-activations, log-likelihood), lists by layer.
+# Formulas for NumPy and JAX, in which ``xp`` is the module and ``scan`` a loop as that of jax.lax.
 
 
 def _log_likelihood(kind: str, z, y, xp):
@@ -190,15 +176,72 @@ def _affine(w, a, has_bias: bool):
     return w[:, :-1] @ a + w[:, -1:] if has_bias else w @ a
 
 
-def _start(op: UnitSweep, w: list, x, y, functions: Sequence[Callable], xp):
-    """The state from the weights."""
-    a, zs, posts = x.T, [], []
-    for matrix, bias, function in zip(w, op.has_bias, [*functions, None], strict=True):
-        zs.append(_affine(matrix, a, bias))
-        if function is not None:
-            a = function(zs[-1])
-            posts.append(a)
-    return w, zs, posts, _log_likelihood(op.likelihood, zs[-1], y.T, xp)
+def _shifts(steps, x, pieces: Sequence[Piece], xp):
+    """(d_out, pieces, n): by how much the step of each piece changes the pre-activation of its unit."""
+    d_in, shifts = x.shape[1], []
+    for first, end in pieces:
+        shift = steps[:, first : min(end, d_in)] @ x[:, first:end].T
+        shifts.append(shift + steps[:, d_in:] if end > d_in else shift)
+    return xp.stack(shifts, axis=1)
+
+
+def _sweep(
+    op: UnitSweep, x, y, theta, steps, precision, log_u, power, functions: Sequence[Callable], xp, scan: Callable
+) -> tuple:
+    """The outputs of the Op from its inputs."""
+    w, steps, precision = (op.matrices(vector) for vector in (theta, steps, precision))
+    y, last = y.T, len(w) - 1
+
+    def log_likelihood(l: int, z):
+        """From the pre-activations of layer l."""
+        for j in range(l, last):
+            z = _affine(w[j + 1], functions[j](z), op.has_bias[j + 1])
+        return _log_likelihood(op.likelihood, z, y, xp)
+
+    def visit(l: int, z, z_next, current, shifts, log_priors, log_us):
+        """((Z_{l+1}, log-likelihood), (Z_l, log ratios, accepted)) after the moves of all pieces of all units.
+
+        The output layer is followed by a copy of itself.
+        """
+        activate = functions[l] if l < last else lambda z: z
+        columns = w[l + 1][:, : len(z)].T if l < last else xp.eye(len(z), dtype=z.dtype)
+
+        def move_unit(state, unit):
+            row, column, *pieces = unit
+
+            def move_piece(state, piece):
+                row, z_next, current = state
+                shift, log_prior, log_u = piece
+                new_row = row + shift
+                new_next = z_next + column[:, None] * (activate(new_row[None]) - activate(row[None]))
+                new = log_likelihood(min(l + 1, last), new_next)
+                log_ratio = power * (new - current) + log_prior
+                accepted = log_u < log_ratio  # False where it is NaN
+                changed = zip((new_row, new_next, new), state, strict=True)
+                return tuple(xp.where(accepted, one, other) for one, other in changed), (log_ratio, accepted)
+
+            (row, *state), found = scan(move_piece, (row, *state), tuple(pieces))
+            return tuple(state), (row, *found)
+
+        return scan(move_unit, (z_next, current), (z, columns, shifts, log_priors, log_us))
+
+    z = _affine(w[0], x.T, op.has_bias[0])
+    current = log_likelihood(0, z)
+    log_ratios, done = [], 0
+    for l, pieces in enumerate(op.pieces):
+        masks = xp.asarray(_masks(op, l), theta.dtype)
+        # A weight moves once: what its step would change the log prior by is known beforehand.
+        log_priors = -0.5 * (precision[l] * steps[l] * (2 * w[l] + steps[l])) @ masks.T
+        log_us = log_u[done : done + log_priors.size].reshape(log_priors.shape)
+        z_next = _affine(w[l + 1], functions[l](z), op.has_bias[l + 1]) if l < last else z
+        shifts = _shifts(steps[l], x, pieces, xp)
+        (z_next, current), (z, found, accepted) = visit(l, z, z_next, current, shifts, log_priors, log_us)
+        w[l] = xp.where(accepted @ masks > 0, w[l] + steps[l], w[l])
+        log_ratios.append(found.ravel())
+        done += log_us.size
+        if l < last:
+            x, z = functions[l](z).T, z_next
+    return xp.concatenate([matrix.ravel() for matrix in w]), xp.concatenate(log_ratios), current
 
 
 def _masks(op: UnitSweep, l: int) -> np.ndarray:
@@ -207,40 +250,13 @@ def _masks(op: UnitSweep, l: int) -> np.ndarray:
     return np.array([[first <= i < end for i in range(width)] for first, end in op.pieces[l]], dtype=float)
 
 
-def _shifts(op: UnitSweep, x, steps, xp):
-    """(pieces, d_out, n): by how much each step of the first layer changes the pre-activation of its unit."""
-    d_in, shifts = op.shapes[0][1], []
-    for first, end in op.pieces[0]:
-        shift = steps[:, first : min(end, d_in)] @ x[:, first : min(end, d_in)].T
-        shifts.append(shift + steps[:, d_in:] if end > d_in else shift)
-    return xp.stack(shifts)
-
-
-def _move(op: UnitSweep, l: int, k, state, step, shift, precision, log_u, y, power, functions, xp):
-    """(state, log ratio) after the move of a piece of unit k in layer l: its step, 0 outside the piece."""
-    w, z, a, log_likelihood = state
-    ws, zs, posts = list(w), list(z), list(a)
-    row, d_in = w[l][k], op.shapes[l][1]
-    if shift is None:
-        shift = step[:d_in] @ a[l - 1] + step[d_in:].sum()
-    here = xp.arange(len(w[l]))[:, None] == k
-    ws[l], zs[l] = xp.where(here, row + step, w[l]), xp.where(here, z[l][k] + shift, z[l])
-    if l < len(w) - 1:
-        post = functions[l]((z[l][k] + shift)[None])[0]
-        posts[l] = xp.where(here, post, a[l])
-        zs[l + 1] = z[l + 1] + w[l + 1][:, k][:, None] * (post - a[l][k])
-        for j in range(l + 1, len(w) - 1):
-            posts[j] = functions[j](zs[j])
-            zs[j + 1] = _affine(w[j + 1], posts[j], op.has_bias[j + 1])
-    new_likelihood = _log_likelihood(op.likelihood, zs[-1], y, xp)
-    log_ratio = power * (new_likelihood - log_likelihood) - 0.5 * (precision * step * (2 * row + step)).sum()
-    accepted = log_u < log_ratio  # False where it is NaN
-
-    def choose(new: list, old: list) -> list:
-        return [x if x is y else xp.where(accepted, x, y) for x, y in zip(new, old, strict=True)]
-
-    new = choose(ws, w), choose(zs, z), choose(posts, a), xp.where(accepted, new_likelihood, log_likelihood)
-    return new, log_ratio
+def _loop(move: Callable, state: tuple, numbers: tuple) -> tuple:
+    """jax.lax.scan in Python."""
+    found = []
+    for row in zip(*numbers, strict=True):
+        state, new = move(state, row)
+        found.append(new)
+    return state, tuple(np.array(column) for column in zip(*found, strict=True))
 
 
 @cache
@@ -260,29 +276,9 @@ def _jax(op, node, **kwargs):
 
     functions = [in_jax(activation) for activation in op.activations]
 
-    def sweep(x, y, theta, steps, precision, log_u, power, *_):
-        dtype = theta.dtype
-        x, power = x.astype(dtype), jnp.asarray(power, dtype)
-        w, steps, precision = (op.matrices(vector.astype(dtype)) for vector in (theta, steps, precision))
-        state = _start(op, w, x, y, functions, jnp)
-        log_ratios, done = [], 0
-        for l, (d_out, _) in enumerate(op.shapes):
-            masks = jnp.asarray(_masks(op, l), dtype)
-            shifts = _shifts(op, x, steps[0], jnp) if l == 0 else None
-            k, g = jnp.divmod(jnp.arange(d_out * len(masks)), len(masks))
-
-            def block(state, number, l=l, masks=masks, shifts=shifts):
-                k, g, log_u = number
-                shift = None if shifts is None else shifts[g, k]
-                return _move(
-                    op, l, k, state, steps[l][k] * masks[g], shift, precision[l][k], log_u, y.T, power, functions, jnp
-                )
-
-            state, found = jax.lax.scan(block, state, (k, g, log_u[done : done + len(k)].astype(dtype)))
-            log_ratios.append(found)
-            done += len(k)
-        w, _, _, log_likelihood = state
-        return jnp.concatenate([matrix.ravel() for matrix in w]), jnp.concatenate(log_ratios), log_likelihood
+    def sweep(x, y, theta, *numbers):
+        numbers = (jnp.asarray(number, theta.dtype) for number in numbers[:4])
+        return _sweep(op, x.astype(theta.dtype), y, theta, *numbers, functions, jnp, jax.lax.scan)
 
     return sweep
 
