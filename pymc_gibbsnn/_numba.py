@@ -23,10 +23,13 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import TensorType
 
-__all__ = ["exp", "vectorisable", "with_fast_products"]
+__all__ = ["exp", "inlined", "vectorisable", "with_fast_products"]
 
 vectorisable = partial(numba_njit, fastmath={"contract"}, error_model="numpy")
 """``njit`` for loops whose steps shall be taken several at once: sums keep their order, divisions do not look for 0."""
+
+inlined = partial(vectorisable, forceinline=True)
+"""``njit`` for what such a loop calls: a call left in it would stop that."""
 
 
 class Product(Op):
@@ -154,7 +157,7 @@ def _two_to(typing_context, shifted):
     return types.float64(types.float64), code
 
 
-@vectorisable
+@inlined
 def exp(x):
     """The exponential in double precision, to 1e-15, in operations that LLVM can apply to several numbers at once.
 
