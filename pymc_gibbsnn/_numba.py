@@ -23,6 +23,8 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import TensorType
 
+from pymc_gibbsnn._tall_products import is_tall, tall_by_few
+
 __all__ = ["exp", "inlined", "vectorisable", "with_fast_products"]
 
 vectorisable = partial(numba_njit, fastmath={"contract"}, error_model="numpy")
@@ -79,7 +81,16 @@ def _numba(op, node, **kwargs):
             return np.dot(y, x.T).T
         return np.dot(y.T, x.T).T
 
-    return product, 2
+    if node.inputs[0].dtype == "float64" or transpose_x or not transpose_y:
+        return product, 2
+
+    @numba_njit
+    def product_in_single_precision(x, y):
+        if x.flags.c_contiguous and is_tall(x, len(y)):
+            return tall_by_few(x, y)
+        return product(x, y)
+
+    return product_in_single_precision, 3
 
 
 class Gram(Op):

@@ -104,12 +104,9 @@ def uniform(stream):
 
 
 @numba_njit
-def normal(stream):
-    """A standard normal."""
+def _finish_normal(stream, x, k):
+    """The draw that began with a point of layer k beyond the next layer's width."""
     while True:
-        x, k = _normal_of_layer(_bits(stream))
-        if abs(x) < NORMAL_WIDTHS[k + ONE]:
-            return x
         if k == 0:
             while True:
                 beyond = -math.log1p(-uniform(stream)) / NORMAL_TAIL
@@ -118,6 +115,16 @@ def normal(stream):
         low, high = NORMAL_HEIGHTS[k], NORMAL_HEIGHTS[k + ONE]
         if low + uniform(stream) * (high - low) < math.exp(-0.5 * x * x):
             return x
+        x, k = _normal_of_layer(_bits(stream))
+        if abs(x) < NORMAL_WIDTHS[k + ONE]:
+            return x
+
+
+@numba_njit
+def normal(stream):
+    """A standard normal."""
+    x, k = _normal_of_layer(_bits(stream))
+    return x if abs(x) < NORMAL_WIDTHS[k + ONE] else _finish_normal(stream, x, k)
 
 
 @numba_njit
@@ -156,5 +163,6 @@ def normals(stream, out):
         out[i] = x if abs(x) < NORMAL_WIDTHS[k + ONE] else np.inf
     stream[0] = start + np.uint64(len(out)) * STEP
     for i in range(len(out)):
-        if out[i] == np.inf:
-            out[i] = normal(stream)
+        if out[i] == np.inf:  # go on with its point: to begin afresh would favour the inside of layers
+            x, k = _normal_of_layer(_hash(start + np.uint64(i + 1) * STEP))
+            out[i] = _finish_normal(stream, x, k)
