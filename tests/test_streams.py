@@ -31,6 +31,11 @@ def fill(rng, uniform, uniforms, normal, normals, exponential):
 
 
 @njit
+def first_bits(stream):
+    return _streams._bits(stream)
+
+
+@njit
 def fill_excess(rng, a, out):
     [stream] = _streams.streams(rng, 1)
     for i in range(len(out)):
@@ -90,6 +95,13 @@ def test_layers_have_one_area():
     ):
         areas = widths[1:-1] * np.diff(heights)[1:]
         np.testing.assert_allclose(areas, widths[0] * heights[1], rtol=1e-11)
+
+
+def test_first_numbers_of_the_stream_from_zero():
+    """Those of the reference implementation of SplitMix64."""
+    stream = np.zeros(1, np.uint64)
+    found = [first_bits(stream) for _ in range(2)]
+    assert found == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
 
 
 def test_streams_are_repeatable_and_independent():
