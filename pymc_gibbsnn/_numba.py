@@ -9,6 +9,8 @@ here: free of branches, so that LLVM applies it to as many numbers as a register
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytensor.scalar as ps
@@ -26,14 +28,16 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import TensorType
 
-__all__ = ["erf", "erfc", "exp", "vectorisable", "with_fast_products"]
+from pymc_gibbsnn import _tall_products
+from pymc_gibbsnn._tall_products import is_tall, tall_by_few
+
+__all__ = ["erf", "erfc", "exp", "inlined", "vectorisable", "with_fast_products"]
 
 vectorisable = partial(numba_njit, fastmath={"contract"}, error_model="numpy")
 """``njit`` for loops whose steps shall be taken several at once: sums keep their order, divisions do not look for 0."""
 
 inlined = partial(vectorisable, forceinline=True)
-"""The same for functions of one number, however long: a loop that calls one is not vectorised."""
-
+"""The same for what such a loop calls, however long: a call left in it would stop that."""
 
 MANY = 256  # columns
 
@@ -85,7 +89,16 @@ def _numba(op, node, **kwargs):
             return np.dot(x.T if transpose_x else x, y.T if transpose_y else y)
         return np.dot(y if transpose_y else y.T, x if transpose_x else x.T).T
 
-    return product, 3
+    if node.inputs[0].dtype == "float64" or transpose_x or not transpose_y or wide:
+        return product, 3
+
+    @numba_njit
+    def product_in_single_precision(x, y):
+        if x.flags.c_contiguous and is_tall(x, len(y)):
+            return tall_by_few(x, y)
+        return product(x, y)
+
+    return product_in_single_precision, crc32(Path(_tall_products.__file__).read_bytes())
 
 
 class Gram(Op):

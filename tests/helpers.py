@@ -36,19 +36,20 @@ def compile_draw(build, mode: str = "FAST_COMPILE", seed: int = 0):
 
 
 @cache
-def _compiled_rv(op, mode: str, ranks: tuple[int, ...]):
-    """One compilation for all parameters of these ranks."""
+def _compiled_rv(op, mode: str, types: tuple[tuple, ...]):
+    """One compilation for all parameters of these data types and shapes."""
     mode = with_fast_products(_compat.compilation_mode(mode))
-    rng, parameters = random_generator_type("rng"), [pt.tensor(dtype="float64", shape=(None,) * rank) for rank in ranks]
+    rng, parameters = random_generator_type("rng"), [pt.tensor(dtype=dtype, shape=shape) for dtype, shape in types]
     function = pytensor.function([In(rng, mutable=True), *parameters], _compat.draw(op, rng, *parameters)[1], mode=mode)
     function.trust_input = True
     return function, _compat.uses_jax(mode)
 
 
 def draw_rv(op, parameters, mode: str = "FAST_COMPILE", seed: int = 0) -> np.ndarray:
-    """One draw of a RandomVariable at numeric parameters."""
-    parameters = [np.asarray(parameter, "float64") for parameter in parameters]
-    function, jax = _compiled_rv(op, mode, tuple(parameter.ndim for parameter in parameters))
+    """One draw of a RandomVariable at numeric parameters; lengths of short vectors, such as tables, are known to it."""
+    parameters = [np.asarray(x, "int64" if np.asarray(x).dtype.kind == "i" else "float64") for x in parameters]
+    types = [(x.dtype.name, x.shape if x.ndim == 1 and 1 < x.size < 10 else (None,) * x.ndim) for x in parameters]
+    function, jax = _compiled_rv(op, mode, tuple(types))
     return np.asarray(function(_compat.random_state(np.random.default_rng(seed), jax), *parameters))
 
 

@@ -226,4 +226,4 @@ def _pair(rng):
 
     from pymc_gibbsnn import _compat
 
-    return _compat.draw(truncated_normal, rng, pt.zeros(3), 1.0, 0.0, 1.0)
+    return _compat.draw(truncated_normal, rng, pt.zeros(3), 1.0, pt.zeros(3), pt.ones(3))

@@ -8,8 +8,8 @@ Conditional (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, appendix E, whose 
 
     p(Z | y, M) ∝ exp(−Σ_α (Z_α − M_α)²/2ΔZ) Π_{α≠y} 1[Z_y > Z_α].
 
-Two blocks: Z_y given the others is N(M_y, ΔZ) above their maximum; the others given Z_y are independent, N(M_α, ΔZ)
-below it. Binary labels truncate each Z at 0.
+One pass over two blocks, Z_y and the others (:mod:`pymc_gibbsnn.random.argmax_normal`). Binary labels truncate each Z
+at 0.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.random.argmax_normal import argmax_normal
 from pymc_gibbsnn.random.truncated_normal import truncated_normal
 
 __all__ = ["draw_given_argmax", "draw_given_sign"]
@@ -28,19 +29,13 @@ def draw_given_argmax(
     rng: Variable, z: Variable, m: Variable, y: Variable, noise: Variable
 ) -> tuple[Variable, Variable]:
     """Z (n, k) given M (n, k) and labels y (n,), by one pass over both blocks from the current Z."""
-    infinity = pt.constant(np.asarray(np.inf, z.dtype))
-    sd = pt.sqrt(noise)
-    is_label = pt.eq(pt.arange(z.shape[1]), y[:, None])
-    others = pt.switch(is_label, -infinity, z).max(axis=1)
-    mean = pt.switch(is_label, m, 0).sum(axis=1)
-    rng, highest = draw(truncated_normal, rng, mean, sd, others, infinity)
-    rng, below = draw(truncated_normal, rng, m, sd, -infinity, highest[:, None])
-    return rng, pt.switch(is_label, highest[:, None], below)
+    return draw(argmax_normal, rng, z, m, noise, y)
 
 
 def draw_given_sign(rng: Variable, m: Variable, y: Variable, noise: Variable) -> tuple[Variable, Variable]:
     """Z given M and labels y of 0 and 1, all of one shape."""
     infinity = pt.constant(np.asarray(np.inf, m.dtype))
-    positive = pt.eq(y, 1)
+    positive = pt.eq(y, 1).ravel()
     lower, upper = pt.switch(positive, 0, -infinity), pt.switch(positive, infinity, 0)
-    return draw(truncated_normal, rng, m, pt.sqrt(noise), lower, upper)
+    rng, z = draw(truncated_normal, rng, m.ravel(), pt.sqrt(noise), lower, upper)
+    return rng, z.reshape(m.shape)

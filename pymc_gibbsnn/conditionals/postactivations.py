@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random import normal
 
 from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.conditionals.weights import transpose
+from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
 
 __all__ = ["draw_postactivations", "gain"]
 
@@ -50,6 +50,7 @@ def draw_postactivations(
     rng: Variable, s: Variable, y: Variable, w: Variable, g: Variable, noise_below: Variable, noise_above: Variable
 ) -> tuple[Variable, Variable]:
     """A (n, h) given s = σ(Z) (n, h), Y (n, c), W (c, h) and G = gain(W)."""
-    rng, a = draw(normal, rng, s, pt.sqrt(noise_below))
-    rng, y_model = draw(normal, rng, a @ transpose(w), pt.sqrt(noise_above))
+    v_below, v_above = (v.squeeze(tuple(range(1, v.ndim))) for v in (noise_below, noise_above))  # one a layer
+    rng, a = draw(isotropic_normal, rng, s, v_below)
+    rng, y_model = draw(isotropic_normal, rng, a @ transpose(w), v_above)
     return rng, a + (y - y_model) @ (noise_below * g)

@@ -11,14 +11,12 @@ On a piece it is a Gaussian. With g = 1 + v κ a²,
 given, independently for each z; :class:`CoupledPiecewiseNormalRV` visits the units of a layer in turn, with t from
 the residual of the layer above.
 
-- NumPy and JAX compute the masses and invert the distribution function, vectorised over samples;
-- Numba needs no mass, hence no erfc: it rejects from a mixture over the pieces of the envelopes of
-  :mod:`pymc_gibbsnn.random.truncated_normal`, the weight of a piece being exp(height at its mode) times a factor.
+NumPy and JAX do so by inverting the distribution function, vectorised over samples; Numba rejects
+(``_piecewise_numba.py``).
 """
 
 from __future__ import annotations
 
-import math
 from functools import reduce
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -30,7 +28,8 @@ from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
-from pymc_gibbsnn.random.truncated_normal import Interval, draw_truncated_normal, envelope, propose
+from pymc_gibbsnn.random._piecewise_numba import activate_unit, coupled_sampler, independent_sampler, unit_sampler
+from pymc_gibbsnn.random.truncated_normal import Interval
 
 __all__ = ["CoupledPiecewiseNormalRV", "PiecewiseNormalRV", "coupled_piecewise_normal", "piecewise_normal"]
 
@@ -148,131 +147,27 @@ def _invert(u, m, v, t, kappa, edges, a, c, xp, log_ndtr, ndtri_exp):
     return xp.clip(mean + sd * interval.invert(u[1], xp, ndtri_exp), low, high)
 
 
-# Numba: rejection from a mixture of envelopes. A weight below exp(−50) of the largest is below a double's precision,
-# whatever the widths; most draws therefore look at one piece only. Samples run in the inner loops, unit by unit: they
-# are independent, so that the processor overlaps them and the arithmetic before a draw is vectorised.
-
-NEGLIGIBLE = 50.0
-
-
-@numba_njit
-def _locate(m, v, t, kappa, low, high, a, c, shrink, half_precision):
-    """(mean, height at the mode) of the Gaussian on the piece (low, high); shrink = 1/g, half_precision = 1/2v."""
-    mean = (m + v * a * (t - kappa * c)) * shrink
-    mode = min(max(mean, low), high)
-    s = a * mode + c
-    return mean, s * (t - 0.5 * kappa * s) - (mode - m) ** 2 * half_precision
-
-
-@numba_njit
-def _draw_from_mixture(rng, m, v, t, kappa, edges, slopes, intercepts, shrink, sd, highest):
-    """One draw where several pieces matter, the highest of height ``highest``."""
-    while True:
-        # A reservoir of one: a piece takes the place with probability weight/(sum of weights so far).
-        chosen, chosen_mean, total = 0, 0.0, 0.0
-        for p in range(len(slopes)):
-            mean, height = _locate(m, v, t, kappa, edges[p], edges[p + 1], slopes[p], intercepts[p], shrink[p], 0.5 / v)
-            if height > highest - NEGLIGIBLE:
-                weight = envelope(mean, sd[p], edges[p], edges[p + 1])[2] * math.exp(height - highest)
-                total += weight
-                if total == weight or rng.random() * total < weight:
-                    chosen, chosen_mean = p, mean
-        low, high = edges[chosen], edges[chosen + 1]
-        kind, mode, factor = envelope(chosen_mean, sd[chosen], low, high)
-        z, accepted = propose(rng, kind, mode, factor, chosen_mean, sd[chosen], low, high)
-        if accepted:
-            return z
-
-
-@numba_njit
-def _workspace(n):
-    return np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-
-
-@numba_njit
-def _draw_unit(rng, m, v, t, kappa, edges, slopes, intercepts, z, work):
-    """Write draws of one unit for all samples into z; m, t, z (n,), kappa a scalar."""
-    n, half_precision = len(m), 0.5 / v
-    shrink = 1.0 / (1.0 + v * kappa * slopes**2)
-    sd = np.sqrt(v * shrink)
-    best_mean, best_sd, low, high, highest, second = work
-    # The numbers of a piece are read before the loop: the compiler cannot know that no store below changes them.
-    lo, hi, a, c, shrink_p, sd_p = edges[0], edges[1], slopes[0], intercepts[0], shrink[0], sd[0]
-    for i in range(n):
-        best_mean[i], highest[i] = _locate(m[i], v, t[i], kappa, lo, hi, a, c, shrink_p, half_precision)
-        best_sd[i], low[i], high[i], second[i] = sd_p, lo, hi, -math.inf
-    for p in range(1, len(slopes)):
-        lo, hi, a, c, shrink_p, sd_p = edges[p], edges[p + 1], slopes[p], intercepts[p], shrink[p], sd[p]
-        for i in range(n):
-            mean, height = _locate(m[i], v, t[i], kappa, lo, hi, a, c, shrink_p, half_precision)
-            best = height > highest[i]
-            second[i] = max(second[i], min(height, highest[i]))
-            highest[i] = max(height, highest[i])
-            best_mean[i] = mean if best else best_mean[i]
-            best_sd[i] = sd_p if best else best_sd[i]
-            low[i] = lo if best else low[i]
-            high[i] = hi if best else high[i]
-    for i in range(n):
-        if second[i] > highest[i] - NEGLIGIBLE:
-            x = _draw_from_mixture(rng, m[i], v, t[i], kappa, edges, slopes, intercepts, shrink, sd, highest[i])
-        else:
-            # Most often the mean is well inside; if not, the attempt is thrown away and proves nothing.
-            x = best_mean[i] + best_sd[i] * rng.standard_normal()
-            if not low[i] < x < high[i]:
-                x = draw_truncated_normal(rng, best_mean[i], best_sd[i], low[i], high[i])
-        z[i] = x
-
-
-@numba_njit
-def _activate_unit(z, edges, slopes, intercepts, s):
-    """Write σ(z) of one unit into s."""
-    for p in range(len(slopes)):
-        edge, a, c = edges[p], slopes[p], intercepts[p]
-        for i in range(len(z)):
-            s[i] = a * z[i] + c if z[i] > edge else s[i]
-
-
 @numba_core_rv_funcify.register(PiecewiseNormalRV)
 def _numba(op, node):
-    @numba_njit
-    def sample(rng, m, v, t, kappa, edges, slopes, intercepts):
-        n, h = m.shape
-        m, t = np.ascontiguousarray(m.T), np.ascontiguousarray(t.T)
-        z, work = np.empty_like(m), _workspace(n)
-        for j in range(h):
-            _draw_unit(rng, m[j], v[j], t[j], kappa[j], edges, slopes, intercepts, z[j], work)
-        return z.T
-
-    return sample, source_key(__file__)
+    return independent_sampler(unit_sampler(node)), _key(node)
 
 
 @numba_core_rv_funcify.register(CoupledPiecewiseNormalRV)
 def _numba_coupled(op, node):
-    @numba_njit
-    def sample(rng, z, m, v, y, w, g, edges, slopes, intercepts):
-        v = v.item()
-        n, h = m.shape
-        c = y.shape[1]
-        kappa = (w * g).sum(0)
-        z, m, r = np.ascontiguousarray(z.T).copy(), np.ascontiguousarray(m.T), np.ascontiguousarray(y.T).copy()
-        s, work = np.empty_like(z), _workspace(n)
-        for j in range(h):
-            _activate_unit(z[j], edges, slopes, intercepts, s[j])
-            for k in range(c):
-                r[k] -= s[j] * w[k, j]
-        t = np.empty(n, z.dtype)
-        for j in range(h):
-            t[:] = kappa[j] * s[j]
-            for k in range(c):
-                t += r[k] * g[k, j]
-            _draw_unit(rng, m[j], v, t, kappa[j], edges, slopes, intercepts, z[j], work)
-            _activate_unit(z[j], edges, slopes, intercepts, t)
-            t -= s[j]
-            for k in range(c):
-                r[k] -= t * w[k, j]
-        return z.T
+    draw_unit = unit_sampler(node)
 
-    return sample, source_key(__file__)
+    @numba_njit
+    def move(stream, z, s, m, v, t, kappa, edges, slopes, intercepts, work):
+        draw_unit(stream, m, v, t, kappa, edges, slopes, intercepts, z, work)
+        activate_unit(z, edges, slopes, intercepts, t)
+        t -= s
+
+    return coupled_sampler(activate_unit, move), _key(node)
+
+
+def _key(node) -> int:
+    """Of code that depends on whether the table is known to have two pieces."""
+    return source_key(__file__) ^ int(node.inputs[-2].type.shape == (2,))
 
 
 @jax_sampler(PiecewiseNormalRV)

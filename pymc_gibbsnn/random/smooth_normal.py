@@ -28,7 +28,10 @@ from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
-from pymc_gibbsnn.random.piecewise_normal import _activate, _activate_unit, _draw_unit, _invert, _workspace
+from pymc_gibbsnn._numba import exp
+from pymc_gibbsnn.random._piecewise_numba import activate_unit, coupled_sampler, unit_sampler
+from pymc_gibbsnn.random._streams import uniforms
+from pymc_gibbsnn.random.piecewise_normal import _activate, _invert
 from pymc_gibbsnn.smooth import Smooth
 
 __all__ = ["CoupledSmoothNormalRV", "log_correction"]
@@ -82,45 +85,35 @@ def _choose(s_new, s, z_new, z, t, kappa, table, u, xp):
 
 @numba_core_rv_funcify.register(CoupledSmoothNormalRV)
 def _numba(op, node):
-    z = pt.vector("z", dtype=node.outputs[1].dtype)
+    z = pt.vector("z", dtype="float64")
     s = rewrite_graph(op.function(z), include=("canonicalize", "specialize", "fusion"))
     graph = FunctionGraph([z], [pt.cast(s, z.dtype)], clone=False)
     activate, key = numba_funcify_and_cache_key(graph, squeeze_output=True, fgraph_name="activation")
 
-    @numba_njit
-    def sample(rng, z, m, v, y, w, g, edges, slopes, intercepts):
-        v = v.item()
-        n, h = m.shape
-        c = y.shape[1]
-        kappa = (w * g).sum(0)
-        z, m, r = np.ascontiguousarray(z.T).copy(), np.ascontiguousarray(m.T), np.ascontiguousarray(y.T).copy()
-        s, work = np.empty_like(z), _workspace(n)
-        for j in range(h):
-            s[j] = activate(z[j])
-            for k in range(c):
-                r[k] -= s[j] * w[k, j]
-        t, new = np.empty(n, z.dtype), np.empty(n, z.dtype)
-        s_table, s_table_new = np.empty(n, z.dtype), np.empty(n, z.dtype)
-        for j in range(h):
-            t[:] = kappa[j] * s[j]
-            for k in range(c):
-                t += r[k] * g[k, j]
-            _draw_unit(rng, m[j], v, t, kappa[j], edges, slopes, intercepts, new, work)
-            s_new = activate(new)
-            _activate_unit(new, edges, slopes, intercepts, s_table_new)
-            _activate_unit(z[j], edges, slopes, intercepts, s_table)
-            for i in range(n):
-                log_ratio = _log_correction(s_new[i], s_table_new[i], t[i], kappa[j])
-                log_ratio -= _log_correction(s[j, i], s_table[i], t[i], kappa[j])
-                change = 0.0
-                if log_ratio >= 0 or rng.random() < np.exp(log_ratio):
-                    z[j, i] = new[i]
-                    change = s_new[i] - s[j, i]
-                t[i] = change
-            for k in range(c):
-                r[k] -= t * w[k, j]
-        return z.T
+    draw_unit = unit_sampler(node)
 
+    @numba_njit
+    def write_activation(z, edges, slopes, intercepts, s):
+        s[:] = activate(z)
+
+    @numba_njit
+    def move(stream, z, s, m, v, t, kappa, edges, slopes, intercepts, work):
+        new, s_table, s_table_new, u = work[7], work[8], work[9], work[10]
+        draw_unit(stream, m, v, t, kappa, edges, slopes, intercepts, new, work)
+        s_new = activate(new)
+        activate_unit(new, edges, slopes, intercepts, s_table_new)
+        activate_unit(z, edges, slopes, intercepts, s_table)
+        uniforms(stream, u)
+        for i in range(len(z)):
+            log_ratio = _log_correction(s_new[i], s_table_new[i], t[i], kappa)
+            log_ratio -= _log_correction(s[i], s_table[i], t[i], kappa)
+            if log_ratio >= 0 or u[i] < exp(log_ratio):
+                z[i], t[i] = new[i], s_new[i] - s[i]
+                s[i] = s_new[i]
+            else:
+                t[i] = 0
+
+    sample = coupled_sampler(write_activation, move)
     if key is None:
         return sample, None
     return sample, source_key(__file__) ^ int(sha256(key.encode()).hexdigest()[:12], 16)

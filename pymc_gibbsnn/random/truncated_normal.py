@@ -26,6 +26,7 @@ from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
+from pymc_gibbsnn.random._streams import exponential, normal, normals, streams, uniform
 
 __all__ = ["TruncatedNormalRV", "truncated_normal"]
 
@@ -71,21 +72,21 @@ class TruncatedNormalRV(RandomVariable):
 
     Parameters
     ----------
-    mean, sd, lower, upper : tensor_like
-        They broadcast; sd is positive and lower < upper; the bounds may be infinite.
+    mean : (n,)
+    sd : (), positive
+    lower, upper : (n,)
+        lower < upper; they may be infinite.
     """
 
     name = "truncated_normal"
-    signature = "(),(),(),()->()"
+    signature = "(n),(),(n),(n)->(n)"
     dtype = "floatX"
     _print_name = ("TruncatedNormal", "\\operatorname{TruncatedNormal}")
 
     @classmethod
     def rng_fn(cls, rng, mean, sd, lower, upper, size=None):
         """Draw with NumPy and SciPy."""
-        if size is None:
-            size = np.broadcast_shapes(*map(np.shape, (mean, sd, lower, upper)))
-        u = 1.0 - rng.random(size)  # in (0, 1]
+        u = 1.0 - rng.random(np.broadcast_shapes(mean.shape, lower.shape, upper.shape))  # in (0, 1]
         x = Interval.between((lower - mean) / sd, (upper - mean) / sd, np, log_ndtr).invert(u, np, ndtri_exp)
         return np.clip(mean + sd * x, lower, upper)
 
@@ -119,41 +120,53 @@ def envelope(mean, sd, lower, upper):
 
 
 @numba_njit
-def propose(rng, kind, mode, factor, mean, sd, lower, upper):
+def propose(stream, kind, mode, factor, mean, sd, lower, upper):
     """One proposal from the envelope: (z, whether it is accepted)."""
     if kind == NORMAL:
-        z = mean + sd * rng.standard_normal()
+        z = mean + sd * normal(stream)
         return z, lower < z < upper
     if kind == UNIFORM:
-        z = lower + factor * rng.random()
+        z = lower + factor * uniform(stream)
         excess = ((z - mean) ** 2 - (mode - mean) ** 2) / (2 * sd * sd)
     else:
         if kind == EXPONENTIAL:
-            step = factor * rng.standard_exponential()
+            step = factor * exponential(stream)
             excess = step * step / (2 * sd * sd)
         else:
-            step = sd * abs(rng.standard_normal())
+            step = sd * abs(normal(stream))
             excess = step * abs(mode - mean) / (sd * sd)
         z = mode + step if mean < mode else mode - step
         if not lower <= z <= upper:
             return z, False
-    return z, rng.standard_exponential() >= excess
+    return z, exponential(stream) >= excess
 
 
 @numba_njit
-def draw_truncated_normal(rng, mean, sd, lower, upper):
+def draw_truncated_normal(stream, mean, sd, lower, upper):
     """One draw: proposals from the tightest envelope until one is accepted."""
     kind, mode, factor = envelope(mean, sd, lower, upper)
     accepted = False
     z = mode
     while not accepted:
-        z, accepted = propose(rng, kind, mode, factor, mean, sd, lower, upper)
+        z, accepted = propose(stream, kind, mode, factor, mean, sd, lower, upper)
     return z
 
 
 @numba_core_rv_funcify.register(TruncatedNormalRV)
 def _numba(op, node):
-    return draw_truncated_normal, source_key(__file__)
+    @numba_njit
+    def sample(rng, mean, sd, lower, upper):
+        stream, sd = streams(rng, 1)[0], sd.item()
+        x = np.empty(len(mean))
+        normals(stream, x)
+        for i in range(len(x)):
+            # Most often the mean is well inside; if not, the attempt is thrown away and proves nothing.
+            x[i] = mean[i] + sd * x[i]
+            if not lower[i] < x[i] < upper[i]:
+                x[i] = draw_truncated_normal(stream, mean[i], sd, lower[i], upper[i])
+        return x
+
+    return sample, source_key(__file__)
 
 
 @jax_sampler(TruncatedNormalRV)
@@ -163,9 +176,7 @@ def _jax(op, node):
     from pymc_gibbsnn.random._jax import log_ndtr, ndtri_exp, open_uniform
 
     def sample(key, size, dtype, mean, sd, lower, upper):
-        if size is None:
-            size = jnp.broadcast_shapes(*map(jnp.shape, (mean, sd, lower, upper)))
-        u = open_uniform(key, size, dtype)
+        u = open_uniform(key, jnp.broadcast_shapes(mean.shape, lower.shape, upper.shape), dtype)
         x = Interval.between((lower - mean) / sd, (upper - mean) / sd, jnp, log_ndtr).invert(u, jnp, ndtri_exp)
         return jnp.clip(mean + sd * x, lower, upper).astype(dtype)
 

@@ -1,0 +1,233 @@
+r"""Numba's draws of the piecewise normal: blocks of samples, each with a stream of its own, unit by unit.
+
+Where σ has two pieces, the masses of both half lines are computed for many samples at once (Mills' ratio, no erfc), the
+side drawn by them, then the normal beyond the edge.
+
+Where it has more, no mass is needed: draws are rejected from a mixture over the pieces of the envelopes of
+:mod:`pymc_gibbsnn.random.truncated_normal`, the weight of a piece being exp(height at its mode) times a factor. A
+weight below exp(−50) of the largest is below a double's precision, whatever the widths; most draws look at one piece.
+
+First attempts are made for all samples of a block with the arithmetic vectorised, what they miss is drawn one by one;
+in double precision, whatever that of the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.link.numba.dispatch.basic import numba_njit
+
+from pymc_gibbsnn._numba import exp, inlined, vectorisable
+from pymc_gibbsnn.random._half_line import NORMAL_UP_TO, excess, relative_mass
+from pymc_gibbsnn.random._streams import normals, streams, uniform, uniforms
+from pymc_gibbsnn.random.truncated_normal import draw_truncated_normal, envelope, propose
+
+__all__ = ["activate_unit", "add_multiple", "coupled_sampler", "independent_sampler", "unit_sampler"]
+
+BLOCK = 1024  # samples: what a block needs of a layer stays in a core's cache
+NEGLIGIBLE = 50.0
+
+
+@inlined
+def _locate(m, v, t, kappa, low, high, a, c, shrink, half_precision):
+    """(mean, height at the mode) of the Gaussian on the piece (low, high); shrink = 1/g, half_precision = 1/2v."""
+    mean = (m + v * a * (t - kappa * c)) * shrink
+    mode = min(max(mean, low), high)
+    s = a * mode + c
+    return mean, s * (t - 0.5 * kappa * s) - (mode - m) ** 2 * half_precision
+
+
+@vectorisable
+def _choose_side(m, v, t, kappa, edges, slopes, intercepts, u, beyond, sd):
+    """Choose one of two pieces by uniforms u: where the normal on it begins, and its signed standard deviation."""
+    edge, (a0, a1), (c0, c1), half_precision = edges[1], (slopes[0], slopes[1]), (intercepts[0], intercepts[1]), 0.5 / v
+    shrink0, shrink1 = 1.0 / (1.0 + v * kappa * a0 * a0), 1.0 / (1.0 + v * kappa * a1 * a1)
+    sd0, sd1 = math.sqrt(v * shrink0), math.sqrt(v * shrink1)
+    for i in range(len(m)):
+        mean0, height0 = _locate(m[i], v, t[i], kappa, -np.inf, edge, a0, c0, shrink0, half_precision)
+        mean1, height1 = _locate(m[i], v, t[i], kappa, edge, np.inf, a1, c1, shrink1, half_precision)
+        beyond0, beyond1 = (mean0 - edge) / sd0, (edge - mean1) / sd1
+        ratio = exp(-abs(height0 - height1))  # of the lower mode to the higher
+        mass0 = sd0 * relative_mass(beyond0) * (ratio if height0 < height1 else 1.0)
+        mass1 = sd1 * relative_mass(beyond1) * (ratio if height1 < height0 else 1.0)
+        left = u[i] * (mass0 + mass1) < mass0
+        beyond[i] = beyond0 if left else beyond1
+        sd[i] = -sd0 if left else sd1
+
+
+@numba_njit
+def _draw_unit_of_two(stream, m, v, t, kappa, edges, slopes, intercepts, z, work):
+    x, beyond, sd = work[0], work[1], work[2]
+    uniforms(stream, x)
+    _choose_side(m, v, t, kappa, edges, slopes, intercepts, x, beyond, sd)
+    normals(stream, x)
+    for i in range(len(m)):
+        step = (x[i] if beyond[i] < 0 else abs(x[i])) - beyond[i]
+        if step <= 0 or beyond[i] >= NORMAL_UP_TO:
+            step = excess(stream, beyond[i])
+        z[i] = edges[1] + sd[i] * step
+
+
+@numba_njit
+def _draw_from_mixture(stream, m, v, t, kappa, edges, slopes, intercepts, shrink, sd, highest):
+    """One draw where several pieces matter, the highest of height ``highest``."""
+    while True:
+        # A reservoir of one: a piece takes the place with probability weight/(sum of weights so far).
+        chosen, chosen_mean, total = 0, 0.0, 0.0
+        for p in range(len(slopes)):
+            mean, height = _locate(m, v, t, kappa, edges[p], edges[p + 1], slopes[p], intercepts[p], shrink[p], 0.5 / v)
+            if height > highest - NEGLIGIBLE:
+                weight = envelope(mean, sd[p], edges[p], edges[p + 1])[2] * math.exp(height - highest)
+                total += weight
+                if total == weight or uniform(stream) * total < weight:
+                    chosen, chosen_mean = p, mean
+        low, high = edges[chosen], edges[chosen + 1]
+        kind, mode, factor = envelope(chosen_mean, sd[chosen], low, high)
+        z, accepted = propose(stream, kind, mode, factor, chosen_mean, sd[chosen], low, high)
+        if accepted:
+            return z
+
+
+@numba_njit
+def _draw_unit_of_many(stream, m, v, t, kappa, edges, slopes, intercepts, z, work):
+    n, half_precision = len(m), 0.5 / v
+    shrink = 1.0 / (1.0 + v * kappa * slopes**2)
+    sd = np.sqrt(v * shrink)
+    best_mean, best_sd, low, high, highest, second = work[0], work[1], work[2], work[3], work[4], work[5]
+    # The numbers of a piece are read before the loop: the compiler cannot know that no store below changes them.
+    lo, hi, a, c, shrink_p, sd_p = edges[0], edges[1], slopes[0], intercepts[0], shrink[0], sd[0]
+    for i in range(n):
+        best_mean[i], highest[i] = _locate(m[i], v, t[i], kappa, lo, hi, a, c, shrink_p, half_precision)
+        best_sd[i], low[i], high[i], second[i] = sd_p, lo, hi, -math.inf
+    for p in range(1, len(slopes)):
+        lo, hi, a, c, shrink_p, sd_p = edges[p], edges[p + 1], slopes[p], intercepts[p], shrink[p], sd[p]
+        for i in range(n):
+            mean, height = _locate(m[i], v, t[i], kappa, lo, hi, a, c, shrink_p, half_precision)
+            best = height > highest[i]
+            second[i] = max(second[i], min(height, highest[i]))
+            highest[i] = max(height, highest[i])
+            best_mean[i] = mean if best else best_mean[i]
+            best_sd[i] = sd_p if best else best_sd[i]
+            low[i] = lo if best else low[i]
+            high[i] = hi if best else high[i]
+    normals(stream, work[6])
+    for i in range(n):
+        if second[i] > highest[i] - NEGLIGIBLE:
+            x = _draw_from_mixture(stream, m[i], v, t[i], kappa, edges, slopes, intercepts, shrink, sd, highest[i])
+        else:
+            # Most often the mean is well inside; if not, the attempt is thrown away and proves nothing.
+            x = best_mean[i] + best_sd[i] * work[6, i]
+            if not low[i] < x < high[i]:
+                x = draw_truncated_normal(stream, best_mean[i], best_sd[i], low[i], high[i])
+        z[i] = x
+
+
+def unit_sampler(node: Apply) -> Callable:
+    """``draw(stream, m, v, t, kappa, edges, slopes, intercepts, z, work)`` for the table that a node was given.
+
+    It writes draws of one unit for all samples of a block into z; m, t, z (n,), kappa a scalar, work (7, n).
+    """
+    slopes = node.inputs[-2]
+    return _draw_unit_of_two if slopes.type.shape == (2,) else _draw_unit_of_many
+
+
+@numba_njit
+def activate_unit(z, edges, slopes, intercepts, s):
+    """Write σ(z) of one unit into s."""
+    for p in range(len(slopes)):
+        edge, a, c = edges[p], slopes[p], intercepts[p]
+        for i in range(len(z)):
+            s[i] = a * z[i] + c if z[i] > edge else s[i]
+
+
+@vectorisable
+def add_multiple(x, factor, out):
+    for i in range(len(out)):
+        out[i] += factor * x[i]
+
+
+@numba_njit
+def _rows(x, start):
+    """The samples of the block that begins there, units first: a copy."""
+    rows = x[start : start + BLOCK]
+    copy = np.empty((rows.shape[1], rows.shape[0]))
+    copy[:] = rows.T
+    return copy
+
+
+def independent_sampler(draw_unit: Callable) -> Callable:
+    """Sampler of :class:`~pymc_gibbsnn.random.piecewise_normal.PiecewiseNormalRV`."""
+
+    @numba_njit
+    def sample(rng, m, v, t, kappa, edges, slopes, intercepts):
+        n, h = m.shape
+        z = np.empty_like(m)
+        starts = streams(rng, (n + BLOCK - 1) // BLOCK)
+        for b in range(len(starts)):
+            start = b * BLOCK
+            m_block, t_block = _rows(m, start), _rows(t, start)
+            stream, drawn, work = starts[b], np.empty_like(m_block), np.empty((7, m_block.shape[1]))
+            for j in range(h):
+                draw_unit(stream, m_block[j], v[j], t_block[j], kappa[j], edges, slopes, intercepts, drawn[j], work)
+            z[start : start + BLOCK] = drawn.T
+        return z
+
+    return sample
+
+
+def coupled_sampler(activate: Callable, move: Callable) -> Callable:
+    """Sampler of one pass over the units of a layer, y | z ~ N(σ(z) Wᵀ, P⁻¹), with the residual kept up to date.
+
+    Parameters
+    ----------
+    activate : callable
+        ``activate(z, edges, slopes, intercepts, s)`` writes σ(z) of one unit into s.
+    move : callable
+        ``move(stream, z, s, m, v, t, kappa, edges, slopes, intercepts, work)`` moves z of one unit given the others,
+        and leaves the change of s = σ(z) in t; work is (11, n).
+    """
+
+    @numba_njit
+    def sample_block(stream, z, m, v, r, w, g, kappa, edges, slopes, intercepts):
+        h, c = len(z), len(r)
+        s, t, work = np.empty_like(z), np.empty_like(z[0]), np.empty((11, z.shape[1]))
+        for j in range(h):
+            activate(z[j], edges, slopes, intercepts, s[j])
+            for k in range(c):
+                add_multiple(s[j], -w[k, j], r[k])
+        for j in range(h):
+            t[:] = 0
+            add_multiple(s[j], kappa[j], t)
+            for k in range(c):
+                add_multiple(r[k], g[k, j], t)
+            move(stream, z[j], s[j], m[j], v, t, kappa[j], edges, slopes, intercepts, work)
+            for k in range(c):
+                add_multiple(t, -w[k, j], r[k])
+        return z.T
+
+    @numba_njit
+    def sample(rng, z, m, v, y, w, g, edges, slopes, intercepts):
+        n, v, kappa = len(m), v.item(), (w * g).sum(0)
+        new = np.empty_like(m)
+        starts = streams(rng, (n + BLOCK - 1) // BLOCK)
+        for b in range(len(starts)):
+            start = b * BLOCK
+            new[start : start + BLOCK] = sample_block(
+                starts[b],
+                _rows(z, start),
+                _rows(m, start),
+                v,
+                _rows(y, start),
+                w,
+                g,
+                kappa,
+                edges,
+                slopes,
+                intercepts,
+            )
+        return new
+
+    return sample

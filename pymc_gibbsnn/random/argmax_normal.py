@@ -1,0 +1,106 @@
+r"""Normals of which one is known to be the greatest: the law of the last pre-activations given a class label.
+
+    p(z) ∝ Π_α exp(−(z_α − m_α)²/2v) · Π_{α≠y} 1[z_y > z_α]
+
+:class:`ArgmaxNormalRV` makes one pass over two blocks from the current z: z_y given the others is N(m_y, v) above their
+maximum; the others given z_y are independent, N(m_α, v) below it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from pytensor.link.numba.dispatch.basic import numba_njit
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+from pytensor.tensor.random.op import RandomVariable
+from scipy.special import log_ndtr, ndtri_exp
+
+from pymc_gibbsnn._compat import jax_sampler, source_key
+from pymc_gibbsnn.random._half_line import NORMAL_UP_TO, excess
+from pymc_gibbsnn.random._streams import normals, streams
+from pymc_gibbsnn.random.truncated_normal import Interval
+
+__all__ = ["ArgmaxNormalRV", "argmax_normal"]
+
+BLOCK = 1024  # samples
+
+
+class ArgmaxNormalRV(RandomVariable):
+    r"""Z | Z with prior N(M, v) and the label y = argmax Z of each row, one pass.
+
+    Parameters
+    ----------
+    z : (n, k), current values
+    m : (n, k), prior means
+    v : (), prior variance, positive
+    y : (n,), whole numbers from 0 to k − 1
+    """
+
+    name = "argmax_normal"
+    signature = "(n,k),(n,k),(),(n)->(n,k)"
+    dtype = "floatX"
+
+    @classmethod
+    def rng_fn(cls, rng, z, m, v, y, size=None):
+        """Draw with NumPy and SciPy."""
+        return _two_blocks(1.0 - rng.random((2, *m.shape)), z, m, v, y, np, log_ndtr, ndtri_exp).astype(m.dtype)
+
+
+argmax_normal = ArgmaxNormalRV()
+
+
+def _two_blocks(u, z, m, v, y, xp, log_ndtr, ndtri_exp):
+    """Draws from uniforms u (2, n, k)."""
+    is_label, sd = xp.arange(z.shape[1]) == y[:, None], v**0.5
+    others = xp.where(is_label, -xp.inf, z).max(1, keepdims=True)
+    mean = xp.where(is_label, m, 0).sum(1, keepdims=True)
+    above = Interval.between((others - mean) / sd, None, xp, log_ndtr).invert(u[0, :, :1], xp, ndtri_exp)
+    highest = xp.maximum(mean + sd * above, others)
+    below = Interval.between(None, (highest - m) / sd, xp, log_ndtr).invert(u[1], xp, ndtri_exp)
+    return xp.where(is_label, highest, xp.minimum(m + sd * below, highest))
+
+
+@numba_njit
+def _excess(stream, x, a):
+    """The excess over a of a normal beyond it, first tried with the normal x."""
+    step = (x if a < 0 else abs(x)) - a
+    return step if step > 0 and a < NORMAL_UP_TO else excess(stream, a)
+
+
+@numba_core_rv_funcify.register(ArgmaxNormalRV)
+def _numba(op, node):
+    @numba_njit
+    def sample(rng, z, m, v, y):
+        (n, k), sd = m.shape, math.sqrt(v.item())
+        new, x = np.empty_like(m), np.empty(BLOCK * k)
+        starts = streams(rng, (n + BLOCK - 1) // BLOCK)
+        for b in range(len(starts)):
+            stream, begin = starts[b], b * BLOCK
+            normals(stream, x)
+            for i in range(begin, min(begin + BLOCK, n)):
+                others, place, label = -np.inf, (i - begin) * k, y[i]
+                for j in range(k):
+                    others = max(others, z[i, j]) if j != label else others
+                highest = others + sd * _excess(stream, x[place + label], (others - m[i, label]) / sd)
+                for j in range(k):
+                    if j != label:
+                        new[i, j] = highest - sd * _excess(stream, x[place + j], (m[i, j] - highest) / sd)
+                new[i, label] = highest
+        return new
+
+    return sample, source_key(__file__)
+
+
+@jax_sampler(ArgmaxNormalRV)
+def _jax(op, node):
+    import jax.numpy as jnp
+
+    from pymc_gibbsnn.random._jax import log_ndtr, ndtri_exp, open_uniform
+
+    def sample(key, size, dtype, z, m, v, y):
+        z, m, v = (jnp.asarray(x, dtype) for x in (z, m, v))
+        u = open_uniform(key, (2, *m.shape), dtype)
+        return _two_blocks(u, z, m, v, y, jnp, log_ndtr, ndtri_exp)
+
+    return sample
