@@ -18,9 +18,9 @@ Run, with the folder of the data in PYMC_GIBBSNN_DATA::
 
     python benchmarks/wide_networks.py [--quick | --full] [--part time | figures] [--output FILE] [--figures FOLDER]
 
-``--quick`` takes a quarter of an hour. Its 20 stored draws are enough for acceptance; of ESS and R-hat they tell no more
-than whether chains move: one that stands still has 0.3 a draw. The default takes hours; ``--full`` is the paper's design:
-a million steps, every 25th stored.
+``--quick`` takes a quarter of an hour. Its 20 stored draws are enough for acceptance; of ESS and R-hat they tell no
+more than whether chains move: one that stands still has 0.3 a draw. The default takes hours; ``--full`` is the paper's
+design: a million steps, every 25th stored.
 """
 
 from __future__ import annotations
