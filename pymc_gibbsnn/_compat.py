@@ -44,8 +44,9 @@ def draw(op: RandomVariable, rng: Variable, *params, size: tuple[int, ...] | Non
 
 
 def source_key(file: str) -> int:
-    """A key for PyTensor's cache of compiled Numba code: it changes with the package's random kernels."""
-    source = b"".join(path.read_bytes() for path in sorted(Path(file).parent.glob("*.py")))
+    """A key for PyTensor's cache of compiled Numba code, from the modules beside the file and their maths."""
+    paths = [Path(__file__).with_name("_vector_math.py"), *sorted(Path(file).parent.glob("*.py"))]
+    source = b"".join(path.read_bytes() for path in paths)
     return int.from_bytes(sha256(source).digest()[:6], "big")
 
 

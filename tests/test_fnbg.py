@@ -142,7 +142,7 @@ def test_other_activations_in_numba(activation):
 
 
 def test_exponential():
-    from pymc_gibbsnn._numba import exp, vectorisable
+    from pymc_gibbsnn._vector_math import exp, vectorisable
 
     @vectorisable(no_cpython_wrapper=False)
     def of_all(x):

@@ -10,7 +10,7 @@ import math
 
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn._numba import exp, inlined
+from pymc_gibbsnn._vector_math import exp, inlined
 from pymc_gibbsnn.random._streams import exponential, normal
 
 __all__ = ["NORMAL_UP_TO", "excess", "relative_mass"]

@@ -20,7 +20,7 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn._numba import exp, inlined, vectorisable
+from pymc_gibbsnn._vector_math import exp, inlined, vectorisable
 from pymc_gibbsnn.random._half_line import NORMAL_UP_TO, excess, relative_mass
 from pymc_gibbsnn.random._streams import normals, streams, uniform, uniforms
 from pymc_gibbsnn.random.truncated_normal import draw_truncated_normal, envelope, propose

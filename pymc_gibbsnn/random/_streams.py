@@ -21,7 +21,7 @@ from collections.abc import Callable
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn._numba import inlined, vectorisable
+from pymc_gibbsnn._vector_math import inlined, vectorisable
 
 __all__ = ["exponential", "normal", "normals", "streams", "uniform", "uniforms"]
 

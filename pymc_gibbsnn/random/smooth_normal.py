@@ -28,7 +28,7 @@ from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
-from pymc_gibbsnn._numba import exp
+from pymc_gibbsnn._vector_math import exp
 from pymc_gibbsnn.random._piecewise_numba import activate_unit, coupled_sampler, unit_sampler
 from pymc_gibbsnn.random._streams import uniforms
 from pymc_gibbsnn.random.piecewise_normal import _activate, _invert

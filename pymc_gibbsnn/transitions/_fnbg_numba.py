@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pymc_gibbsnn._numba import exp, vectorisable
+from pymc_gibbsnn._vector_math import exp, vectorisable
 
 __all__ = ["FAST", "make_sweep"]
 
