@@ -30,6 +30,12 @@ class Problem:
 
 
 PAPER = Problem(n=2084, d=50, hidden=(10,), delta=1e-4)
+VARIANTS = {  # arguments of GibbsNN
+    "plain": {"collapse": False, "scale_move": False, "interweave": False},
+    "collapsed": {"scale_move": False, "interweave": False},
+    "collapsed + scale": {"interweave": False},
+    "all": {},
+}
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ import pymc as pm  # noqa: E402
 from common import (  # noqa: E402
     PAPER,
     RESULTS,
+    VARIANTS,
     Point,
     Problem,
     Results,
@@ -52,12 +53,6 @@ from common import (  # noqa: E402
 
 import pymc_gibbsnn as pmg  # noqa: E402
 
-VARIANTS = {
-    "plain": {"collapse": False, "scale_move": False, "interweave": False},
-    "collapsed": {"scale_move": False, "interweave": False},
-    "collapsed + scale": {"interweave": False},
-    "all": {},
-}
 PLAIN, REFERENCE = "plain", "all"
 PROBLEMS = [Problem(n, d, (h,), delta) for n, d, h in [(200, 5, 3), (500, 10, 5)] for delta in (1e-2, 1e-4)]
 EQUILIBRIUM_SWEEPS = {PAPER: 20_000} | dict.fromkeys(PROBLEMS, 60_000)

@@ -25,12 +25,12 @@ from pathlib import Path
 import jax
 import numpy as np
 import pymc as pm
-from common import PAPER, RESULTS, Problem, Results, draw_teacher, make_model, print_table
+from common import PAPER, RESULTS, VARIANTS, Problem, Results, draw_teacher, make_model, print_table
 
 import pymc_gibbsnn as pmg
 
 SMALL = Problem(n=200, d=5, hidden=(3,), delta=1e-2)
-VARIANTS = {"collapsed + scale": {"interweave": False}, "all": {}}
+MEASURED = {name: VARIANTS[name] for name in ("collapsed + scale", "all")}
 SECONDS = 5.0
 
 
@@ -43,7 +43,7 @@ def rate(problem: Problem | Path, variant: str, chains: int, precision: str) -> 
         with model:
             idata = pmg.sample(
                 draws,
-                step=pmg.GibbsNN(**VARIANTS[variant]),
+                step=pmg.GibbsNN(**MEASURED[variant]),
                 tune=0,
                 chains=chains,
                 precision=precision,
@@ -72,7 +72,7 @@ def rate_of_pm_sample(problem: Problem | Path, variant: str) -> float:
     logging.getLogger("pymc").setLevel(logging.ERROR)
     model, start = load_problem(problem)
     with model:
-        step = pmg.GibbsNN(**VARIANTS[variant])
+        step = pmg.GibbsNN(**MEASURED[variant])
         names = [rv.name for rv in model.free_RVs if rv.name[0] in "Wb"]
         times = {}
         for draws in (1, 20, 1020):  # the first call compiles
@@ -120,7 +120,7 @@ def main() -> None:
     chains = [c for c in arguments.chains if c <= 16] if arguments.quick else arguments.chains
     problems = [arguments.mnist] if arguments.mnist else [PAPER] if arguments.quick else [PAPER, SMALL]
     rows = []
-    for problem, variant in itertools.product(problems, VARIANTS):
+    for problem, variant in itertools.product(problems, MEASURED):
         reference = alone(rate_of_pm_sample, problem, variant)
         for precision, count in itertools.product(arguments.precision, chains):
             found = alone(rate, problem, variant, count, precision)

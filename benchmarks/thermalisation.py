@@ -28,7 +28,7 @@ warnings.filterwarnings("ignore", "\\s*ArviZ is undergoing", FutureWarning)
 
 import numpy as np  # noqa: E402
 import pymc as pm  # noqa: E402
-from common import RESULTS, Point, Results, predict, print_table  # noqa: E402
+from common import RESULTS, VARIANTS, Point, Results, predict, print_table  # noqa: E402
 
 import pymc_gibbsnn as pmg  # noqa: E402
 from pymc_gibbsnn.convergence import merge  # noqa: E402
@@ -38,8 +38,7 @@ SMALL, PAPER = ((5, 3, 1), 200), ((50, 10, 1), 2084)
 DELTA = 1e-4
 PAIRS, STUCK = 200, 50
 SWEEPS, THIN, APART = 1000, 2, 2000
-PLAIN = {"collapse": False, "scale_move": False, "interweave": False}
-VARIANTS = {"plain": (PLAIN, 40_000, 20), "as it is": ({}, 5_000, 5)}  # arguments, sweeps, sweeps between draws
+RUNS = {"plain": (VARIANTS["plain"], 40_000, 20), "as it is": ({}, 5_000, 5)}  # arguments, sweeps, sweeps between draws
 
 
 def draw_study(size: tuple[tuple[int, ...], int], seed: int, step: pmg.GibbsNN | None) -> pmg.TeacherStudent:
@@ -111,7 +110,7 @@ def draw_figure(seed: int, figures: Path, quick: bool) -> None:
     study, rows = draw_study(SMALL if quick else PAPER, seed, None), []
     series, axes = plt.subplots(2, 2, figsize=(13, 11), layout="constrained")
     percentiles, below = plt.subplots(2, 2, figsize=(13, 8), layout="constrained")
-    for i, (variant, (arguments, sweeps, thin)) in enumerate(VARIANTS.items()):
+    for i, (variant, (arguments, sweeps, thin)) in enumerate(RUNS.items()):
         thin, draws = (2, 200) if quick else (thin, sweeps // thin)
         results = sample(study, pmg.GibbsNN(model=study.model, sweeps_per_draw=thin, **arguments), draws, seed)
         for j, start in enumerate(("zero", "prior")):
