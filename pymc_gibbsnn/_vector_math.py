@@ -9,7 +9,7 @@ from numba import types
 from numba.extending import intrinsic
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-__all__ = ["erf", "erfc", "exp", "inlined", "vectorisable"]
+__all__ = ["erf", "erfc", "erfcx", "exp", "inlined", "vectorisable"]
 
 vectorisable = partial(numba_njit, fastmath={"contract"}, error_model="numpy")
 """``njit`` for loops whose steps shall be taken several at once: sums keep their order, divisions do not look for 0."""
@@ -60,17 +60,15 @@ def exp(x):
 
 
 @inlined
-def _upper_tail(a):
-    """Erfc(a) for a ≥ 0: exp(−a²) times its scaled form, to 1e-15 of itself up to a = 26, where it is 1e-295.
+def erfcx(a):
+    """exp(a²) erfc(a) for a ≥ 0, in double precision.
 
     (1 + 2a) erfcx(a) is smooth on all of [0, ∞) in t = (a − 3.75)/(a + 3.75) [1]_: a polynomial through its values at
-    Chebyshev points, by arithmetic with 60 digits, is 1e-17 from it. Squares lose digits: a² is (high part)², which is
-    exact, and a small rest.
+    Chebyshev points, by arithmetic with 60 digits, is 1e-17 from it.
 
     .. [1] M. M. Shepherd, J. G. Laframboise. Chebyshev approximation of (1 + 2x) exp(x²) erfc x in 0 ≤ x < ∞.
        Mathematics of Computation 36 (1981).
     """
-    a = 28.0 if a > 28.0 else a
     t = (a - 3.75) / (a + 3.75)
     p = 4.2514714447963895e-10
     p = p * t + 3.1114333809799254e-10
@@ -97,9 +95,19 @@ def _upper_tail(a):
     p = p * t + 0.0035854154854644293
     p = p * t - 0.14024059858554697
     p = p * t + 1.2375126308378275
+    return p / (1.0 + 2.0 * a)
+
+
+@inlined
+def _upper_tail(a):
+    """Erfc(a) for a ≥ 0, to 1e-15 of itself up to a = 26, where it is 1e-295.
+
+    Squares lose digits: a² is (high part)², which is exact, and a small rest.
+    """
+    a = 28.0 if a > 28.0 else a
     high = (a + 3221225472.0) - 3221225472.0  # 1.5 · 2^31: multiples of 2^-21
     rest = (a - high) * (a + high)
-    return p / (1.0 + 2.0 * a) * exp(-high * high) * (1.0 - rest * (1.0 - rest / 2.0))
+    return erfcx(a) * exp(-high * high) * (1.0 - rest * (1.0 - rest / 2.0))
 
 
 @inlined
