@@ -8,7 +8,7 @@ calibration (n = 200, 5-3-1, ReLU, Δ = 1e-4, GibbsNN() as it is, the test funct
   average over the second half of the run, until there are 50 of them. "thermalised" is wrong.
 
 figure (n = 2084, 50-10-1, ReLU, Δ = 1e-4, labels with noise): an informed chain, one from zero and two from the prior,
-of Algorithm 1 of the paper ("plain", 40,000 sweeps) and of GibbsNN() as it is (5,000).
+of Algorithm 1 of the paper ("plain", 100,000 sweeps) and of GibbsNN() as it is (5,000).
 
 Results are saved as they come and never measured twice. Run, with one thread a process::
 
@@ -38,7 +38,7 @@ SMALL, PAPER = ((5, 3, 1), 200), ((50, 10, 1), 2084)
 DELTA = 1e-4
 PAIRS, STUCK = 200, 50
 SWEEPS, THIN, APART = 1000, 2, 2000
-RUNS = {"plain": (VARIANTS["plain"], 40_000, 20), "as it is": ({}, 5_000, 5)}  # arguments, sweeps, sweeps between draws
+RUNS = {"plain": (VARIANTS["plain"], 100_000, 50), "as it is": ({}, 5_000, 5)}  # arguments, sweeps, sweeps between draws
 
 
 def draw_study(size: tuple[tuple[int, ...], int], seed: int, step: pmg.GibbsNN | None) -> pmg.TeacherStudent:

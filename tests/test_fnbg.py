@@ -234,7 +234,8 @@ def logistic_data():
     return x, np.array([1, 1, 0, 1, 1, 0])
 
 
-@pytest.mark.parametrize("stratify", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("stratify", [True, False])
 def test_against_quadrature(stratify):
     """Three parameters, an asymmetric posterior; a stratified batch of all rows is the data."""
     x, y = logistic_data()

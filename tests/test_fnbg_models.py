@@ -248,6 +248,7 @@ def test_chains_differ_and_cores_do_not_matter(model):
     np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 def test_beside_another_step_on_a_transformed_scale():
     with pm.Model():
         s = pm.HalfNormal("s")

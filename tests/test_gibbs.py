@@ -148,8 +148,10 @@ def test_geweke(kwargs):
     [
         "sign",
         "hard tanh",
-        "deep",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("more outputs than units", "vector output", "table")),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("deep", "more outputs than units", "vector output", "table")
+        ),
     ],
 )
 def test_geweke_of_other_networks(name):
@@ -157,7 +159,8 @@ def test_geweke_of_other_networks(name):
     check_geweke(network(**ARCHITECTURES[name] | {"noise": 1.0}), draws)
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
 def test_geweke_of_the_layer_parallel_order(mode):
     """Two layers of one shape, which are drawn as one batch, and a third."""
     model = network(hidden=[2, 2], noise=[1.0, 0.8, 1.2, 1.0, 0.9])
@@ -194,7 +197,11 @@ def test_geweke_with_asymmetric_noise():
 
 @pytest.mark.parametrize(
     ("mode", "interweave"),
-    [("NUMBA", "pieces"), pytest.param("NUMBA", "langevin", marks=pytest.mark.slow), ("JAX", "pieces")],
+    [
+        ("NUMBA", "pieces"),
+        pytest.param("NUMBA", "langevin", marks=pytest.mark.slow),
+        pytest.param("JAX", "pieces", marks=pytest.mark.slow),
+    ],
 )
 def test_geweke_in_compiled_backends(mode, interweave):
     check_geweke(network(hidden=2, noise=1.0), 12_000, compile_kwargs={"mode": mode}, interweave=interweave)

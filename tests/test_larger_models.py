@@ -78,15 +78,8 @@ def step_rvs(model, step):
     return [model.values_to_rvs[v] for v in step.vars]
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        skip_connection,
-        pytest.param(known_offsets, marks=pytest.mark.slow),
-        pytest.param(two_networks, marks=pytest.mark.slow),
-        pytest.param(two_networks_of_a_label, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("build", [skip_connection, known_offsets, two_networks, two_networks_of_a_label])
 def test_geweke(build):
     with pm.Model() as model:
         build()

@@ -85,13 +85,9 @@ def functions(idata, model):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("interweave", "precision"),
-    [
-        ("pieces", "float32"),
-        pytest.param("pieces", "float64", marks=pytest.mark.slow),
-        pytest.param("langevin", "float64", marks=pytest.mark.slow),
-    ],
+    ("interweave", "precision"), [("pieces", "float32"), ("pieces", "float64"), ("langevin", "float64")]
 )
 def test_the_law_is_that_of_pm_sample(model, interweave, precision):
     step = pmg.GibbsNN(model=model, interweave=interweave)

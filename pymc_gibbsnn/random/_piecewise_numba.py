@@ -1,7 +1,7 @@
 r"""Numba's draws of the piecewise normal: blocks of samples, each with a stream of its own, unit by unit.
 
 Where σ has two pieces, the masses of both half lines are computed for many samples at once (Mills' ratio, no erfc), the
-side drawn by them, then the normal beyond the edge.
+side drawn by them, then the normal beyond the edge. Samples of which one side has no weight to speak of need no mass.
 
 Where it has more, no mass is needed: draws are rejected from a mixture over the pieces of the envelopes of
 :mod:`pymc_gibbsnn.random.truncated_normal`, the weight of a piece being exp(height at its mode) times a factor. A
@@ -40,29 +40,73 @@ def _locate(m, v, t, kappa, low, high, a, c, shrink, half_precision):
     return mean, s * (t - 0.5 * kappa * s) - (mode - m) ** 2 * half_precision
 
 
-@vectorisable
-def _choose_side(m, v, t, kappa, edges, slopes, intercepts, u, beyond, sd):
-    """Choose one of two pieces by uniforms u: where the normal on it begins, and its signed standard deviation."""
-    edge, (a0, a1), (c0, c1), half_precision = edges[1], (slopes[0], slopes[1]), (intercepts[0], intercepts[1]), 0.5 / v
+@inlined
+def _sides(m, v, t, kappa, edge, a0, a1, c0, c1, shrink0, shrink1, sd0, sd1):
+    """Of the Gaussians left and right of the edge: how far beyond it each lies, in its sd; its height at its mode."""
+    mean0, height0 = _locate(m, v, t, kappa, -np.inf, edge, a0, c0, shrink0, 0.5 / v)
+    mean1, height1 = _locate(m, v, t, kappa, edge, np.inf, a1, c1, shrink1, 0.5 / v)
+    return (mean0 - edge) / sd0, height0, (edge - mean1) / sd1, height1
+
+
+@inlined
+def _is_left(u, beyond0, height0, beyond1, height1, sd0, sd1):
+    """Whether a uniform u falls to the mass on the left."""
+    ratio = exp(-abs(height0 - height1))  # of the lower mode to the higher
+    mass0 = sd0 * relative_mass(beyond0) * (ratio if height0 < height1 else 1.0)
+    mass1 = sd1 * relative_mass(beyond1) * (ratio if height1 < height0 else 1.0)
+    return u * (mass0 + mass1) < mass0
+
+
+@inlined
+def _table_of_two(v, kappa, edges, slopes, intercepts):
+    a0, a1 = slopes[0], slopes[1]
     shrink0, shrink1 = 1.0 / (1.0 + v * kappa * a0 * a0), 1.0 / (1.0 + v * kappa * a1 * a1)
     sd0, sd1 = math.sqrt(v * shrink0), math.sqrt(v * shrink1)
+    return edges[1], a0, a1, intercepts[0], intercepts[1], shrink0, shrink1, sd0, sd1
+
+
+@vectorisable
+def _choose_higher(m, v, t, kappa, edges, slopes, intercepts, beyond, sd, gap):
+    """Choose the piece with the higher mode: where the normal on it begins, its signed sd; and by how much it leads."""
+    edge, a0, a1, c0, c1, shrink0, shrink1, sd0, sd1 = _table_of_two(v, kappa, edges, slopes, intercepts)
     for i in range(len(m)):
-        mean0, height0 = _locate(m[i], v, t[i], kappa, -np.inf, edge, a0, c0, shrink0, half_precision)
-        mean1, height1 = _locate(m[i], v, t[i], kappa, edge, np.inf, a1, c1, shrink1, half_precision)
-        beyond0, beyond1 = (mean0 - edge) / sd0, (edge - mean1) / sd1
-        ratio = exp(-abs(height0 - height1))  # of the lower mode to the higher
-        mass0 = sd0 * relative_mass(beyond0) * (ratio if height0 < height1 else 1.0)
-        mass1 = sd1 * relative_mass(beyond1) * (ratio if height1 < height0 else 1.0)
-        left = u[i] * (mass0 + mass1) < mass0
+        beyond0, height0, beyond1, height1 = _sides(
+            m[i], v, t[i], kappa, edge, a0, a1, c0, c1, shrink0, shrink1, sd0, sd1
+        )
+        gap[i] = height0 - height1
+        beyond[i] = beyond0 if height0 > height1 else beyond1
+        sd[i] = -sd0 if height0 > height1 else sd1
+
+
+@vectorisable
+def _choose_side(m, v, t, kappa, edges, slopes, intercepts, u, beyond, sd):
+    """Choose one of two pieces by its mass and uniforms u."""
+    edge, a0, a1, c0, c1, shrink0, shrink1, sd0, sd1 = _table_of_two(v, kappa, edges, slopes, intercepts)
+    for i in range(len(m)):
+        beyond0, height0, beyond1, height1 = _sides(
+            m[i], v, t[i], kappa, edge, a0, a1, c0, c1, shrink0, shrink1, sd0, sd1
+        )
+        left = _is_left(u[i], beyond0, height0, beyond1, height1, sd0, sd1)
         beyond[i] = beyond0 if left else beyond1
         sd[i] = -sd0 if left else sd1
 
 
 @numba_njit
 def _draw_unit_of_two(stream, m, v, t, kappa, edges, slopes, intercepts, z, work):
-    x, beyond, sd = work[0], work[1], work[2]
-    uniforms(stream, x)
-    _choose_side(m, v, t, kappa, edges, slopes, intercepts, x, beyond, sd)
+    x, beyond, sd, gap = work[0], work[1], work[2], work[3]
+    _choose_higher(m, v, t, kappa, edges, slopes, intercepts, beyond, sd, gap)
+    doubtful = 0
+    for i in range(len(m)):
+        if abs(gap[i]) < NEGLIGIBLE:
+            work[4, doubtful], work[5, doubtful], gap[doubtful] = m[i], t[i], i
+            doubtful += 1
+    if doubtful > 0:
+        m_few, t_few, u = work[4, :doubtful], work[5, :doubtful], work[6, :doubtful]
+        beyond_few, sd_few = work[7, :doubtful], work[8, :doubtful]
+        uniforms(stream, u)
+        _choose_side(m_few, v, t_few, kappa, edges, slopes, intercepts, u, beyond_few, sd_few)
+        for k in range(doubtful):
+            beyond[int(gap[k])], sd[int(gap[k])] = beyond_few[k], sd_few[k]
     normals(stream, x)
     for i in range(len(m)):
         step = (x[i] if beyond[i] < 0 else abs(x[i])) - beyond[i]
@@ -128,7 +172,7 @@ def _draw_unit_of_many(stream, m, v, t, kappa, edges, slopes, intercepts, z, wor
 def unit_sampler(node: Apply) -> Callable:
     """``draw(stream, m, v, t, kappa, edges, slopes, intercepts, z, work)`` for the table that a node was given.
 
-    It writes draws of one unit for all samples of a block into z; m, t, z (n,), kappa a scalar, work (7, n).
+    It writes draws of one unit for all samples of a block into z; m, t, z (n,), kappa a scalar, work (9, n).
     """
     slopes = node.inputs[-2]
     return _draw_unit_of_two if slopes.type.shape == (2,) else _draw_unit_of_many
@@ -169,7 +213,7 @@ def independent_sampler(draw_unit: Callable) -> Callable:
         for b in range(len(starts)):
             start = b * BLOCK
             m_block, t_block = _rows(m, start), _rows(t, start)
-            stream, drawn, work = starts[b], np.empty_like(m_block), np.empty((7, m_block.shape[1]))
+            stream, drawn, work = starts[b], np.empty_like(m_block), np.empty((9, m_block.shape[1]))
             for j in range(h):
                 draw_unit(stream, m_block[j], v[j], t_block[j], kappa[j], edges, slopes, intercepts, drawn[j], work)
             z[start : start + BLOCK] = drawn.T
@@ -187,13 +231,13 @@ def coupled_sampler(activate: Callable, move: Callable) -> Callable:
         ``activate(z, edges, slopes, intercepts, s)`` writes σ(z) of one unit into s.
     move : callable
         ``move(stream, z, s, m, v, t, kappa, edges, slopes, intercepts, work)`` moves z of one unit given the others,
-        and leaves the change of s = σ(z) in t; work is (11, n).
+        and leaves the change of s = σ(z) in t; work is (13, n), of which a unit sampler takes nine.
     """
 
     @numba_njit
     def sample_block(stream, z, m, v, r, w, g, kappa, edges, slopes, intercepts):
         h, c = len(z), len(r)
-        s, t, work = np.empty_like(z), np.empty_like(z[0]), np.empty((11, z.shape[1]))
+        s, t, work = np.empty_like(z), np.empty_like(z[0]), np.empty((13, z.shape[1]))
         for j in range(h):
             activate(z[j], edges, slopes, intercepts, s[j])
             for k in range(c):

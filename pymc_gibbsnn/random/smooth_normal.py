@@ -98,7 +98,7 @@ def _numba(op, node):
 
     @numba_njit
     def move(stream, z, s, m, v, t, kappa, edges, slopes, intercepts, work):
-        new, s_table, s_table_new, u = work[7], work[8], work[9], work[10]
+        new, s_table, s_table_new, u = work[9], work[10], work[11], work[12]
         draw_unit(stream, m, v, t, kappa, edges, slopes, intercepts, new, work)
         s_new = activate(new)
         activate_unit(new, edges, slopes, intercepts, s_table_new)
