@@ -38,7 +38,10 @@ SMALL, PAPER = ((5, 3, 1), 200), ((50, 10, 1), 2084)
 DELTA = 1e-4
 PAIRS, STUCK = 200, 50
 SWEEPS, THIN, APART = 1000, 2, 2000
-RUNS = {"plain": (VARIANTS["plain"], 100_000, 50), "as it is": ({}, 5_000, 5)}  # arguments, sweeps, sweeps between draws
+RUNS = {
+    "plain": (VARIANTS["plain"], 100_000, 50),
+    "as it is": ({}, 5_000, 5),
+}  # arguments, sweeps, sweeps between draws
 
 
 def draw_study(size: tuple[tuple[int, ...], int], seed: int, step: pmg.GibbsNN | None) -> pmg.TeacherStudent:

@@ -103,6 +103,17 @@ def test_piecewise_normal(name, mode):
         assert stats.kstest(z, lambda x, g=grid, c=cdf: np.interp(x, g, c)).pvalue > LEAST_P, (m, v, a, delta)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_samples_far_from_the_edge_beside_others(mode):
+    """Without data the law is N(m, v), for samples that both pieces share and for those that one has to itself."""
+    table, v = TABLES["relu"], 1e-2
+    m = np.random.default_rng(0).choice([-3.0, -0.05, 0.0, 0.1, 2.0], size=(2 * N, 1))
+    z = draw_rv(
+        piecewise_normal, [m, [v], np.zeros_like(m), [0.0], table.edges, table.slopes, table.intercepts], mode, seed=1
+    )
+    assert stats.kstest((z - m)[:, 0] / v**0.5, stats.norm.cdf).pvalue > LEAST_P
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_uniforms_at_both_ends_give_finite_draws(dtype):
     """The least and the greatest uniform number, inverted in JAX and in SciPy, stay in the interval and are finite."""
