@@ -39,7 +39,7 @@ def first_bits(stream):
 def fill_excess(rng, a, out):
     [stream] = _streams.streams(rng, 1)
     for i in range(len(out)):
-        out[i] = _half_line.excess(stream, a)
+        out[i] = _half_line.excess(stream, _streams.normal(stream), a)
 
 
 @njit

@@ -9,7 +9,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from pymc_gibbsnn._vector_math import erfcx, exp, inlined
 from pymc_gibbsnn.random._streams import exponential, normal
 
-__all__ = ["NORMAL_UP_TO", "excess", "relative_mass"]
+__all__ = ["excess", "relative_mass"]
 
 SQRT_HALF, SQRT_HALF_PI = math.sqrt(0.5), math.sqrt(math.pi / 2)
 NORMAL_UP_TO = 0.7  # from there on an exponential is the better proposal
@@ -27,7 +27,7 @@ def relative_mass(a):
 
 
 @numba_njit
-def excess(stream, a):
+def _draw_excess(stream, a):
     """A draw of X − a given X > a: by normals, or by the exponential that touches best (Robert 1995)."""
     if a < NORMAL_UP_TO:
         while True:
@@ -41,3 +41,10 @@ def excess(stream, a):
         missing = (x - 1.0) / rate
         if exponential(stream) > 0.5 * missing * missing:
             return x / rate
+
+
+@numba_njit
+def excess(stream, x, a):
+    """A draw of X − a given X > a, first tried with the standard normal x. NaN gives NaN."""
+    step = (x if a < 0 else abs(x)) - a
+    return _draw_excess(stream, a) if step <= 0 or a >= NORMAL_UP_TO else step

@@ -21,7 +21,7 @@ from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_gibbsnn._vector_math import exp, inlined, vectorisable
-from pymc_gibbsnn.random._half_line import NORMAL_UP_TO, excess, relative_mass
+from pymc_gibbsnn.random._half_line import excess, relative_mass
 from pymc_gibbsnn.random._streams import normals, streams, uniform, uniforms
 from pymc_gibbsnn.random.truncated_normal import draw_truncated_normal, envelope, propose
 
@@ -109,10 +109,7 @@ def _draw_unit_of_two(stream, m, v, t, kappa, edges, slopes, intercepts, z, work
             beyond[int(gap[k])], sd[int(gap[k])] = beyond_few[k], sd_few[k]
     normals(stream, x)
     for i in range(len(m)):
-        step = (x[i] if beyond[i] < 0 else abs(x[i])) - beyond[i]
-        if step <= 0 or beyond[i] >= NORMAL_UP_TO:
-            step = excess(stream, beyond[i])
-        z[i] = edges[1] + sd[i] * step
+        z[i] = edges[1] + sd[i] * excess(stream, x[i], beyond[i])
 
 
 @numba_njit

@@ -17,7 +17,7 @@ from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
-from pymc_gibbsnn.random._half_line import NORMAL_UP_TO, excess
+from pymc_gibbsnn.random._half_line import excess
 from pymc_gibbsnn.random._streams import normals, streams
 from pymc_gibbsnn.random.truncated_normal import Interval
 
@@ -61,13 +61,6 @@ def _two_blocks(u, z, m, v, y, xp, log_ndtr, ndtri_exp):
     return xp.where(is_label, highest, xp.minimum(m + sd * below, highest))
 
 
-@numba_njit
-def _excess(stream, x, a):
-    """The excess over a of a normal beyond it, first tried with the normal x."""
-    step = (x if a < 0 else abs(x)) - a
-    return step if step > 0 and a < NORMAL_UP_TO else excess(stream, a)
-
-
 @numba_core_rv_funcify.register(ArgmaxNormalRV)
 def _numba(op, node):
     @numba_njit
@@ -82,10 +75,10 @@ def _numba(op, node):
                 others, place, label = -np.inf, (i - begin) * k, y[i]
                 for j in range(k):
                     others = max(others, z[i, j]) if j != label else others
-                highest = others + sd * _excess(stream, x[place + label], (others - m[i, label]) / sd)
+                highest = others + sd * excess(stream, x[place + label], (others - m[i, label]) / sd)
                 for j in range(k):
                     if j != label:
-                        new[i, j] = highest - sd * _excess(stream, x[place + j], (m[i, j] - highest) / sd)
+                        new[i, j] = highest - sd * excess(stream, x[place + j], (m[i, j] - highest) / sd)
                 new[i, label] = highest
         return new
 
