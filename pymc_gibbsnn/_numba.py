@@ -1,35 +1,46 @@
-"""What Numba lacks in PyTensor's graphs: fast matrix products, and a fast error function.
+"""What Numba lacks in PyTensor's graphs: fast matrix products, a fast error function and a short way to our samplers.
 
 PyTensor's products take long to compile (20 s each in PyTensor 3.3) or copy what is transposed. Transitions are written
-with plain ``@``; :func:`with_fast_products` adds a rewrite to a Numba mode that hands products to Numba's own
-``np.dot`` with the transposition left to BLAS. The same rewrite takes the error function, 30 ns a number in Numba, from
-:mod:`pymc_gibbsnn._vector_math`.
+with plain ``@``; :func:`with_our_kernels` adds rewrites to a Numba mode that hand products to Numba's own ``np.dot``
+with the transposition left to BLAS, take the error function, 30 ns a number in Numba, from
+:mod:`pymc_gibbsnn._vector_math`, and call the samplers of our random variables as they are.
 """
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 import pytensor.scalar as ps
+import pytensor.tensor as pt
 import scipy.special
 from numba.extending import overload
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.link.numba.dispatch.basic import (
+    numba_njit,
+    register_funcify_and_cache_key,
+    register_funcify_default_op_cache_key,
+)
+from pytensor.link.numba.dispatch.compile_ops import numba_deepcopy
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
 from pymc_gibbsnn import _tall_products
 from pymc_gibbsnn._tall_products import is_tall, tall_by_few
 from pymc_gibbsnn._vector_math import erf, erfc, vectorisable
 
-__all__ = ["with_fast_products"]
+__all__ = ["numba_sampler", "with_our_kernels"]
 
 MANY = 256  # columns
 
@@ -195,8 +206,71 @@ def _use_error_function(fgraph, node):
     return [ErrorFunction(kind is ps.Erfc)(x)]
 
 
-def with_fast_products(mode: Mode) -> Mode:
-    """The mode, with products handed to ``np.dot`` and error functions to ours if it compiles for Numba."""
+_SAMPLED: list[type[RandomVariable]] = []
+
+
+def numba_sampler(op_class: type[RandomVariable]) -> Callable:
+    """Declare the maker of a RandomVariable's Numba sampler: of one draw, and of a key for PyTensor's cache."""
+
+    def declare(implementation: Callable) -> Callable:
+        numba_core_rv_funcify.register(op_class, implementation)
+        _SAMPLED.append(op_class)
+        return implementation
+
+    return declare
+
+
+class Sampler(Op):
+    """A draw of a RandomVariable of ours without batch axes, by its sampler alone.
+
+    PyTensor asks for the shape of the draw beforehand, allocates it, copies into it, and compiles three functions more.
+    """
+
+    __props__ = ("variable",)
+
+    def __init__(self, variable: RandomVariable):
+        self.variable = variable
+        self.destroy_map = {0: [0]} if variable.inplace else {}
+
+    def make_node(self, rng, *parameters):
+        outputs = self.variable.make_node(rng, None, *parameters).outputs
+        return Apply(self, [rng, *parameters], [output.type() for output in outputs])
+
+    def perform(self, node, inputs, outputs):
+        rng, *parameters = inputs
+        rng = rng if self.variable.inplace else copy.copy(rng)
+        outputs[0][0], outputs[1][0] = rng, self.variable.rng_fn(rng, *parameters, None)
+
+
+@register_funcify_and_cache_key(Sampler)
+def _numba_sampler(op, node, **kwargs):
+    sample, key = numba_core_rv_funcify(op.variable, node)
+    inplace = op.variable.inplace
+
+    @numba_njit
+    def draw(rng, *parameters):
+        if not inplace:
+            rng = numba_deepcopy(rng)
+        return rng, sample(rng, *parameters)
+
+    if key is not None:
+        key = sha256(str((type(op), type(op.variable), inplace, key)).encode()).hexdigest()
+    return draw, key
+
+
+@node_rewriter([RandomVariable])
+def _use_sampler(fgraph, node):
+    op, [_, x] = node.op, node.outputs
+    if type(op) not in _SAMPLED or op.ndim_supp == 0 or op.batch_ndim(node) > 0:
+        return None
+    parameters = [y if y.dtype.startswith("int") else pt.cast(y, x.dtype) for y in op.dist_params(node)]
+    return Sampler(op)(op.rng_param(node), *parameters, return_list=True)
+
+
+def with_our_kernels(mode: Mode) -> Mode:
+    """The mode, with what is ours in place of what is PyTensor's if it compiles for Numba."""
     if not isinstance(mode.linker, NumbaLinker):
         return mode
-    return mode.register((in2out(_use_product, _use_error_function, name="numba_products"), 10.0))
+    products = in2out(_use_product, _use_error_function, name="numba_products")
+    # After generators are destroyed in place, before PyTensor asks for shapes.
+    return mode.register((products, 10.0), (in2out(_use_sampler, name="numba_samplers"), 99.0))

@@ -107,11 +107,13 @@ def readout_target(model: pm.Model, vars: Sequence[Variable] | None = None, *, r
             residual = residual - part.features @ mean
     whitening = Whitening(model, inner, [*features, residual, noise, rest], reduce)
     sizes = [part.inputs for part in parts]
-    wide = sum(sizes) >= evaluate(model.rvs_to_values[observed]).shape[0]
+    y = model.rvs_to_values[observed]
+    shape = y.shape[0], y.shape[1] if y.ndim == 2 else pt.constant(1)
+    wide = sum(sizes) >= len(evaluate(y))
 
     def marginal(position: list[Variable], constants: dict[str, Variable]) -> tuple[Marginal, Variable]:
         *psi, r, variance, other = whitening.at(position, constants, [*features, residual, noise, rest])
-        return Marginal(psi, sizes, r, variance, wide), other
+        return Marginal(psi, sizes, r, variance, shape, wide), other
 
     def log_likelihood(position: list[Variable], constants: dict[str, Variable]) -> Variable:
         found, other = marginal(position, constants)

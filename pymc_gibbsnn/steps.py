@@ -18,7 +18,7 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn._numba import with_fast_products
+from pymc_gibbsnn._numba import with_our_kernels
 from pymc_gibbsnn.reader import read_networks
 from pymc_gibbsnn.transitions import Transition
 from pymc_gibbsnn.transitions.gibbs import gibbs
@@ -86,7 +86,7 @@ class GraphStep(BlockedStep):
         self.stats_dtypes = [dict.fromkeys(transition.stats, np.float64)]
         self._point = initial_point or self.model.initial_point()
         self._compile_kwargs = dict(compile_kwargs or {})
-        self._mode = with_fast_products(_compat.compilation_mode(self._compile_kwargs.pop("mode", None)))
+        self._mode = with_our_kernels(_compat.compilation_mode(self._compile_kwargs.pop("mode", None)))
         self._uses_jax = _compat.uses_jax(self._mode)
         self._functions = {}
         self.set_rng(rng)

@@ -14,14 +14,14 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import random_generator_type
 
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn._numba import with_fast_products
+from pymc_gibbsnn._numba import with_our_kernels
 
 MODES = ["FAST_COMPILE", "NUMBA", "JAX"]  # NumPy and SciPy, Numba, JAX
 
 
 def compile_draw(build, mode: str = "FAST_COMPILE", seed: int = 0):
     """A function of no arguments that returns the draws of ``build(rng) -> (rng, *draws)``."""
-    mode = with_fast_products(_compat.compilation_mode(mode))
+    mode = with_our_kernels(_compat.compilation_mode(mode))
     rng = random_generator_type("rng")
     function = pytensor.function([In(rng, mutable=True)], list(build(rng)), mode=mode)
     function.trust_input = True
@@ -38,7 +38,7 @@ def compile_draw(build, mode: str = "FAST_COMPILE", seed: int = 0):
 @cache
 def _compiled_rv(op, mode: str, types: tuple[tuple, ...]):
     """One compilation for all parameters of these data types and shapes."""
-    mode = with_fast_products(_compat.compilation_mode(mode))
+    mode = with_our_kernels(_compat.compilation_mode(mode))
     rng, parameters = random_generator_type("rng"), [pt.tensor(dtype=dtype, shape=shape) for dtype, shape in types]
     function = pytensor.function([In(rng, mutable=True), *parameters], _compat.draw(op, rng, *parameters)[1], mode=mode)
     function.trust_input = True

@@ -32,7 +32,7 @@ def regression(n, d, has_bias, seed=0):
 def test_products_without_augmentation(has_bias):
     rng = np.random.default_rng(0)
     a, z, w = rng.normal(size=(7, 3)), rng.normal(size=(7, 2)), rng.normal(size=(2, 3 + has_bias))
-    augmented = value(augment(pt.constant(a), has_bias))
+    augmented = value(augment(pt.constant(a), len(a), has_bias))
     np.testing.assert_allclose(value(products(pt.constant(a), pt.constant(z), has_bias)), augmented.T @ z)
     np.testing.assert_allclose(value(predict(pt.constant(a), pt.constant(w), has_bias)), augmented @ w.T)
 
@@ -46,7 +46,7 @@ def test_weights_from_spectrum(n, d, has_bias, mode):
     precision = pt.constant(precision[None])
 
     def build(rng):
-        u, eigenvalues = (pt.constant(value(x)) for x in spectrum(pt.constant(a), has_bias, precision, thin))
+        u, eigenvalues = (pt.constant(value(x)) for x in spectrum(pt.constant(a), len(a), has_bias, precision, thin))
         moments = products(pt.constant(a), pt.constant(np.tile(z[:, None], COPIES)), has_bias)
         return draw_weights_from_spectrum(rng, u, eigenvalues, moments, pt.constant(noise), precision, thin)
 

@@ -11,7 +11,7 @@ from scipy.stats import chi2
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat, metropolis_steps
-from pymc_gibbsnn._numba import with_fast_products
+from pymc_gibbsnn._numba import with_our_kernels
 from pymc_gibbsnn.deterministic import read_classical
 from pymc_gibbsnn.transitions.fnbg_network import UnitSweep
 from tests.helpers import check_mean
@@ -95,7 +95,7 @@ def arguments(likelihood, dtype="float64"):
 def run(likelihood, activation, mode, dtype="float64"):
     values = arguments(likelihood, dtype)
     inputs = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in values]
-    mode = with_fast_products(_compat.compilation_mode(mode))
+    mode = with_our_kernels(_compat.compilation_mode(mode))
     found = pytensor.function(inputs, operation(likelihood, activation)(*inputs), mode=mode)(*values)
     return [np.asarray(x) for x in found]
 

@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal, norm
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn._numba import with_fast_products
+from pymc_gibbsnn._numba import with_our_kernels
 from pymc_gibbsnn.activations import ACTIVATIONS
 from pymc_gibbsnn.conditionals.interweaving import Interweave
 from pymc_gibbsnn.conditionals.langevin import interweave_langevin
@@ -73,7 +73,7 @@ def compiled(mode, dtype="float64"):
     ranks = [2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 2, 1, 1, 1]
     dtypes = [dtype] * 10 + ["float64"] + [dtype] * 4
     inputs = [pt.tensor(dtype=dtype, shape=(None,) * rank) for dtype, rank in zip(dtypes, ranks, strict=True)]
-    return pytensor.function(inputs, Interweave()(*inputs), mode=with_fast_products(_compat.compilation_mode(mode)))
+    return pytensor.function(inputs, Interweave()(*inputs), mode=with_our_kernels(_compat.compilation_mode(mode)))
 
 
 @pytest.mark.parametrize("function", [*TABLES, "zigzag"])
@@ -160,7 +160,7 @@ def test_acceptance_of_langevin_is_that_of_the_densities(mode, function, thin):
     constants = [layer.w, layer.z, layer.y, layer.v, layer.g, layer.precision]
     w, z, y, v, g, precision = (pt.constant(x) for x in constants)
     x = pt.constant(layer.x[:, :-1])
-    u, eigenvalues = (pt.constant(value(a)) for a in spectrum(x, True, precision, thin))
+    u, eigenvalues = (pt.constant(value(a)) for a in spectrum(x, x.shape[0], True, precision, thin))
 
     def build(rng):
         return interweave_langevin(

@@ -6,16 +6,20 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.io import In
+from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
+from pytensor.raise_op import Assert
 
+import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn._numba import with_fast_products
+from pymc_gibbsnn._numba import with_our_kernels
 
 RNG = np.random.default_rng(0)
 
 
 def compile_and_find(inputs, output, name):
     """The function in Numba; the Op of this name must be in it."""
-    function = pytensor.function(inputs, output, mode=with_fast_products(_compat.compilation_mode("NUMBA")))
+    function = pytensor.function(inputs, output, mode=with_our_kernels(_compat.compilation_mode("NUMBA")))
     assert any(type(node.op).__name__ == name for node in function.maker.fgraph.apply_nodes)
     return function
 
@@ -68,3 +72,50 @@ def test_gradients_of_gelu_go_through_the_error_function():
     cdf = 0.5 * np.vectorize(math.erfc)(-z / 2**0.5)
     density = np.exp(-(z**2) / 2) / (2 * np.pi) ** 0.5
     np.testing.assert_allclose(function(z), cdf + z * density, rtol=1e-12, atol=1e-15)
+
+
+X, Y = RNG.normal(size=(30, 3)), RNG.normal(size=(30, 2))
+LABELS = RNG.integers(0, 3, 30)
+PLAIN = {"collapse": False, "interweave": False}
+
+
+@pytest.mark.parametrize(
+    ("model", "step"),
+    [
+        pytest.param(lambda: pmg.mlp(X, Y, [4, 3]), pmg.GibbsNN, id="pieces"),
+        pytest.param(
+            lambda: pmg.mlp(X, Y, [4, 3]),
+            lambda: pmg.GibbsNN(interweave="langevin"),
+            id="langevin",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            lambda: pmg.mlp(X, Y, [4, 4, 4]),
+            lambda: pmg.GibbsNN(schedule="layer-parallel", **PLAIN),
+            id="layer-parallel",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(lambda: pmg.mlp(X, LABELS, 4, likelihood="probit"), lambda: pmg.GibbsNN(**PLAIN), id="labels"),
+        pytest.param(
+            lambda: pmg.mlp(X, LABELS > 0, 4, likelihood="probit", activation="tanh"), pmg.GibbsNN, id="smooth"
+        ),
+        pytest.param(lambda: pmg.wide_mlp(X, Y, 8, 2), lambda: pmg.PCN(reparametrise=True), id="narrow"),
+        pytest.param(lambda: pmg.wide_mlp(X, Y, 64, 2), lambda: pmg.PCN(reparametrise=True), id="wide"),
+        pytest.param(lambda: pmg.classical_mlp(X, LABELS, [4]), pmg.FNBG, id="fnbg"),
+    ],
+)
+def test_compiled_code_is_found_again(model, step):
+    """A graph compiled anew in another process has the same key, in which asserts of shapes vary their order."""
+    keys = set()
+    for _ in range(2):
+        with model():
+            found = step()
+        graph = found.transition.graph()
+        for name, stage in graph.stages.items():
+            inputs = [In(graph.rng, mutable=True), *graph.inputs[1:]]
+            function = pytensor.function(inputs, stage.outputs, mode=found._mode, on_unused_input="ignore")
+            _, key = numba_funcify_and_cache_key(function.maker.fgraph)
+            assert key is not None
+            assert not any(isinstance(node.op, Assert) for node in function.maker.fgraph.apply_nodes)
+            keys.add((name, key))
+    assert len(keys) == len(graph.stages)

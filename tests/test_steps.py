@@ -51,11 +51,11 @@ def test_statistics_reach_sample_stats(model):
     np.testing.assert_allclose(stats["lp"].values[1, -1], logp, rtol=1e-8, atol=1e-6)
 
 
-def test_numba_is_what_nobody_has_to_name(model):
+def test_numba_is_what_nobody_has_to_name():
     from pytensor.link.numba.linker import NumbaLinker
 
     assert isinstance(_compat.compilation_mode(None).linker, NumbaLinker)
-    with model:
+    with pmg.mlp(X, np.stack([Y, Y], axis=1), 2, noise=1.0):  # as in test_gibbs.py: compiled once
         idata = pm.sample(50, step=pmg.GibbsNN(), tune=0, chains=2, cores=2, random_seed=1, **QUIET)
     w = idata["posterior"]["W1"].values
     assert np.isfinite(w).all()

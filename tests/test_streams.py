@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.special import erfcx, ndtr
 
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn._numba import with_fast_products
+from pymc_gibbsnn._numba import with_our_kernels
 from pymc_gibbsnn.random import _half_line, _streams
 from pymc_gibbsnn.random.argmax_normal import argmax_normal
 from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
@@ -172,7 +172,7 @@ def test_tall_products_in_single_precision(columns):
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(5243, 201)).astype("float32"), rng.normal(size=(columns, 202)).astype("float32")
     data, weights = pt.fmatrix(), pt.fmatrix()
-    mode = with_fast_products(_compat.compilation_mode("NUMBA"))
+    mode = with_our_kernels(_compat.compilation_mode("NUMBA"))
     product = pytensor.function([data, weights], data @ weights[:, :-1].T, mode=mode)
     for rows in (5243, 5242, 100):  # the last by BLAS
         expected = x[:rows].astype(float) @ w[:, :-1].T.astype(float)

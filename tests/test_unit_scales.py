@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal, norm
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn._numba import with_fast_products
+from pymc_gibbsnn._numba import with_our_kernels
 from pymc_gibbsnn.activations import ACTIVATIONS
 from pymc_gibbsnn.conditionals.noncentred_scale import NoncentredScale
 from pymc_gibbsnn.reader import read_network
@@ -109,9 +109,7 @@ class Layer:
 def compiled(mode, dtype="float64"):
     ranks = [2, 2, 2, 2, 2, 1, 1, 0, 0, 1, 2, 1]
     inputs = [pt.tensor(dtype=dtype, shape=(None,) * rank) for rank in ranks]
-    return pytensor.function(
-        inputs, NoncentredScale()(*inputs), mode=with_fast_products(_compat.compilation_mode(mode))
-    )
+    return pytensor.function(inputs, NoncentredScale()(*inputs), mode=with_our_kernels(_compat.compilation_mode(mode)))
 
 
 @pytest.mark.parametrize("c", [1, 2, 4])

@@ -127,7 +127,7 @@ def interweave_pieces(
     zero, one = pt.constant(np.array([0, 1], w.dtype))
     rng, xi = draw(normal, rng, zero, one, size=(2, *shape))
     rng, u = draw(uniform, rng, zero, one, size=(3, shape[0]))
-    rho = pt.stack([pt.zeros_like(u[2]), pt.minimum(u[2], 1 - 1e-6)])
+    rho = np.array([[0], [1]], w.dtype) * pt.minimum(u[2], 1 - 1e-6)
     table = [pt.constant(number.astype(w.dtype)) for number in (function.edges, function.slopes, function.intercepts)]
     move = Interweave(is_first=kept is None)
     return rng, *move(x, w, z, y, v, g, precision, rho, pt.log1p(-u[:2]), xi, *(kept or no_gram(z, shape)), *table)

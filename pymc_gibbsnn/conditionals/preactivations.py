@@ -48,12 +48,12 @@ def draw_preactivations(
     function: PiecewiseLinear | Smooth,
 ) -> tuple[Variable, Variable]:
     """Z (n, h) given M and A (n, h), from the current Z; ``noise`` is ΔZ and ``noise_above`` is ΔA, () or (h,)."""
-    ones = pt.ones_like(m[0])
+    ones = pt.ones_like(z[0])
     kappa, t, noise = ones / noise_above, a / noise_above, ones * noise
     if isinstance(function, PiecewiseLinear):
         return draw(piecewise_normal, rng, m, noise, t, kappa, *_table(function, m.dtype))
     rng, new = draw(piecewise_normal, rng, m, noise, t, kappa, *_table(function.table, m.dtype))
-    rng, u = draw(uniform, rng, pt.zeros_like(m), ONE)
+    rng, u = draw(uniform, rng, pt.zeros_like(z), ONE)
     old, log_ratio = (log_correction(function(x), function.table(x), t, kappa) for x in (z, new))
     return rng, pt.switch(pt.log1p(-u) < log_ratio - old, new, z)
 

@@ -54,56 +54,67 @@ class Marginal:
         r (n, k).
     noise : Variable
         σ², a scalar.
+    shape : tuple of Variable
+        (n, k), of the data: asked of what is computed, it would be written differently in every process.
     wide : bool
         Factorise the n x n matrix K, not the h x h matrix G.
     """
 
-    def __init__(self, features: list[Variable], sizes: list[int], residual: Variable, noise: Variable, wide: bool):
-        self.features, self.residual, self.noise, self.wide = features, residual, noise, wide
+    def __init__(
+        self,
+        features: list[Variable],
+        sizes: list[int],
+        residual: Variable,
+        noise: Variable,
+        shape: tuple[Variable, Variable],
+        wide: bool,
+    ):
+        self.features, self.residual, self.noise, self.shape, self.wide = features, residual, noise, shape, wide
         ends = np.cumsum(sizes)
         self.places = [slice(int(end - size), int(end)) for end, size in zip(ends, sizes, strict=True)]
-        n, k = (pt.cast(size, residual.dtype) for size in residual.shape)
+        n, k = (pt.cast(size, residual.dtype) for size in shape)
         if wide:
             gram = sum(psi @ psi.T for psi in features)
             target = residual
         else:
             self.psi = psi = pt.concatenate(features, axis=1)
             gram, target = psi.T @ psi, psi.T @ residual
-        size = gram.shape[0]
-        self.factor = pt.linalg.cholesky(gram + noise * pt.eye(size, dtype=residual.dtype))
+        self.size = shape[0] if wide else sum(sizes)
+        self.identity = pt.eye(self.size, dtype=residual.dtype)
+        self.factor = pt.linalg.cholesky(gram + noise * self.identity)
         self.whitened = _solve(self.factor, target)  # L⁻¹ r, or L⁻¹ Ψᵀ r
         squares, log_det = (self.whitened**2).sum(), 2 * pt.log(pt.diag(self.factor)).sum()
         if not wide:
             squares = ((residual**2).sum() - squares) / noise
-            log_det += (n - size) * pt.log(noise)
+            log_det += (n - self.size) * pt.log(noise)
         self.log_likelihood = -(squares + k * log_det + n * k * math.log(2 * math.pi)) / 2
 
     def gradient(self) -> tuple[list[Variable], Variable, Variable]:
         """∂ℓ/∂Ψ in parts, ∂ℓ/∂r and ∂ℓ/∂σ²."""
-        n, k = (pt.cast(size, self.residual.dtype) for size in self.residual.shape)
-        inverse = _solve_back(self.factor, _solve(self.factor, pt.eye(self.factor.shape[0], dtype=self.factor.dtype)))
+        n, k = (pt.cast(size, self.residual.dtype) for size in self.shape)
+        inverse = _solve_back(self.factor, _solve(self.factor, self.identity))
         back = _solve_back(self.factor, self.whitened)
         if self.wide:
             alpha = back
             slope = alpha @ alpha.T - k * inverse
             return [slope @ psi for psi in self.features], -alpha, pt.trace(slope) / 2
         alpha = (self.residual - self.psi @ back) / self.noise
-        trace = (n - pt.cast(inverse.shape[0], inverse.dtype)) / self.noise + pt.trace(inverse)
+        trace = (n - self.size) / self.noise + pt.trace(inverse)
         slope = alpha @ (alpha.T @ self.psi) - k * self.psi @ inverse
         return [slope[:, place] for place in self.places], -alpha, ((alpha**2).sum() - k * trace) / 2
 
     def draw(self, rng: Variable) -> tuple[Variable, list[Variable]]:
         """φ_out (h, k) given y, in parts."""
         zero, one = pt.constant(np.array([0, 1], self.residual.dtype))
-        k, noises = self.residual.shape[1], []
+        k, noises = self.shape[1], []
         if not self.wide:
-            rng, xi = draw(normal, rng, zero, one, size=self.whitened.shape)
+            rng, xi = draw(normal, rng, zero, one, size=(self.size, k))
             phi = _solve_back(self.factor, self.whitened + pt.sqrt(self.noise) * xi)
             return rng, [phi[place] for place in self.places]
         for place in self.places:
             rng, xi = draw(normal, rng, zero, one, size=(place.stop - place.start, k))
             noises.append(xi)
-        rng, epsilon = draw(normal, rng, zero, one, size=self.residual.shape)
+        rng, epsilon = draw(normal, rng, zero, one, size=self.shape)
         missing = self.residual - pt.sqrt(self.noise) * epsilon
         missing -= sum(psi @ xi for psi, xi in zip(self.features, noises, strict=True))
         alpha = _solve_back(self.factor, _solve(self.factor, missing))

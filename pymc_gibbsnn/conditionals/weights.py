@@ -22,14 +22,27 @@ from pytensor.tensor.random import normal
 
 from pymc_gibbsnn._compat import draw
 
-__all__ = ["augment", "draw_weights", "draw_weights_from_spectrum", "predict", "products", "spectrum", "transpose"]
+__all__ = [
+    "augment",
+    "draw_weights",
+    "draw_weights_from_spectrum",
+    "gram_matrix",
+    "predict",
+    "products",
+    "spectrum",
+    "transpose",
+]
 
 ONE = pt.constant(np.float32(1))  # of the lower precision: a draw takes that of its mean
 
 
-def augment(a: Variable, has_bias: bool) -> Variable:
+# The number of samples is asked of the data: PyTensor 2 writes the shape of what is computed differently in every
+# process, and code it has compiled is then not found again.
+
+
+def augment(a: Variable, n: Variable, has_bias: bool) -> Variable:
     """Ã = [A, 1]"""
-    return pt.concatenate([a, pt.ones_like(a[:, :1])], axis=1) if has_bias else a
+    return pt.concatenate([a, pt.ones((n, 1), a.dtype)], axis=1) if has_bias else a
 
 
 def predict(a: Variable, w: Variable, has_bias: bool) -> Variable:
@@ -40,6 +53,14 @@ def predict(a: Variable, w: Variable, has_bias: bool) -> Variable:
 def products(a: Variable, z: Variable, has_bias: bool) -> Variable:
     """Ãᵀ Z, without the copy that Ã is."""
     return pt.concatenate([a.T @ z, z.sum(axis=0)[None]]) if has_bias else a.T @ z
+
+
+def gram_matrix(a: Variable, n: Variable, has_bias: bool) -> Variable:
+    """Ãᵀ Ã, without the copy that Ã is."""
+    if not has_bias:
+        return a.T @ a
+    last = pt.concatenate([a.sum(axis=0), pt.cast(n, a.dtype)[None]])
+    return pt.concatenate([products(a, a, has_bias), last[:, None]], axis=1)
 
 
 def draw_weights(
@@ -53,7 +74,7 @@ def draw_weights(
     shared = precision.type.broadcastable[-2]
     if not shared:  # units are as many layers of one unit each
         products, precision = products.T[:, :, None], precision[:, None, :]
-    prior = precision[..., 0, :, None] * pt.eye(gram.shape[-1])
+    prior = precision[..., 0, :, None] * pt.eye(precision.shape[-1])
     factor = pt.linalg.cholesky(gram / noise + prior)
     target = products / noise
     rng, whitened = draw(normal, rng, pt.linalg.solve_triangular(factor, target, lower=True, b_ndim=2), ONE)
@@ -66,17 +87,16 @@ def transpose(matrix: Variable) -> Variable:
     return pt.swapaxes(matrix, -1, -2)
 
 
-def spectrum(a: Variable, has_bias: bool, precision: Variable, thin: bool) -> tuple[Variable, Variable]:
-    """(U, e) with Λ^{-1/2} ÃᵀÃ Λ^{-1/2} = U diag(e) Uᵀ, for data A and a prior shared by all rows.
+def spectrum(a: Variable, n: Variable, has_bias: bool, precision: Variable, thin: bool) -> tuple[Variable, Variable]:
+    """(U, e) with Λ^{-1/2} ÃᵀÃ Λ^{-1/2} = U diag(e) Uᵀ, for an input A of n samples and a prior shared by all rows.
 
     U is (d, d), or (d, n) where ``thin``: with fewer samples than weights, the other directions keep their prior.
     """
     scale = 1 / pt.sqrt(precision[0])
     if thin:
-        _, singular_values, u = pt.linalg.svd(augment(a, has_bias) * scale, full_matrices=False)
+        _, singular_values, u = pt.linalg.svd(augment(a, n, has_bias) * scale, full_matrices=False)
         return u.T, singular_values**2
-    gram = products(a, augment(a, has_bias), has_bias)
-    eigenvalues, u = pt.linalg.eigh(scale[:, None] * gram * scale)
+    eigenvalues, u = pt.linalg.eigh(scale[:, None] * gram_matrix(a, n, has_bias) * scale)
     return u, pt.maximum(eigenvalues, 0)
 
 

@@ -12,11 +12,11 @@ import math
 
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
+from pymc_gibbsnn._numba import numba_sampler
 from pymc_gibbsnn.random._half_line import excess
 from pymc_gibbsnn.random._streams import normals, streams
 from pymc_gibbsnn.random.truncated_normal import Interval
@@ -61,7 +61,7 @@ def _two_blocks(u, z, m, v, y, xp, log_ndtr, ndtri_exp):
     return xp.where(is_label, highest, xp.minimum(m + sd * below, highest))
 
 
-@numba_core_rv_funcify.register(ArgmaxNormalRV)
+@numba_sampler(ArgmaxNormalRV)
 def _numba(op, node):
     @numba_njit
     def sample(rng, z, m, v, y):

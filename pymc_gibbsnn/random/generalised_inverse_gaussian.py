@@ -22,10 +22,10 @@ import math
 
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
+from pymc_gibbsnn._numba import numba_sampler
 
 __all__ = ["GeneralisedInverseGaussianRV", "generalised_inverse_gaussian"]
 
@@ -113,7 +113,7 @@ def _formulas(xp, where, compiled=lambda function: function):
 _shape_parameters, _envelope, _propose, _uncentre = _formulas(np, np.where)
 
 
-@numba_core_rv_funcify.register(GeneralisedInverseGaussianRV)
+@numba_sampler(GeneralisedInverseGaussianRV)
 def _numba(op, node):
     @numba_njit
     def where(condition, x, y):

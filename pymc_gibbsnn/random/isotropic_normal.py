@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
+from pymc_gibbsnn._numba import numba_sampler
 from pymc_gibbsnn.random._streams import normals, streams
 
 __all__ = ["IsotropicNormalRV", "isotropic_normal"]
@@ -44,7 +44,7 @@ class IsotropicNormalRV(RandomVariable):
 isotropic_normal = IsotropicNormalRV()
 
 
-@numba_core_rv_funcify.register(IsotropicNormalRV)
+@numba_sampler(IsotropicNormalRV)
 def _numba(op, node):
     @numba_njit
     def sample(rng, m, v):

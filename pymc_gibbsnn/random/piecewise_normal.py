@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
+from pymc_gibbsnn._numba import numba_sampler
 from pymc_gibbsnn.random._piecewise_numba import activate_unit, coupled_sampler, independent_sampler, unit_sampler
 from pymc_gibbsnn.random.truncated_normal import Interval
 
@@ -147,12 +147,12 @@ def _invert(u, m, v, t, kappa, edges, a, c, xp, log_ndtr, ndtri_exp):
     return xp.clip(mean + sd * interval.invert(u[1], xp, ndtri_exp), low, high)
 
 
-@numba_core_rv_funcify.register(PiecewiseNormalRV)
+@numba_sampler(PiecewiseNormalRV)
 def _numba(op, node):
     return independent_sampler(unit_sampler(node)), _key(node)
 
 
-@numba_core_rv_funcify.register(CoupledPiecewiseNormalRV)
+@numba_sampler(CoupledPiecewiseNormalRV)
 def _numba_coupled(op, node):
     draw_unit = unit_sampler(node)
 

@@ -23,11 +23,11 @@ import pytensor.tensor as pt
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key, numba_njit
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
+from pymc_gibbsnn._numba import numba_sampler
 from pymc_gibbsnn._vector_math import exp
 from pymc_gibbsnn.random._piecewise_numba import activate_unit, coupled_sampler, unit_sampler
 from pymc_gibbsnn.random._streams import uniforms
@@ -83,7 +83,7 @@ def _choose(s_new, s, z_new, z, t, kappa, table, u, xp):
     return xp.where(accept, z_new, z), xp.where(accept, s_new - s, 0)
 
 
-@numba_core_rv_funcify.register(CoupledSmoothNormalRV)
+@numba_sampler(CoupledSmoothNormalRV)
 def _numba(op, node):
     z = pt.vector("z", dtype="float64")
     s = rewrite_graph(op.function(z), include=("canonicalize", "specialize", "fusion"))

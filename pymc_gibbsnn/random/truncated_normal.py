@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
+from pymc_gibbsnn._numba import numba_sampler
 from pymc_gibbsnn.random._streams import exponential, normal, normals, streams, uniform
 
 __all__ = ["TruncatedNormalRV", "truncated_normal"]
@@ -152,7 +152,7 @@ def draw_truncated_normal(stream, mean, sd, lower, upper):
     return z
 
 
-@numba_core_rv_funcify.register(TruncatedNormalRV)
+@numba_sampler(TruncatedNormalRV)
 def _numba(op, node):
     @numba_njit
     def sample(rng, mean, sd, lower, upper):

@@ -37,7 +37,7 @@ from pymc_gibbsnn.conditionals.noncentred_scale import draw_noncentred_scales
 from pymc_gibbsnn.conditionals.postactivations import draw_postactivations, gain
 from pymc_gibbsnn.conditionals.preactivations import draw_preactivations, draw_preactivations_collapsed
 from pymc_gibbsnn.conditionals.scale import draw_scales
-from pymc_gibbsnn.conditionals.weights import augment, products, spectrum
+from pymc_gibbsnn.conditionals.weights import gram_matrix, spectrum
 from pymc_gibbsnn.network import Activation, Dense, Network
 from pymc_gibbsnn.transitions import Transition
 from pymc_gibbsnn.transitions.interweaving import (
@@ -162,7 +162,7 @@ def _sweep(
 ) -> tuple[Variable, dict[Variable, Variable], dict[str, Variable], dict[str, Variable], dict[str, Variable]]:
     """(rng, new values, changed carry, statistics, log densities by variable) after one sweep of one network."""
     now = _heated(network.at(state), anneal, tuning)
-    a, layers = now.inputs, now.layers
+    a, n, layers = now.inputs, now.inputs.shape[0], now.layers
     weights, outputs = map(list, zip(*(layer.matrices(state) for layer in layers), strict=True))
     squares = {}  # Σ squared noise of latents and data, by name
     new, changed, acceptances = {}, {}, []
@@ -201,11 +201,11 @@ def _sweep(
                 g = gain(w, above.shape, activation.noise, above.noise)
             rng, a_new = draw_postactivations(rng, sigma(z), y, w, g, activation.noise, above.noise)
             if not collapse:
-                rng, weights[l + 1] = draw_layer_weights(rng, above, a_new, outputs[l + 1])
+                rng, weights[l + 1] = draw_layer_weights(rng, now, l + 1, a_new, outputs[l + 1])
                 rng, z = draw_preactivations(rng, z, m, a_new, below.noise, activation.noise, sigma)
         square = [((z - m) ** 2).sum(axis=0), ((a_new - sigma(z)) ** 2).sum(axis=0)]
         if scalable and (sigma.is_homogeneous or sigma.is_scale_free):
-            law = scale_law(sigma, below, above, weights[l], weights[l + 1], square, activation.noise, z.shape[0])
+            law = scale_law(sigma, below, above, weights[l], weights[l + 1], square, activation.noise, n)
             rng, c = draw_scales(rng, *law)
             weights[l] = weights[l] * c[:, None]
             z = z * c
@@ -215,7 +215,7 @@ def _sweep(
                 square[1] = square[1] * c**2
                 weights[l + 1] = _scale_columns(weights[l + 1], 1 / c, above)
         if collapse:
-            rng, weights[l + 1] = draw_layer_weights(rng, above, a_new, outputs[l + 1])
+            rng, weights[l + 1] = draw_layer_weights(rng, now, l + 1, a_new, outputs[l + 1])
         squares |= {below.name: square[0].sum(), activation.name: square[1].sum()}
         outputs[l], a = z, a_new
         new[activation.output] = a_new
@@ -232,8 +232,7 @@ def _sweep(
         new |= layer.values(w)
         if layer.output in state:
             new[layer.output] = z if layer.output.ndim == 2 else z[:, 0]
-    n = pt.cast(a.shape[0], a.dtype)
-    noise = {name: (squares[name], n * width) for name, width in network.noisy}
+    noise = {name: (squares[name], pt.cast(n, a.dtype) * width) for name, width in network.noisy}
     rng, scales, densities = draw_network_scales(rng, network, state | new, noise)
     if scales:
         now = _heated(network.at(state | new | scales), anneal, tuning)
@@ -261,9 +260,9 @@ def _start(network: Network) -> dict[str, Variable]:
     """What of the data layer can be computed once: its spectrum, or ÃᵀÃ where units or draws differ in their prior."""
     first, a = network.layers[0], network.inputs
     if isinstance(first.precision, Constant) and first.precision.type.broadcastable[0]:
-        u, eigenvalues = spectrum(a, first.has_bias, first.precision, network.is_thin)
+        u, eigenvalues = spectrum(a, a.shape[0], first.has_bias, first.precision, network.is_thin)
         return {"u": u, "eigenvalues": eigenvalues}
-    return {"gram": products(a, augment(a, first.has_bias), first.has_bias)}
+    return {"gram": gram_matrix(a, a.shape[0], first.has_bias)}
 
 
 def _scale_columns(w: Variable, factors: Variable, layer: Dense) -> Variable:

@@ -52,7 +52,7 @@ def start_of_interweaving(network: Network, kinds: list[str | bool]) -> dict[str
         return carry
     first, a = network.layers[0], network.inputs
     if kinds[0] == "pieces":
-        carry["input"] = augment(a, first.has_bias)
+        carry["input"] = augment(a, a.shape[0], first.has_bias)
         z = pt.zeros((a.shape[0], first.shape[0]), dtype=a.dtype)
         carry["unit_gram"], carry["unit_squares"] = no_gram(z, first.augmented_shape)
     else:
@@ -72,7 +72,7 @@ def _spectrum(network: Network, l: int, a: Variable, fixed: bool = False) -> tup
     mean_precision = layer.precision.mean(axis=0, keepdims=True)
     if fixed:
         mean_precision = pt.ones((1, layer.augmented_shape[1]), dtype=a.dtype)
-    return spectrum(a, layer.has_bias, mean_precision, thin=l == 0 and network.is_thin)
+    return spectrum(a, network.inputs.shape[0], layer.has_bias, mean_precision, thin=l == 0 and network.is_thin)
 
 
 def interweave_layer(
@@ -96,7 +96,7 @@ def interweave_layer(
     layer, function = network.layers[l], network.activations[l].function
     shape, precision = layer.augmented_shape, layer.precision
     if kind == "pieces":
-        rows = augment(a, layer.has_bias) if l else carry["input"]
+        rows = augment(a, network.inputs.shape[0], layer.has_bias) if l else carry["input"]
         kept = None if l else (carry["unit_gram"], carry["unit_squares"])
         rng, weights, z, gram, squares, accepted = interweave_pieces(
             rng, rows, weights, z, y, w, g, precision, kept, shape, function

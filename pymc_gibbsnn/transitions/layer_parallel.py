@@ -40,9 +40,9 @@ def draw_layers_in_parallel(
         shared = all(layers[l].precision.type.broadcastable[0] for l in group)
         if len(group) == 1 or not shared:
             for l in group:
-                rng, weights[l] = draw_layer_weights(rng, layers[l], posts[l - 1], outputs[l])
+                rng, weights[l] = draw_layer_weights(rng, network, l, posts[l - 1], outputs[l])
             continue
-        a = pt.stack([augment(posts[l - 1], layers[l].has_bias) for l in group])
+        a = pt.stack([augment(posts[l - 1], network.inputs.shape[0], layers[l].has_bias) for l in group])
         z = pt.stack([centred(layers[l], outputs[l]) for l in group])
         precision = pt.stack([layers[l].precision for l in group])
         rng, w = draw_weights(rng, transpose(a) @ a, transpose(a) @ z, _numbers(layers, group), precision)

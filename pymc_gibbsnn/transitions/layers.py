@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn.conditionals.weights import augment, draw_weights, draw_weights_from_spectrum, predict, products
+from pymc_gibbsnn.conditionals.weights import (
+    draw_weights,
+    draw_weights_from_spectrum,
+    gram_matrix,
+    predict,
+    products,
+)
 from pymc_gibbsnn.network import Dense, Network
 
 __all__ = ["centred", "draw_first_weights", "draw_layer_weights", "mean", "split"]
@@ -22,11 +28,11 @@ def draw_first_weights(
     return draw_weights_from_spectrum(rng, u, eigenvalues, moments, layer.noise, layer.precision, network.is_thin)
 
 
-def draw_layer_weights(rng: Variable, layer: Dense, a: Variable, z: Variable) -> tuple[Variable, Variable]:
-    """W̃ of a layer given its input and output."""
-    augmented = augment(a, layer.has_bias)
-    products = augmented.T @ centred(layer, z)
-    return draw_weights(rng, augmented.T @ augmented, products, layer.noise, layer.precision)
+def draw_layer_weights(rng: Variable, network: Network, l: int, a: Variable, z: Variable) -> tuple[Variable, Variable]:
+    """W̃ of layer l given its input and output."""
+    layer, n = network.layers[l], network.inputs.shape[0]
+    gram, moments = gram_matrix(a, n, layer.has_bias), products(a, centred(layer, z), layer.has_bias)
+    return draw_weights(rng, gram, moments, layer.noise, layer.precision)
 
 
 def mean(layer: Dense, a: Variable, w: Variable) -> Variable:
