@@ -12,6 +12,7 @@ import copy
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 from zlib import crc32
 
 import numpy as np
@@ -36,7 +37,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
-from pymc_gibbsnn import _tall_products
+from pymc_gibbsnn import _tall_products, _vector_math
 from pymc_gibbsnn._tall_products import is_tall, tall_by_few
 from pymc_gibbsnn._vector_math import erf, erfc, vectorisable
 
@@ -45,11 +46,17 @@ __all__ = ["numba_sampler", "with_our_kernels"]
 MANY = 256  # columns
 
 
+def _version(module: ModuleType) -> int:
+    """For the key of PyTensor's cache, which does not see what a compiled function calls."""
+    return crc32(Path(module.__file__).read_bytes())
+
+
 class Product(Op):
     """X @ Y of two floating-point matrices of one dtype, each transposed or not.
 
-    BLAS is up to twice as fast where the few come before the many: of few columns (Yᵀ Xᵀ)ᵀ is taken. Where ``wide``
-    says that there are many, the result lies row by row, as what is done with it elementwise reads it.
+    BLAS is up to twice as fast where the few come before the many: of few columns (Yᵀ Xᵀ)ᵀ is taken, but for Xᵀ Y in
+    single precision, where it is slower. Where ``wide`` says that there are many, the result lies row by row, as what
+    is done with it elementwise reads it.
     """
 
     __props__ = ("transpose_x", "transpose_y", "wide")
@@ -83,17 +90,19 @@ def _overload_contiguous(x):
 
 @register_funcify_default_op_cache_key(Product)
 def _numba(op, node, **kwargs):
-    transpose_x, transpose_y, wide = op.transpose_x, op.transpose_y, op.wide
+    transpose_x, transpose_y = op.transpose_x, op.transpose_y
+    is_single = node.inputs[0].dtype == "float32"
+    straight = op.wide or (is_single and transpose_x and not transpose_y)
 
     @numba_njit
     def product(x, y):
         x, y = _contiguous(x), _contiguous(y)
-        if wide:
+        if straight:
             return np.dot(x.T if transpose_x else x, y.T if transpose_y else y)
         return np.dot(y if transpose_y else y.T, x if transpose_x else x.T).T
 
-    if node.inputs[0].dtype == "float64" or transpose_x or not transpose_y or wide:
-        return product, 3
+    if not is_single or transpose_x or not transpose_y or op.wide:
+        return product, 4 + straight
 
     @numba_njit
     def product_in_single_precision(x, y):
@@ -101,7 +110,7 @@ def _numba(op, node, **kwargs):
             return tall_by_few(x, y)
         return product(x, y)
 
-    return product_in_single_precision, crc32(Path(_tall_products.__file__).read_bytes())
+    return product_in_single_precision, _version(_tall_products)
 
 
 class Gram(Op):
@@ -194,7 +203,7 @@ def _numba_error_function(op, node, **kwargs):
         apply(x.reshape(-1), out.reshape(-1))
         return out
 
-    return error_function, 1
+    return error_function, _version(_vector_math)
 
 
 @node_rewriter([Elemwise])

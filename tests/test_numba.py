@@ -9,10 +9,12 @@ import pytest
 from pytensor.compile.io import In
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 from pytensor.raise_op import Assert
+from pytensor.tensor.random.type import random_generator_type
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn._numba import with_our_kernels
+from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
 
 RNG = np.random.default_rng(0)
 
@@ -72,6 +74,13 @@ def test_gradients_of_gelu_go_through_the_error_function():
     cdf = 0.5 * np.vectorize(math.erfc)(-z / 2**0.5)
     density = np.exp(-(z**2) / 2) / (2 * np.pi) ** 0.5
     np.testing.assert_allclose(function(z), cdf + z * density, rtol=1e-12, atol=1e-15)
+
+
+def test_a_sampler_leaves_a_generator_that_is_not_its_own():
+    rng, m = random_generator_type("rng"), pt.matrix("m")
+    function = compile_and_find([rng, m], _compat.draw(isotropic_normal, rng, m, pt.constant(2.0))[1], "Sampler")
+    generator, mean = np.random.default_rng(0), np.zeros((3, 2))
+    np.testing.assert_array_equal(function(generator, mean), function(generator, mean))
 
 
 X, Y = RNG.normal(size=(30, 3)), RNG.normal(size=(30, 2))
