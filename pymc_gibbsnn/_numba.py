@@ -272,7 +272,7 @@ def _use_sampler(fgraph, node):
     op, [_, x] = node.op, node.outputs
     if type(op) not in _SAMPLED or op.ndim_supp == 0 or op.batch_ndim(node) > 0:
         return None
-    parameters = [y if y.dtype.startswith("int") else pt.cast(y, x.dtype) for y in op.dist_params(node)]
+    parameters = [pt.cast(y, x.dtype) if y.dtype.startswith("float") else y for y in op.dist_params(node)]
     return Sampler(op)(op.rng_param(node), *parameters, return_list=True)
 
 

@@ -9,6 +9,7 @@ from pymc_gibbsnn.conditionals.weights import (
     augment,
     draw_weights,
     draw_weights_from_spectrum,
+    gram_matrix,
     predict,
     products,
     spectrum,
@@ -35,6 +36,7 @@ def test_products_without_augmentation(has_bias):
     augmented = value(augment(pt.constant(a), len(a), has_bias))
     np.testing.assert_allclose(value(products(pt.constant(a), pt.constant(z), has_bias)), augmented.T @ z)
     np.testing.assert_allclose(value(predict(pt.constant(a), pt.constant(w), has_bias)), augmented @ w.T)
+    np.testing.assert_allclose(value(gram_matrix(pt.constant(a), len(a), has_bias)), augmented.T @ augmented)
 
 
 @pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])

@@ -82,7 +82,7 @@ def test_arguments_keep_their_types(model, kwargs):
 
 
 def test_the_c_backend(model):
-    idata = sample(model, step=pmg.GibbsNN(model=model, interweave=False, compile_kwargs={"mode": "CVM"}))
+    idata = sample(model, compile_kwargs={"mode": "CVM"})
     assert np.isfinite(idata["sample_stats"]["lp"].values).all()
 
 
