@@ -43,9 +43,13 @@ def draw(op: RandomVariable, rng: Variable, *params, size: tuple[int, ...] | Non
     return tuple(op(*params, rng=rng, size=size).owner.outputs)
 
 
-def source_key(file: str) -> int:
-    """A key for PyTensor's cache of compiled Numba code, from the modules beside the file and their maths."""
-    paths = [Path(__file__).with_name("_vector_math.py"), *sorted(Path(file).parent.glob("*.py"))]
+def source_key(file: str | None = None) -> int:
+    """A key for PyTensor's cache of compiled Numba code, which does not see what that code calls.
+
+    From the modules that all kernels share and those beside the file.
+    """
+    paths = [Path(__file__).with_name(f"{name}.py") for name in ("_vector_math", "_tall_products", "_threads")]
+    paths += sorted(Path(file).parent.glob("*.py")) if file else []
     source = b"".join(path.read_bytes() for path in paths)
     return int.from_bytes(sha256(source).digest()[:6], "big")
 

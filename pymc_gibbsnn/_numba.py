@@ -11,9 +11,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from hashlib import sha256
-from pathlib import Path
-from types import ModuleType
-from zlib import crc32
 
 import numpy as np
 import pytensor.scalar as ps
@@ -37,18 +34,13 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
-from pymc_gibbsnn import _tall_products, _vector_math
-from pymc_gibbsnn._tall_products import is_tall, tall_by_few
+from pymc_gibbsnn._compat import source_key
+from pymc_gibbsnn._tall_products import is_tall, tall_by_few, tall_by_tall
 from pymc_gibbsnn._vector_math import erf, erfc, vectorisable
 
 __all__ = ["numba_sampler", "with_our_kernels"]
 
 MANY = 256  # columns
-
-
-def _version(module: ModuleType) -> int:
-    """For the key of PyTensor's cache, which does not see what a compiled function calls."""
-    return crc32(Path(module.__file__).read_bytes())
 
 
 class Product(Op):
@@ -101,16 +93,16 @@ def _numba(op, node, **kwargs):
             return np.dot(x.T if transpose_x else x, y.T if transpose_y else y)
         return np.dot(y if transpose_y else y.T, x if transpose_x else x.T).T
 
-    if not is_single or transpose_x or not transpose_y or op.wide:
+    if op.wide or (transpose_x and transpose_y):
         return product, 4 + straight
 
     @numba_njit
-    def product_in_single_precision(x, y):
-        if x.flags.c_contiguous and is_tall(x, len(y)):
-            return tall_by_few(x, y)
+    def tall_product(x, y):
+        if is_tall(x, y.shape[int(not transpose_y)]):
+            return tall_by_tall(x, y) if transpose_x else tall_by_few(x, y if transpose_y else y.T)
         return product(x, y)
 
-    return product_in_single_precision, _version(_tall_products)
+    return tall_product, source_key() ^ straight
 
 
 class Gram(Op):
@@ -203,7 +195,7 @@ def _numba_error_function(op, node, **kwargs):
         apply(x.reshape(-1), out.reshape(-1))
         return out
 
-    return error_function, _version(_vector_math)
+    return error_function, source_key()
 
 
 @node_rewriter([Elemwise])

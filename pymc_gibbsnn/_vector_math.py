@@ -9,13 +9,20 @@ from numba import types
 from numba.extending import intrinsic
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-__all__ = ["erf", "erfc", "erfcx", "exp", "inlined", "vectorisable"]
+__all__ = ["add_multiple", "erf", "erfc", "erfcx", "exp", "inlined", "vectorisable"]
 
 vectorisable = partial(numba_njit, fastmath={"contract"}, error_model="numpy")
 """``njit`` for loops whose steps shall be taken several at once: sums keep their order, divisions do not look for 0."""
 
 inlined = partial(vectorisable, forceinline=True)
 """The same for what such a loop calls, however long: a call left in it would stop that."""
+
+
+@vectorisable
+def add_multiple(x, factor, out):
+    """Add ``factor`` times a vector to a vector."""
+    for i in range(len(out)):
+        out[i] += factor * x[i]
 
 
 @intrinsic

@@ -19,6 +19,8 @@ from rich.table import Column
 
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn._numba import with_our_kernels
+from pymc_gibbsnn._threads import take_threads_of_blas, without_threads_of_blas
+from pymc_gibbsnn.network import evaluate
 from pymc_gibbsnn.reader import read_networks
 from pymc_gibbsnn.transitions import Transition
 from pymc_gibbsnn.transitions.gibbs import gibbs
@@ -150,6 +152,8 @@ class GraphStep(BlockedStep):
             _compat.refuse_jax_in_fork()
         self._jax_key = _compat.random_state(self.rng, jax=True) if self._uses_jax else None
         self.transition.check()
+        take_threads_of_blas()
+        self._samples = 0 if self.transition.rows is None else len(evaluate(self.transition.rows))
         self.carry = {name: _in_order(value) for name, value in self.transition.start().items()}
         self.tune = True  # until PyMC says otherwise
         self._set_tune_steps(_compat.tuning_steps())
@@ -169,10 +173,11 @@ class GraphStep(BlockedStep):
         self._compile()
         values = self._values(point)
         tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), self._tuning_dtype)
-        self._run("begin", values, tuning)
-        for _ in range(self.sweeps_per_draw):
-            stats = self._run("step", values, tuning)
-        self._run("record", values, tuning)
+        with without_threads_of_blas(self._samples):
+            self._run("begin", values, tuning)
+            for _ in range(self.sweeps_per_draw):
+                stats = self._run("step", values, tuning)
+            self._run("record", values, tuning)
         self.steps += 1
         new = {v.name: np.asarray(values[v.name], v.dtype) for v in self._vars}
         return {**point, **new}, [{name: float(stats[name]) for name in self.transition.stats}]

@@ -1,15 +1,11 @@
 """The random numbers inlined into Numba kernels, and what is built of them."""
 
 import numpy as np
-import pytensor
-import pytensor.tensor as pt
 import pytest
 from numba import njit
 from scipy import stats
 from scipy.special import erfcx, ndtr
 
-from pymc_gibbsnn import _compat
-from pymc_gibbsnn._numba import with_our_kernels
 from pymc_gibbsnn.random import _half_line, _streams
 from pymc_gibbsnn.random.argmax_normal import argmax_normal
 from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
@@ -165,15 +161,3 @@ def test_isotropic_normal(mode):
         x = (draw_rv(isotropic_normal, [m, v], mode) - m) / v**0.5
         assert stats.kstest(x.ravel(), "norm").pvalue > LEAST_P
         assert np.abs(np.corrcoef(x) - np.eye(70)).max() < 6 / np.sqrt(300)
-
-
-@pytest.mark.parametrize("columns", [1, 12])
-def test_tall_products_in_single_precision(columns):
-    rng = np.random.default_rng(0)
-    x, w = rng.normal(size=(5243, 201)).astype("float32"), rng.normal(size=(columns, 202)).astype("float32")
-    data, weights = pt.fmatrix(), pt.fmatrix()
-    mode = with_our_kernels(_compat.compilation_mode("NUMBA"))
-    product = pytensor.function([data, weights], data @ weights[:, :-1].T, mode=mode)
-    for rows in (5243, 5242, 100):  # the last by BLAS
-        expected = x[:rows].astype(float) @ w[:, :-1].T.astype(float)
-        np.testing.assert_allclose(product(x[:rows], w), expected, rtol=1e-4, atol=1e-4)

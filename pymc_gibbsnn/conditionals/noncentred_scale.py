@@ -33,6 +33,8 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_defa
 from pytensor.tensor.random import uniform
 
 from pymc_gibbsnn._compat import draw, jax_op, source_key
+from pymc_gibbsnn._threads import BLOCK
+from pymc_gibbsnn._vector_math import add_multiple
 from pymc_gibbsnn.activations import PiecewiseLinear
 
 __all__ = ["NoncentredScale", "draw_noncentred_scales"]
@@ -178,46 +180,69 @@ def _jax(op, node, **kwargs):
     return scales
 
 
-# Numba: all sums over samples in one pass for each point.
+# Numba: block by block of samples, each sum in their precision within a block and in double over blocks.
+
+
+@numba_njit
+def _residuals(y, s, v):
+    """Y − S Wᵀ, outputs first."""
+    r = np.empty((y.shape[1], y.shape[0]), y.dtype)
+    for start in range(0, len(y), BLOCK):
+        stop = start + BLOCK
+        r[:, start:stop] = y[start:stop].T
+        for k in range(len(r)):
+            for j in range(len(s)):
+                add_multiple(s[j, start:stop], -v[k, j], r[k, start:stop])
+    return r
+
+
+@numba_njit
+def _pull(r, delta, w, gain, pull):
+    """R − δ w takes the place of R; of that, R · gain."""
+    for start in range(0, len(pull), BLOCK):
+        stop = start + BLOCK
+        pull[start:stop] = 0
+        for k in range(len(r)):
+            add_multiple(delta[start:stop], -w[k], r[k, start:stop])
+            add_multiple(r[k, start:stop], gain[k], pull[start:stop])
 
 
 @numba_njit(fastmath={"reassoc", "contract"})
 def _sums(m, e, s0, pull, s, bends):
-    """Σ δ pull and Σ δ²"""
-    first, second = 0.0, 0.0
-    for i in range(len(m)):
-        x = m[i] + s * e[i]
-        delta = bends[0] * x + bends[1] * abs(x) - s0[i]
-        first += delta * pull[i]
-        second += delta * delta
-    return first, second
+    """Σ δ pull, Σ δ² and Σ pull²."""
+    first = second = square = 0.0
+    s = m.dtype.type(s)
+    for start in range(0, len(m), BLOCK):
+        in_first = in_second = in_square = m.dtype.type(0)
+        for i in range(start, min(start + BLOCK, len(m))):
+            x = m[i] + s * e[i]
+            delta = bends[0] * x + bends[1] * abs(x) - s0[i]
+            in_first += delta * pull[i]
+            in_second += delta * delta
+            in_square += pull[i] * pull[i]
+        first, second, square = first + in_first, second + in_second, square + in_square
+    return first, second, square
 
 
 @register_funcify_default_op_cache_key(NoncentredScale)
 def _numba(op, node, **kwargs):
     @numba_njit
     def scales(m, z, y, v, g, incoming, outgoing, noise, power, log_u, points, bends):
-        n, c = y.shape
-        h = len(log_u)
+        n, h = len(y), len(log_u)
         v, g, u = v.copy(), g.copy(), np.zeros_like(log_u)
         m, e = np.ascontiguousarray(m.T), np.ascontiguousarray(z.T)
         s0 = bends[0] * e + bends[1] * np.abs(e)
         e = e - m
-        r, pull = np.ascontiguousarray(y.T).copy(), np.empty(n, z.dtype)
-        for j in range(h):
-            for k in range(c):
-                r[k] -= s0[j] * v[k, j]
+        r, pull, delta, w = _residuals(y, s0, v), np.empty(n, z.dtype), np.zeros(n, z.dtype), np.zeros_like(v[:, 0])
         for j in range(h):
             kappa = (v[:, j] * g[:, j]).sum()
-            pull[:] = 0
-            for k in range(c):
-                pull += r[k] * g[k, j]
-            square = (pull**2).sum()
+            _pull(r, delta, w, g[:, j], pull)
+            delta[:] = 0
             low, high = -points[j, 0], 1 - points[j, 0]
             for point in points[j, 1:]:
                 new = low + point * (high - low)
                 f = noise.item() * math.expm1(-2 * new)
-                first, second = _sums(m[j], e[j], s0[j], pull, math.exp(-new), bends)
+                first, second, square = _sums(m[j], e[j], s0[j], pull, math.exp(-new), bends)
                 log_ratio = (
                     power.item() * new
                     - 0.5 * (incoming[j] * math.expm1(2 * new) + outgoing[j] * math.expm1(-2 * new))
@@ -228,10 +253,8 @@ def _numba(op, node, **kwargs):
                 )
                 if log_u[j] < log_ratio:
                     u[j] = new
-                    x = m[j] + math.exp(-new) * e[j]
-                    delta = bends[0] * x + bends[1] * np.abs(x) - s0[j]
-                    for k in range(c):
-                        r[k] -= delta * v[k, j]
+                    x = m[j] + z.dtype.type(math.exp(-new)) * e[j]
+                    delta[:], w = bends[0] * x + bends[1] * np.abs(x) - s0[j], v[:, j].copy()
                     gain = g[:, j].copy()
                     for i in range(h):
                         g[:, i] -= f / (1 + f * kappa) * (gain * v[:, i]).sum() * gain

@@ -20,14 +20,14 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn._vector_math import exp, inlined, vectorisable
+from pymc_gibbsnn._threads import BLOCK, share
+from pymc_gibbsnn._vector_math import add_multiple, exp, inlined, vectorisable
 from pymc_gibbsnn.random._half_line import excess, relative_mass
-from pymc_gibbsnn.random._streams import normals, streams, uniform, uniforms
+from pymc_gibbsnn.random._streams import normals, streams_of_blocks, uniform, uniforms
 from pymc_gibbsnn.random.truncated_normal import draw_truncated_normal, envelope, propose
 
-__all__ = ["activate_unit", "add_multiple", "coupled_sampler", "independent_sampler", "unit_sampler"]
+__all__ = ["activate_unit", "coupled_sampler", "independent_sampler", "unit_sampler"]
 
-BLOCK = 1024  # samples: what a block needs of a layer stays in a core's cache
 NEGLIGIBLE = 50.0
 
 
@@ -184,12 +184,6 @@ def activate_unit(z, edges, slopes, intercepts, s):
             s[i] = a * z[i] + c if z[i] > edge else s[i]
 
 
-@vectorisable
-def add_multiple(x, factor, out):
-    for i in range(len(out)):
-        out[i] += factor * x[i]
-
-
 @numba_njit
 def _rows(x, start):
     """The samples of the block that begins there, units first: a copy."""
@@ -203,17 +197,18 @@ def independent_sampler(draw_unit: Callable) -> Callable:
     """Sampler of :class:`~pymc_gibbsnn.random.piecewise_normal.PiecewiseNormalRV`."""
 
     @numba_njit
+    def sample_block(b, streams, m, v, t, kappa, edges, slopes, intercepts, z):
+        start, stream = b * BLOCK, streams[b]
+        m, t = _rows(m, start), _rows(t, start)
+        drawn, work = np.empty_like(m), np.empty((9, m.shape[1]))
+        for j in range(len(m)):
+            draw_unit(stream, m[j], v[j], t[j], kappa[j], edges, slopes, intercepts, drawn[j], work)
+        z[start : start + BLOCK] = drawn.T
+
+    @numba_njit
     def sample(rng, m, v, t, kappa, edges, slopes, intercepts):
-        n, h = m.shape
-        z = np.empty_like(m)
-        starts = streams(rng, (n + BLOCK - 1) // BLOCK)
-        for b in range(len(starts)):
-            start = b * BLOCK
-            m_block, t_block = _rows(m, start), _rows(t, start)
-            stream, drawn, work = starts[b], np.empty_like(m_block), np.empty((9, m_block.shape[1]))
-            for j in range(h):
-                draw_unit(stream, m_block[j], v[j], t_block[j], kappa[j], edges, slopes, intercepts, drawn[j], work)
-            z[start : start + BLOCK] = drawn.T
+        z, streams = np.empty_like(m), streams_of_blocks(rng, len(m))
+        share(sample_block, len(streams), (streams, m, v, t, kappa, edges, slopes, intercepts, z))
         return z
 
     return sample
@@ -232,7 +227,9 @@ def coupled_sampler(activate: Callable, move: Callable) -> Callable:
     """
 
     @numba_njit
-    def sample_block(stream, z, m, v, r, w, g, kappa, edges, slopes, intercepts):
+    def sample_block(b, streams, z, m, v, y, w, g, kappa, edges, slopes, intercepts, new):
+        start, stream = b * BLOCK, streams[b]
+        z, m, r = _rows(z, start), _rows(m, start), _rows(y, start)
         h, c = len(z), len(r)
         s, t, work = np.empty_like(z), np.empty_like(z[0]), np.empty((13, z.shape[1]))
         for j in range(h):
@@ -247,28 +244,13 @@ def coupled_sampler(activate: Callable, move: Callable) -> Callable:
             move(stream, z[j], s[j], m[j], v, t, kappa[j], edges, slopes, intercepts, work)
             for k in range(c):
                 add_multiple(t, -w[k, j], r[k])
-        return z.T
+        new[start : start + BLOCK] = z.T
 
     @numba_njit
     def sample(rng, z, m, v, y, w, g, edges, slopes, intercepts):
-        n, v, kappa = len(m), v.item(), (w * g).sum(0)
-        new = np.empty_like(m)
-        starts = streams(rng, (n + BLOCK - 1) // BLOCK)
-        for b in range(len(starts)):
-            start = b * BLOCK
-            new[start : start + BLOCK] = sample_block(
-                starts[b],
-                _rows(z, start),
-                _rows(m, start),
-                v,
-                _rows(y, start),
-                w,
-                g,
-                kappa,
-                edges,
-                slopes,
-                intercepts,
-            )
+        new, kappa, streams = np.empty_like(m), (w * g).sum(0), streams_of_blocks(rng, len(m))
+        shared = streams, z, m, v.item(), y, w, g, kappa, edges, slopes, intercepts, new
+        share(sample_block, len(streams), shared)
         return new
 
     return sample

@@ -21,9 +21,10 @@ from collections.abc import Callable
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
+from pymc_gibbsnn._threads import count_blocks
 from pymc_gibbsnn._vector_math import inlined, vectorisable
 
-__all__ = ["exponential", "normal", "normals", "streams", "uniform", "uniforms"]
+__all__ = ["exponential", "normal", "normals", "streams", "streams_of_blocks", "uniform", "uniforms"]
 
 STEP = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
 FACTOR, OTHER_FACTOR = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -70,6 +71,12 @@ def streams(rng, count):
         high, low = np.uint64(rng.random() * 2.0**32), np.uint64(rng.random() * 2.0**32)
         starts[i, 0] = (high << S32) | low
     return starts
+
+
+@numba_njit
+def streams_of_blocks(rng, n):
+    """A stream for each block of n samples."""
+    return streams(rng, count_blocks(n))
 
 
 @inlined

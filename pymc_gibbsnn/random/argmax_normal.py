@@ -17,13 +17,12 @@ from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
 from pymc_gibbsnn._numba import numba_sampler
+from pymc_gibbsnn._threads import BLOCK, share
 from pymc_gibbsnn.random._half_line import excess
-from pymc_gibbsnn.random._streams import normals, streams
+from pymc_gibbsnn.random._streams import normals, streams_of_blocks
 from pymc_gibbsnn.random.truncated_normal import Interval
 
 __all__ = ["ArgmaxNormalRV", "argmax_normal"]
-
-BLOCK = 1024  # samples
 
 
 class ArgmaxNormalRV(RandomVariable):
@@ -64,22 +63,24 @@ def _two_blocks(u, z, m, v, y, xp, log_ndtr, ndtri_exp):
 @numba_sampler(ArgmaxNormalRV)
 def _numba(op, node):
     @numba_njit
+    def sample_block(b, streams, z, m, sd, y, new):
+        (n, k), stream, begin = m.shape, streams[b], b * BLOCK
+        x = np.empty(BLOCK * k)
+        normals(stream, x)
+        for i in range(begin, min(begin + BLOCK, n)):
+            others, place, label = -np.inf, (i - begin) * k, y[i]
+            for j in range(k):
+                others = max(others, z[i, j]) if j != label else others
+            highest = others + sd * excess(stream, x[place + label], (others - m[i, label]) / sd)
+            for j in range(k):
+                if j != label:
+                    new[i, j] = highest - sd * excess(stream, x[place + j], (m[i, j] - highest) / sd)
+            new[i, label] = highest
+
+    @numba_njit
     def sample(rng, z, m, v, y):
-        (n, k), sd = m.shape, math.sqrt(v.item())
-        new, x = np.empty_like(m), np.empty(BLOCK * k)
-        starts = streams(rng, (n + BLOCK - 1) // BLOCK)
-        for b in range(len(starts)):
-            stream, begin = starts[b], b * BLOCK
-            normals(stream, x)
-            for i in range(begin, min(begin + BLOCK, n)):
-                others, place, label = -np.inf, (i - begin) * k, y[i]
-                for j in range(k):
-                    others = max(others, z[i, j]) if j != label else others
-                highest = others + sd * excess(stream, x[place + label], (others - m[i, label]) / sd)
-                for j in range(k):
-                    if j != label:
-                        new[i, j] = highest - sd * excess(stream, x[place + j], (m[i, j] - highest) / sd)
-                new[i, label] = highest
+        new, streams = np.empty_like(m), streams_of_blocks(rng, len(m))
+        share(sample_block, len(streams), (streams, z, m, math.sqrt(v.item()), y, new))
         return new
 
     return sample, source_key(__file__)

@@ -10,11 +10,12 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
 from pymc_gibbsnn._numba import numba_sampler
-from pymc_gibbsnn.random._streams import normals, streams
+from pymc_gibbsnn._threads import BLOCK, share
+from pymc_gibbsnn.random._streams import normals, streams_of_blocks
 
 __all__ = ["IsotropicNormalRV", "isotropic_normal"]
 
-BLOCK = 64  # samples
+CACHED = 64  # samples: their normals wait in the nearest cache
 
 
 class IsotropicNormalRV(RandomVariable):
@@ -47,14 +48,19 @@ isotropic_normal = IsotropicNormalRV()
 @numba_sampler(IsotropicNormalRV)
 def _numba(op, node):
     @numba_njit
-    def sample(rng, m, v):
-        (n, k), sd, stream = m.shape, math.sqrt(v.item()), streams(rng, 1)[0]
-        new, x = np.empty_like(m), np.empty((BLOCK, k))
-        for start in range(0, n, BLOCK):
+    def sample_block(b, streams, m, sd, new):
+        k, stream, end = m.shape[1], streams[b], min((b + 1) * BLOCK, len(m))
+        x = np.empty((CACHED, k))
+        for start in range(b * BLOCK, end, CACHED):
             normals(stream, x.ravel())
-            for i in range(start, min(start + BLOCK, n)):
+            for i in range(start, min(start + CACHED, end)):
                 for j in range(k):
                     new[i, j] = m[i, j] + sd * x[i - start, j]
+
+    @numba_njit
+    def sample(rng, m, v):
+        new, streams = np.empty_like(m), streams_of_blocks(rng, len(m))
+        share(sample_block, len(streams), (streams, m, math.sqrt(v.item()), new))
         return new
 
     return sample, source_key(__file__)

@@ -47,7 +47,8 @@ class Transition:
     tune_steps : int
         How many tuning steps are enough; 0 where nothing is tuned.
     rows : Variable, optional
-        Data whose first axis runs over samples: arrays with an axis of that length can be spread over devices.
+        Data whose first axis runs over samples: arrays with an axis of that length can be spread over devices,
+        blocks of samples over threads.
     begin : callable, optional
         ``begin(state, carry) -> carry``, before the steps of a turn.
     record : callable, optional

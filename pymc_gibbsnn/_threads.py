@@ -1,0 +1,127 @@
+"""Loops of Numba kernels over blocks that do not touch each other, shared out to the threads that BLAS has.
+
+Numba's own threads do not outlive a fork, by which ``pm.sample`` starts its chains. These live as long as one loop:
+a POSIX thread starts and ends in tens of microseconds. Where there are none the loop runs in one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import addressof, c_int64
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import alloca_once, for_range, if_likely, is_null
+from numba.extending import intrinsic
+from pytensor.link.numba.dispatch.basic import numba_njit
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["BLOCK", "count_blocks", "share", "take_threads_of_blas", "without_threads_of_blas"]
+
+BLOCK = 1024  # samples: what a block needs of a layer stays in a core's cache
+MOST = 64  # threads
+BLOCKS_EACH = 8  # at least: fewer are not worth a thread
+
+# The number of threads, where compiled code finds it: a constant would be kept in PyTensor's cache.
+_threads = c_int64(1)
+llvm.add_symbol("pymc_gibbsnn_threads", addressof(_threads))
+_blas: ThreadpoolController
+
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_POINTER = ir.IntType(8).as_pointer()
+_NULL = ir.Constant(_POINTER, None)
+
+
+def take_threads_of_blas() -> None:
+    """Share out to as many threads as BLAS has now."""
+    global _blas
+    _blas = ThreadpoolController().select(user_api="blas")
+    if os.name == "posix":
+        _threads.value = min(max((library["num_threads"] for library in _blas.info()), default=1), MOST)
+
+
+@contextmanager
+def without_threads_of_blas(samples: int) -> Iterator[None]:
+    """Leave BLAS one thread meanwhile, if so many samples are shared out.
+
+    Its threads, once woken, wait for more by spinning for the time of a whole sweep, in the way of ours.
+    """
+    if _threads.value > 1 and count_blocks.py_func(samples) >= 2 * BLOCKS_EACH:
+        with _blas.limit(limits=1):
+            yield
+    else:
+        yield
+
+
+@numba_njit
+def count_blocks(n):
+    """Of n samples."""
+    return (n + BLOCK - 1) // BLOCK
+
+
+@intrinsic
+def share(typing_context, kernel, blocks, arguments):
+    """Call ``kernel(block, *arguments)`` for all of ``blocks``, a number, in any order.
+
+    The kernel returns nothing and does not raise; ``arguments`` is a tuple.
+    """
+    signature = typing_context.resolve_function_type(kernel, (types.intp, *arguments.types), {})
+    compiled = kernel.dispatcher.get_compile_result(signature)
+
+    def code(context, builder, _, values):
+        context.add_linking_libs([compiled.library])
+        # What all threads read: the next block, how many there are, the arguments.
+        task_type = ir.LiteralStructType([_I64, _I64, context.get_value_type(arguments)])
+        task = alloca_once(builder, task_type)
+        for i, value in enumerate((_I64(0), values[1], values[2])):
+            builder.store(value, builder.gep(task, [_I32(0), _I32(i)]))
+
+        work = _function(builder.module, builder.module.get_unique_name("work_of_thread"), _POINTER, _POINTER)
+        work.linkage = "internal"
+        inner = ir.IRBuilder(work.append_basic_block())
+        mine = inner.bitcast(work.args[0], task_type.as_pointer())
+        next_block, count, packed = (inner.gep(mine, [_I32(0), _I32(i)]) for i in range(3))
+        count, packed = inner.load(count), inner.load(packed)
+        taken = [inner.extract_value(packed, i) for i in range(len(arguments))]
+        loop, body, end = (work.append_basic_block() for _ in range(3))
+        inner.branch(loop)
+        inner.position_at_end(loop)
+        block = inner.atomic_rmw("add", next_block, _I64(1), "monotonic")
+        inner.cbranch(inner.icmp_signed("<", block, count), body, end)
+        inner.position_at_end(body)
+        context.call_internal_no_propagate(inner, compiled.fndesc, signature, [block, *taken])
+        inner.branch(loop)
+        inner.position_at_end(end)
+        inner.ret(_NULL)
+
+        task = builder.bitcast(task, _POINTER)
+        if os.name != "posix":
+            builder.call(work, [task])
+            return context.get_dummy_value()
+        create = _function(builder.module, "pthread_create", _I32, _I64.as_pointer(), _POINTER, work.type, _POINTER)
+        join = _function(builder.module, "pthread_join", _I32, _I64, _POINTER)
+        limit = builder.module.globals.get("pymc_gibbsnn_threads")
+        limit = builder.load(limit or ir.GlobalVariable(builder.module, _I64, "pymc_gibbsnn_threads"))
+        useful = builder.sdiv(values[1], _I64(BLOCKS_EACH))
+        others = builder.sub(builder.select(builder.icmp_signed("<", useful, limit), useful, limit), _I64(1))
+        handles, failures = (alloca_once(builder, kind, size=_I64(MOST)) for kind in (_I64, _I32))
+        with for_range(builder, others) as thread:
+            handle = builder.gep(handles, [thread.index])
+            failure = builder.call(create, [handle, _NULL, work, task])
+            builder.store(failure, builder.gep(failures, [thread.index]))
+        builder.call(work, [task])
+        with for_range(builder, others) as thread:
+            # What a thread that could not be had leaves is done by the others.
+            failure = builder.load(builder.gep(failures, [thread.index]))
+            with if_likely(builder, is_null(builder, failure)):
+                builder.call(join, [builder.load(builder.gep(handles, [thread.index])), _NULL])
+        return context.get_dummy_value()
+
+    return types.void(kernel, blocks, arguments), code
+
+
+def _function(module: ir.Module, name: str, returns: ir.Type, *taken: ir.Type) -> ir.Function:
+    return module.globals.get(name) or ir.Function(module, ir.FunctionType(returns, taken), name)
