@@ -117,16 +117,18 @@ def compiled(mode, dtype="float64"):
 @pytest.mark.parametrize("mode", MODES)
 def test_the_slice_is_that_of_the_density(mode, function, c):
     """A height just below the ratio of densities takes the point, one just above it does not, whatever moved before."""
-    for seed in range(4):
-        layer = Layer(ACTIVATIONS[function], c, seed=seed)
+    for seed, n in enumerate((12, 12, 12, 12, 1100)):
+        layer = Layer(ACTIVATIONS[function], c, n=n, seed=seed)
         u = layer.rng.uniform(-0.5, 0.5, size=3)
         points = np.c_[np.full(3, 0.5), u + 0.5]
-        moved = np.where(np.arange(3) <= np.arange(3)[:, None], u, 0)  # one unit more in each row
-        ratios = np.diff([layer.log_density(np.zeros(3)), *map(layer.log_density, moved)])
+        moves = layer.rng.permutation([True, True, False])  # of the units before
         for j in range(3):
-            for difference, expected in ((-1e-9, u[j]), (1e-9, 0)):
-                log_u = np.where(np.arange(3) < j, -np.inf, np.inf)
-                log_u[j] = ratios[j] + difference
+            before = np.where(moves & (np.arange(3) < j), u, 0)
+            after = np.where(np.arange(3) == j, u, before)
+            ratio = layer.log_density(after) - layer.log_density(before)
+            for difference, expected in ((-1e-8, u[j]), (1e-8, 0)):
+                log_u = np.where(moves & (np.arange(3) < j), -np.inf, np.inf)
+                log_u[j] = ratio + difference
                 found = compiled(mode)(*layer.arguments(log_u, points))
                 np.testing.assert_allclose(found[j], expected, atol=1e-12)
 
