@@ -14,7 +14,7 @@ from ctypes import addressof, c_int64
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
-from numba.core.cgutils import alloca_once, for_range, if_likely, is_null
+from numba.core.cgutils import alloca_once, for_range, if_likely, if_unlikely, is_null
 from numba.extending import intrinsic
 from pytensor.link.numba.dispatch.basic import numba_njit
 from threadpoolctl import ThreadpoolController
@@ -30,7 +30,7 @@ _threads = c_int64(1)
 llvm.add_symbol("pymc_gibbsnn_threads", addressof(_threads))
 _blas: ThreadpoolController
 
-_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_I1, _I32, _I64 = (ir.IntType(bits) for bits in (1, 32, 64))
 _POINTER = ir.IntType(8).as_pointer()
 _NULL = ir.Constant(_POINTER, None)
 
@@ -66,61 +66,76 @@ def count_blocks(n):
 def share(typing_context, kernel, blocks, arguments):
     """Call ``kernel(block, *arguments)`` for all of ``blocks``, a number, in any order.
 
-    The kernel returns nothing and does not raise; ``arguments`` is a tuple.
+    ``arguments`` is a tuple. The kernel returns nothing; if it raises, as when memory runs out, RuntimeError is raised.
     """
     signature = typing_context.resolve_function_type(kernel, (types.intp, *arguments.types), {})
     compiled = kernel.dispatcher.get_compile_result(signature)
 
     def code(context, builder, _, values):
         context.add_linking_libs([compiled.library])
-        # What all threads read: the next block, how many there are, the arguments.
-        task_type = ir.LiteralStructType([_I64, _I64, context.get_value_type(arguments)])
+        # What all threads read: the next block, how many there are, whether one has failed, the arguments.
+        task_type = ir.LiteralStructType([_I64, _I64, _I1, context.get_value_type(arguments)])
         task = alloca_once(builder, task_type)
-        for i, value in enumerate((_I64(0), values[1], values[2])):
-            builder.store(value, builder.gep(task, [_I32(0), _I32(i)]))
-
-        work = _function(builder.module, builder.module.get_unique_name("work_of_thread"), _POINTER, _POINTER)
-        work.linkage = "internal"
-        inner = ir.IRBuilder(work.append_basic_block())
-        mine = inner.bitcast(work.args[0], task_type.as_pointer())
-        next_block, count, packed = (inner.gep(mine, [_I32(0), _I32(i)]) for i in range(3))
-        count, packed = inner.load(count), inner.load(packed)
-        taken = [inner.extract_value(packed, i) for i in range(len(arguments))]
-        loop, body, end = (work.append_basic_block() for _ in range(3))
-        inner.branch(loop)
-        inner.position_at_end(loop)
-        block = inner.atomic_rmw("add", next_block, _I64(1), "monotonic")
-        inner.cbranch(inner.icmp_signed("<", block, count), body, end)
-        inner.position_at_end(body)
-        context.call_internal_no_propagate(inner, compiled.fndesc, signature, [block, *taken])
-        inner.branch(loop)
-        inner.position_at_end(end)
-        inner.ret(_NULL)
-
-        task = builder.bitcast(task, _POINTER)
-        if os.name != "posix":
-            builder.call(work, [task])
-            return context.get_dummy_value()
-        create = _function(builder.module, "pthread_create", _I32, _I64.as_pointer(), _POINTER, work.type, _POINTER)
-        join = _function(builder.module, "pthread_join", _I32, _I64, _POINTER)
-        limit = builder.module.globals.get("pymc_gibbsnn_threads")
-        limit = builder.load(limit or ir.GlobalVariable(builder.module, _I64, "pymc_gibbsnn_threads"))
-        useful = builder.sdiv(values[1], _I64(BLOCKS_EACH))
-        others = builder.sub(builder.select(builder.icmp_signed("<", useful, limit), useful, limit), _I64(1))
-        handles, failures = (alloca_once(builder, kind, size=_I64(MOST)) for kind in (_I64, _I32))
-        with for_range(builder, others) as thread:
-            handle = builder.gep(handles, [thread.index])
-            failure = builder.call(create, [handle, _NULL, work, task])
-            builder.store(failure, builder.gep(failures, [thread.index]))
-        builder.call(work, [task])
-        with for_range(builder, others) as thread:
-            # What a thread that could not be had leaves is done by the others.
-            failure = builder.load(builder.gep(failures, [thread.index]))
-            with if_likely(builder, is_null(builder, failure)):
-                builder.call(join, [builder.load(builder.gep(handles, [thread.index])), _NULL])
+        for i, value in enumerate((_I64(0), values[1], _I1(0), values[2])):
+            builder.store(value, _field(builder, task, i))
+        work = _work_of_a_thread(context, builder.module, task_type, compiled, signature)
+        _run(builder, work, builder.bitcast(task, _POINTER), blocks=values[1])
+        with if_unlikely(builder, builder.load(_field(builder, task, 2))):
+            context.call_conv.return_user_exc(builder, RuntimeError, ("a kernel failed in one of its threads",))
         return context.get_dummy_value()
 
     return types.void(kernel, blocks, arguments), code
+
+
+def _work_of_a_thread(context, module: ir.Module, task_type: ir.Type, compiled, signature) -> ir.Function:
+    """``void *work(void *task)``: takes block after block until none is left."""
+    work = _function(module, module.get_unique_name("work_of_a_thread"), _POINTER, _POINTER)
+    work.linkage = "internal"
+    start, loop, body, end = (work.append_basic_block() for _ in range(4))
+    builder = ir.IRBuilder(start)
+    task = builder.bitcast(work.args[0], task_type.as_pointer())
+    next_block, count, failed, packed = (_field(builder, task, i) for i in range(4))
+    count, packed = builder.load(count), builder.load(packed)
+    taken = [builder.extract_value(packed, i) for i in range(len(signature.args) - 1)]
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    block = builder.atomic_rmw("add", next_block, _I64(1), "monotonic")
+    builder.cbranch(builder.icmp_signed("<", block, count), body, end)
+    builder.position_at_end(body)
+    status, _ = context.call_internal_no_propagate(builder, compiled.fndesc, signature, [block, *taken])
+    with if_unlikely(builder, status.is_error):
+        builder.store(_I1(1), failed)
+    builder.branch(loop)
+    builder.position_at_end(end)
+    builder.ret(_NULL)
+    return work
+
+
+def _run(builder: ir.IRBuilder, work: ir.Function, task: ir.Value, blocks: ir.Value) -> None:
+    """Call ``work(task)`` in this thread and as many others as are of use."""
+    if os.name != "posix":
+        builder.call(work, [task])
+        return
+    module = builder.module
+    create = _function(module, "pthread_create", _I32, _I64.as_pointer(), _POINTER, work.type, _POINTER)
+    join = _function(module, "pthread_join", _I32, _I64, _POINTER)
+    threads = module.globals.get("pymc_gibbsnn_threads") or ir.GlobalVariable(module, _I64, "pymc_gibbsnn_threads")
+    threads, useful = builder.load(threads), builder.sdiv(blocks, _I64(BLOCKS_EACH))
+    others = builder.sub(builder.select(builder.icmp_signed("<", useful, threads), useful, threads), _I64(1))
+    handles, failures = (alloca_once(builder, kind, size=_I64(MOST)) for kind in (_I64, _I32))
+    with for_range(builder, others) as thread:
+        failure = builder.call(create, [builder.gep(handles, [thread.index]), _NULL, work, task])
+        builder.store(failure, builder.gep(failures, [thread.index]))
+    builder.call(work, [task])
+    with for_range(builder, others) as thread:
+        # What a thread that could not be had leaves is done by the others.
+        failure = builder.load(builder.gep(failures, [thread.index]))
+        with if_likely(builder, is_null(builder, failure)):
+            builder.call(join, [builder.load(builder.gep(handles, [thread.index])), _NULL])
+
+
+def _field(builder: ir.IRBuilder, struct: ir.Value, i: int) -> ir.Value:
+    return builder.gep(struct, [_I32(0), _I32(i)])
 
 
 def _function(module: ir.Module, name: str, returns: ir.Type, *taken: ir.Type) -> ir.Function:

@@ -51,6 +51,24 @@ def test_every_block_is_visited_once(threads, number):
         assert (lengths == np.arange(blocks)).all()
 
 
+@njit
+def _fail(block, last):
+    if block == last:
+        raise ValueError("not heard")
+
+
+@njit
+def fail(blocks, last):
+    _threads.share(_fail, blocks, (last,))
+
+
+def test_a_failure_in_a_thread_is_told(threads):
+    threads(2)
+    fail(100, 100)
+    with pytest.raises(RuntimeError, match="kernel failed"):
+        fail(100, 50)
+
+
 def draws():
     rng = np.random.default_rng(0)
     z, m, y, w = (rng.normal(size=shape) for shape in ((N, 4), (N, 4), (N, 3), (3, 4)))
