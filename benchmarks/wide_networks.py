@@ -16,10 +16,10 @@ Chains start from the prior and share a warm-up by pCN with its step size tuned.
 
 Run, with the folder of the data in PYMC_GIBBSNN_DATA::
 
-    python benchmarks/wide_networks.py [--quick | --full] [--draws N] [--part time | figures] [--output FILE]
+    python benchmarks/wide_networks.py [--quick | --full] [--part time | figures] [--images N] [--draws N]
 
-``--quick`` takes a quarter of an hour: 64 images, two chains of 100 stored draws. The default takes hours, with 256
-images and three chains of 400; ten draws are enough for acceptance. ``--full`` is the paper's design: a million steps,
+``--quick`` takes a quarter of an hour: 64 images, two chains of 100 stored draws. So does ``--quick --images 256
+--draws 5``, enough for acceptance. The default takes hours, with 256 images and three chains of 400. ``--full`` is the paper's design: a million steps,
 every 25th stored. Of a chain that stands still ESS and R-hat tell no more than that.
 """
 
@@ -271,6 +271,7 @@ if __name__ == "__main__":
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="a quarter of an hour: few images")
     size.add_argument("--full", action="store_true", help="the paper's design: days")
+    parser.add_argument("--images", type=int, help="instead of the design's")
     parser.add_argument("--draws", type=int, help="stored draws of a chain, instead of the design's")
     parser.add_argument("--part", choices=["time", "figures"], action="append", help="both by default")
     parser.add_argument("--repeats", type=int, default=5)
@@ -278,5 +279,5 @@ if __name__ == "__main__":
     parser.add_argument("--figures", type=Path, default=RESULTS / "figures")
     arguments = parser.parse_args()
     chosen = QUICK if arguments.quick else FULL if arguments.full else DEFAULT
-    chosen = replace(chosen, draws=arguments.draws or chosen.draws)
+    chosen = replace(chosen, draws=arguments.draws or chosen.draws, images=arguments.images or chosen.images)
     main(chosen, arguments.part or ["time", "figures"], arguments.repeats, arguments.output, arguments.figures)
