@@ -46,10 +46,9 @@ def draw(op: RandomVariable, rng: Variable, *params, size: tuple[int, ...] | Non
 def source_key(file: str | None = None) -> int:
     """A key for PyTensor's cache of compiled Numba code, which does not see what that code calls.
 
-    From the modules that all kernels share and those beside the file.
+    From the package's own modules, which all kernels share, and those beside the file.
     """
-    paths = [Path(__file__).with_name(f"{name}.py") for name in ("_vector_math", "_tall_products", "_threads")]
-    paths += sorted(Path(file).parent.glob("*.py")) if file else []
+    paths = sorted(Path(__file__).parent.glob("_*.py")) + (sorted(Path(file).parent.glob("*.py")) if file else [])
     source = b"".join(path.read_bytes() for path in paths)
     return int.from_bytes(sha256(source).digest()[:6], "big")
 

@@ -2,8 +2,8 @@
 
 PyTensor's products take long to compile (20 s each in PyTensor 3.3) or copy what is transposed. Transitions are written
 with plain ``@``; :func:`with_our_kernels` adds rewrites to a Numba mode that hand products to Numba's own ``np.dot``
-with the transposition left to BLAS, take the error function, 30 ns a number in Numba, from
-:mod:`pymc_gibbsnn._vector_math`, and call the samplers of our random variables as they are.
+with the transposition left to BLAS, or to kernels for tall and wide data, take the error function, 30 ns a number in
+Numba, from :mod:`pymc_gibbsnn._vector_math`, and call the samplers of our random variables as they are.
 """
 
 from __future__ import annotations
@@ -48,15 +48,17 @@ class Product(Op):
 
     BLAS is up to twice as fast where the few come before the many: of few columns (Yᵀ Xᵀ)ᵀ is taken, but for Xᵀ Y in
     single precision, where it is slower. Where ``wide`` says that there are many, the result lies row by row, as what
-    is done with it elementwise reads it.
+    is done with it elementwise reads it. Where ``data`` says that X has many columns, it may have many rows too: then
+    :mod:`pymc_gibbsnn._tall_products`.
     """
 
-    __props__ = ("transpose_x", "transpose_y", "wide")
+    __props__ = ("transpose_x", "transpose_y", "wide", "data")
 
-    def __init__(self, transpose_x: bool, transpose_y: bool, wide: bool = False):
+    def __init__(self, transpose_x: bool, transpose_y: bool, wide: bool = False, data: bool = False):
         self.transpose_x = transpose_x
         self.transpose_y = transpose_y
         self.wide = wide
+        self.data = data
 
     def make_node(self, x, y):
         shape = x.type.shape[int(self.transpose_x)], y.type.shape[int(not self.transpose_y)]
@@ -93,8 +95,8 @@ def _numba(op, node, **kwargs):
             return np.dot(x.T if transpose_x else x, y.T if transpose_y else y)
         return np.dot(y if transpose_y else y.T, x if transpose_x else x.T).T
 
-    if op.wide or (transpose_x and transpose_y):
-        return product, 4 + straight
+    if not op.data:
+        return product, source_key() ^ is_single
 
     @numba_njit
     def tall_product(x, y):
@@ -102,7 +104,7 @@ def _numba(op, node, **kwargs):
             return tall_by_tall(x, y) if transpose_x else tall_by_few(x, y if transpose_y else y.T)
         return product(x, y)
 
-    return tall_product, source_key() ^ straight
+    return tall_product, source_key() ^ is_single
 
 
 class Gram(Op):
@@ -157,8 +159,13 @@ def _use_product(fgraph, node):
     y = y.owner.inputs[0] if transpose_y else y
     if x is y and transpose_y and not transpose_x:
         return [Gram()(x)]
-    columns = y.type.shape[0 if transpose_y else 1]
-    return [Product(transpose_x, transpose_y, wide=columns is not None and columns >= MANY)(x, y)]
+    wide = _are_many(y.type.shape[0 if transpose_y else 1])
+    data = _are_many(x.type.shape[1]) and not wide and not (transpose_x and transpose_y)
+    return [Product(transpose_x, transpose_y, wide, data)(x, y)]
+
+
+def _are_many(columns: int | None) -> bool:
+    return columns is not None and columns >= MANY
 
 
 class ErrorFunction(Op):

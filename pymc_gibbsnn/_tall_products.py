@@ -13,7 +13,7 @@ from pymc_gibbsnn._threads import BLOCK, count_blocks, share
 
 __all__ = ["is_tall", "tall_by_few", "tall_by_tall"]
 
-FEW, WIDE, LARGE = 32, 256, 2**20  # columns of one and of the other; numbers
+FEW, LARGE = 32, 2**20  # columns; numbers
 
 # Sums in the order of a vector's lanes.
 _summing = numba_njit(fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
@@ -21,9 +21,9 @@ _summing = numba_njit(fastmath={"contract", "reassoc", "nsz"}, error_model="nump
 
 @numba_njit
 def is_tall(x, columns):
-    """Whether the functions below are the faster way."""
+    """Whether the functions below are the faster way, for X (n, d) of hundreds of columns d."""
     n, d = x.shape
-    return columns <= FEW and d >= WIDE and n * d >= LARGE and n > 16 * columns and x.flags.c_contiguous
+    return columns <= FEW and n * d >= LARGE and n > 16 * columns and x.flags.c_contiguous
 
 
 @_summing
@@ -85,7 +85,7 @@ def _rows_by_rows(b, x, z, sums):
 
 @numba_njit
 def tall_by_tall(x, z):
-    """Xᵀ Z of X (n, d) and Z (n, c)."""
+    """Xᵀ Z of X (n, d), finite, and Z (n, c)."""
     sums = np.empty((count_blocks(len(x)), z.shape[1], x.shape[1]), x.dtype)
     share(_rows_by_rows, len(sums), (x, z, sums))
     return sums.sum(0).T

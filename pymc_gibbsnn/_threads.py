@@ -14,7 +14,7 @@ from ctypes import addressof, c_int64
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
-from numba.core.cgutils import alloca_once, for_range, if_likely, if_unlikely, is_null
+from numba.core.cgutils import alloca_once, for_range, if_likely, if_unlikely, is_not_null, is_null
 from numba.extending import intrinsic
 from pytensor.link.numba.dispatch.basic import numba_njit
 from threadpoolctl import ThreadpoolController
@@ -28,19 +28,21 @@ BLOCKS_EACH = 8  # at least: fewer are not worth a thread
 # The number of threads, where compiled code finds it: a constant would be kept in PyTensor's cache.
 _threads = c_int64(1)
 llvm.add_symbol("pymc_gibbsnn_threads", addressof(_threads))
-_blas: ThreadpoolController
+_blas: ThreadpoolController | None = None
 
-_I1, _I32, _I64 = (ir.IntType(bits) for bits in (1, 32, 64))
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
 _NULL = ir.Constant(_POINTER, None)
 
 
 def take_threads_of_blas() -> None:
-    """Share out to as many threads as BLAS has now."""
+    """Share out to as many threads as BLAS has now; all cores or OMP_NUM_THREADS where it does not tell."""
     global _blas
     _blas = ThreadpoolController().select(user_api="blas")
-    if os.name == "posix":
-        _threads.value = min(max((library["num_threads"] for library in _blas.info()), default=1), MOST)
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    wanted = int(wanted) if wanted.isdigit() else os.cpu_count() or 1
+    found = [library["num_threads"] or wanted for library in _blas.info()]
+    _threads.value = max(1, min(max(found, default=wanted), MOST)) if os.name == "posix" else 1
 
 
 @contextmanager
@@ -74,13 +76,13 @@ def share(typing_context, kernel, blocks, arguments):
     def code(context, builder, _, values):
         context.add_linking_libs([compiled.library])
         # What all threads read: the next block, how many there are, whether one has failed, the arguments.
-        task_type = ir.LiteralStructType([_I64, _I64, _I1, context.get_value_type(arguments)])
+        task_type = ir.LiteralStructType([_I64, _I64, _I64, context.get_value_type(arguments)])
         task = alloca_once(builder, task_type)
-        for i, value in enumerate((_I64(0), values[1], _I1(0), values[2])):
+        for i, value in enumerate((_I64(0), values[1], _I64(0), values[2])):
             builder.store(value, _field(builder, task, i))
         work = _work_of_a_thread(context, builder.module, task_type, compiled, signature)
         _run(builder, work, builder.bitcast(task, _POINTER), blocks=values[1])
-        with if_unlikely(builder, builder.load(_field(builder, task, 2))):
+        with if_unlikely(builder, is_not_null(builder, builder.load(_field(builder, task, 2)))):
             context.call_conv.return_user_exc(builder, RuntimeError, ("a kernel failed in one of its threads",))
         return context.get_dummy_value()
 
@@ -104,7 +106,7 @@ def _work_of_a_thread(context, module: ir.Module, task_type: ir.Type, compiled, 
     builder.position_at_end(body)
     status, _ = context.call_internal_no_propagate(builder, compiled.fndesc, signature, [block, *taken])
     with if_unlikely(builder, status.is_error):
-        builder.store(_I1(1), failed)
+        builder.atomic_rmw("or", failed, _I64(1), "monotonic")
     builder.branch(loop)
     builder.position_at_end(end)
     builder.ret(_NULL)

@@ -14,6 +14,7 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator
 from pytensor.compile.io import In
 from pytensor.graph.basic import Variable
+from pytensor.link.numba.linker import NumbaLinker
 from rich.progress import TextColumn
 from rich.table import Column
 
@@ -153,7 +154,8 @@ class GraphStep(BlockedStep):
         self._jax_key = _compat.random_state(self.rng, jax=True) if self._uses_jax else None
         self.transition.check()
         take_threads_of_blas()
-        self._samples = 0 if self.transition.rows is None else len(evaluate(self.transition.rows))
+        shares = isinstance(self._mode.linker, NumbaLinker) and self.transition.rows is not None
+        self._samples = len(evaluate(self.transition.rows)) if shares else 0
         self.carry = {name: _in_order(value) for name, value in self.transition.start().items()}
         self.tune = True  # until PyMC says otherwise
         self._set_tune_steps(_compat.tuning_steps())

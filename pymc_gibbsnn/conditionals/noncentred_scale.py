@@ -198,7 +198,7 @@ def _residuals(y, s, v):
 
 @numba_njit
 def _pull(r, delta, w, gain, pull):
-    """R − δ w takes the place of R; of that, R · gain."""
+    """R − δ w takes the place of R; of that, R · gain is written into ``pull``."""
     for start in range(0, len(pull), BLOCK):
         stop = start + BLOCK
         pull[start:stop] = 0
@@ -208,20 +208,31 @@ def _pull(r, delta, w, gain, pull):
 
 
 @numba_njit(fastmath={"reassoc", "contract"})
+def _inner(x, y):
+    """Σ x y"""
+    total = 0.0
+    for start in range(0, len(x), BLOCK):
+        of_block = x.dtype.type(0)
+        for i in range(start, min(start + BLOCK, len(x))):
+            of_block += x[i] * y[i]
+        total += of_block
+    return total
+
+
+@numba_njit(fastmath={"reassoc", "contract"})
 def _sums(m, e, s0, pull, s, bends):
-    """Σ δ pull, Σ δ² and Σ pull²."""
-    first = second = square = 0.0
+    """Σ δ pull and Σ δ²"""
+    first = second = 0.0
     s = m.dtype.type(s)
     for start in range(0, len(m), BLOCK):
-        in_first = in_second = in_square = m.dtype.type(0)
+        first_of_block = second_of_block = m.dtype.type(0)
         for i in range(start, min(start + BLOCK, len(m))):
             x = m[i] + s * e[i]
             delta = bends[0] * x + bends[1] * abs(x) - s0[i]
-            in_first += delta * pull[i]
-            in_second += delta * delta
-            in_square += pull[i] * pull[i]
-        first, second, square = first + in_first, second + in_second, square + in_square
-    return first, second, square
+            first_of_block += delta * pull[i]
+            second_of_block += delta * delta
+        first, second = first + first_of_block, second + second_of_block
+    return first, second
 
 
 @register_funcify_default_op_cache_key(NoncentredScale)
@@ -233,16 +244,17 @@ def _numba(op, node, **kwargs):
         m, e = np.ascontiguousarray(m.T), np.ascontiguousarray(z.T)
         s0 = bends[0] * e + bends[1] * np.abs(e)
         e = e - m
-        r, pull, delta, w = _residuals(y, s0, v), np.empty(n, z.dtype), np.zeros(n, z.dtype), np.zeros_like(v[:, 0])
+        r, pull, delta, w = _residuals(y, s0, v), np.empty(n, z.dtype), np.zeros(n, z.dtype), np.zeros(len(v), v.dtype)
         for j in range(h):
             kappa = (v[:, j] * g[:, j]).sum()
             _pull(r, delta, w, g[:, j], pull)
-            delta[:] = 0
+            square = _inner(pull, pull)
+            w[:] = 0  # until this unit moves
             low, high = -points[j, 0], 1 - points[j, 0]
             for point in points[j, 1:]:
                 new = low + point * (high - low)
                 f = noise.item() * math.expm1(-2 * new)
-                first, second, square = _sums(m[j], e[j], s0[j], pull, math.exp(-new), bends)
+                first, second = _sums(m[j], e[j], s0[j], pull, math.exp(-new), bends)
                 log_ratio = (
                     power.item() * new
                     - 0.5 * (incoming[j] * math.expm1(2 * new) + outgoing[j] * math.expm1(-2 * new))
@@ -254,7 +266,7 @@ def _numba(op, node, **kwargs):
                 if log_u[j] < log_ratio:
                     u[j] = new
                     x = m[j] + z.dtype.type(math.exp(-new)) * e[j]
-                    delta[:], w = bends[0] * x + bends[1] * np.abs(x) - s0[j], v[:, j].copy()
+                    delta[:], w[:] = bends[0] * x + bends[1] * np.abs(x) - s0[j], v[:, j]
                     gain = g[:, j].copy()
                     for i in range(h):
                         g[:, i] -= f / (1 + f * kappa) * (gain * v[:, i]).sum() * gain

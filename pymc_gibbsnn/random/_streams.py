@@ -65,8 +65,8 @@ NORMAL_UNITS, EXPONENTIAL_UNITS = NORMAL_WIDTHS * 2.0**-53, EXPONENTIAL_WIDTHS *
 
 @numba_njit
 def streams(rng, count):
-    """Starts of ``count`` streams, (count, 1): a row of it is what the functions below take and move on."""
-    starts = np.empty((count, 1), np.uint64)
+    """Starts of ``count`` streams: a row is what the functions below take, of which they move the first number on."""
+    starts = np.empty((count, 8), np.uint64)  # a cache line each: threads do not wait for each other's
     for i in range(count):
         high, low = np.uint64(rng.random() * 2.0**32), np.uint64(rng.random() * 2.0**32)
         starts[i, 0] = (high << S32) | low

@@ -162,7 +162,9 @@ def _sweep(
 ) -> tuple[Variable, dict[Variable, Variable], dict[str, Variable], dict[str, Variable], dict[str, Variable]]:
     """(rng, new values, changed carry, statistics, log densities by variable) after one sweep of one network."""
     now = _heated(network.at(state), anneal, tuning)
-    a, n, layers = now.inputs, now.inputs.shape[0], now.layers
+    # Products are chosen by the number of columns of the data, which their type does not tell.
+    a = pt.specify_shape(now.inputs, (None, now.layers[0].shape[1]))
+    now, n, layers = replace(now, inputs=a), a.shape[0], now.layers
     weights, outputs = map(list, zip(*(layer.matrices(state) for layer in layers), strict=True))
     squares = {}  # Σ squared noise of latents and data, by name
     new, changed, acceptances = {}, {}, []
