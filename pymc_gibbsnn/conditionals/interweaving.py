@@ -41,7 +41,7 @@ from pytensor.tensor.random import normal, uniform
 from scipy.linalg import solve_triangular
 
 from pymc_gibbsnn._compat import draw, jax_op, source_key
-from pymc_gibbsnn.activations import PiecewiseLinear
+from pymc_gibbsnn.activations import PiecewiseLinear, on_lines
 
 __all__ = ["Interweave", "interweave_pieces", "no_gram"]
 
@@ -97,7 +97,7 @@ class Interweave(Op):
         x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table = inputs
         w, z, gram, squares, accepted = w.copy(), z.copy(), gram.copy(), squares.copy(), np.empty_like(rho)
         precision = np.broadcast_to(precision, w.shape)
-        r = y - _line(z, *table, np)[0] @ v.T
+        r = y - on_lines(z, *table, np)[0] @ v.T
         for p, j in np.ndindex(rho.shape):
             r, w[j], z[:, j], gram[j], squares[j], accepted[p, j] = _move_unit(
                 r, x, w[j], z[:, j], v[:, j], g[:, j], precision[j], rho[p, j], log_u[p, j], xi[p, j],
@@ -139,12 +139,6 @@ def no_gram(z: Variable, shape: tuple[int, int]) -> tuple[Variable, Variable]:
     return pt.zeros((h, d, d), dtype="float64"), pt.zeros_like(z.T)
 
 
-def _line(z, edges, slopes, intercepts, xp):
-    """(σ(z), slope at z), a breakpoint belonging to the piece on its left."""
-    piece = xp.searchsorted(edges[1:-1], z)
-    return slopes[piece] * z + intercepts[piece], slopes[piece]
-
-
 def _form_gram(x, gram, squares, new):
     """Ãᵀ diag(a²) Ã"""
     return (x * new[:, None]).T @ x
@@ -155,7 +149,7 @@ def _move_unit(
 ):
     """(residual, w, z, gram, squares, accepted) after the move of one unit, for NumPy and JAX."""
     kappa, pull = v @ g, r @ g
-    s, a = _line(z, *table, xp)
+    s, a = on_lines(z, *table, xp)
 
     def local(w, a, pull, gram, squares):
         """The Gaussian on the pieces: its Gram matrix, L with Q = L Lᵀ, and L⁻¹ ∇."""
@@ -167,7 +161,7 @@ def _move_unit(
     scale = xp.sqrt((1 - rho) * (1 + rho))
     step = solve_triangular(factor.T, (1 - rho) * drift + scale * xi, lower=False)
     w_new, z_new = w + step, z + x @ step
-    s_new, a_new = _line(z_new, *table, xp)
+    s_new, a_new = on_lines(z_new, *table, xp)
     change = s_new - s
     gram_new, factor_new, drift_new = local(w_new, a_new, pull - kappa * change, gram, a**2)
     xi_back = -(factor_new.T @ step + (1 - rho) * drift_new) / scale
@@ -206,7 +200,7 @@ def _jax(op, node, **kwargs):
         x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table = (jnp.asarray(i, dtype) for i in inputs)
         precision = jnp.broadcast_to(precision, w.shape)
         if op.is_first:
-            squares = (_line(z, *table, jnp)[1] ** 2).T
+            squares = (on_lines(z, *table, jnp)[1] ** 2).T
             gram = jax.lax.map(lambda new: _form_gram(x, None, None, new), squares)
         elif x.dtype == jnp.float32:
             j = (rho[1, 0] * len(w)).astype(jnp.int32)  # a unit at random
@@ -216,7 +210,7 @@ def _jax(op, node, **kwargs):
             r, *moved = _move_unit(r, x, *inputs, table, jnp, jnp.linalg.cholesky, solve_triangular, update_gram)
             return r, moved
 
-        r, z, accepted = y - _line(z, *table, jnp)[0] @ v.T, z.T, []
+        r, z, accepted = y - on_lines(z, *table, jnp)[0] @ v.T, z.T, []
         for numbers in zip(rho, log_u, xi, strict=True):
             units = (w, z, v.T, g.T, precision, *numbers, gram, squares)
             r, (w, z, gram, squares, flags) = jax.lax.scan(unit, r, units)

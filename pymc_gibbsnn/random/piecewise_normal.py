@@ -28,6 +28,7 @@ from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn._compat import jax_sampler, source_key
 from pymc_gibbsnn._numba import numba_sampler
+from pymc_gibbsnn.activations import on_lines
 from pymc_gibbsnn.random._piecewise_numba import activate_unit, coupled_sampler, independent_sampler, unit_sampler
 from pymc_gibbsnn.random.truncated_normal import Interval
 
@@ -84,25 +85,19 @@ class CoupledPiecewiseNormalRV(RandomVariable):
     def rng_fn(cls, rng, z, m, v, y, w, g, edges, slopes, intercepts, size=None):
         """Draw with NumPy and SciPy."""
         z, kappa = z.copy(), (w * g).sum(0)
-        s = _activate(z, edges, slopes, intercepts, np)
+        s = on_lines(z, edges, slopes, intercepts, np)[0]
         r = y - s @ w.T
         u = 1.0 - rng.random((z.shape[1], 2, len(z)))
         for j in range(z.shape[1]):
             t = r @ g[:, j] + kappa[j] * s[:, j]
             z[:, j] = _invert(u[j], m[:, j], v, t, kappa[j], edges, slopes, intercepts, np, log_ndtr, ndtri_exp)
-            change = _activate(z[:, j], edges, slopes, intercepts, np) - s[:, j]
+            change = on_lines(z[:, j], edges, slopes, intercepts, np)[0] - s[:, j]
             r -= change[:, None] * w[:, j]
         return z
 
 
 piecewise_normal = PiecewiseNormalRV()
 coupled_piecewise_normal = CoupledPiecewiseNormalRV()
-
-
-def _activate(z, edges, slopes, intercepts, xp):
-    """σ(z), a breakpoint belonging to the piece on its left."""
-    piece = xp.searchsorted(edges[1:-1], z)
-    return slopes[piece] * z + intercepts[piece]
 
 
 class Piece(NamedTuple):
@@ -200,12 +195,12 @@ def _jax_coupled(op, node):
 
         def unit(r, inputs):
             u, z, m, w, g = inputs
-            kappa, s = w @ g, _activate(z, *table, jnp)
+            kappa, s = w @ g, on_lines(z, *table, jnp)[0]
             t = r @ g + kappa * s
             z = _invert(u, m, v, t, kappa, *table, jnp, log_ndtr, ndtri_exp)
-            return r - (_activate(z, *table, jnp) - s)[:, None] * w, z
+            return r - (on_lines(z, *table, jnp)[0] - s)[:, None] * w, z
 
-        r = y - _activate(z, *table, jnp) @ w.T
+        r = y - on_lines(z, *table, jnp)[0] @ w.T
         u = open_uniform(key, (m.shape[1], 2, len(m)), dtype)
         _, z = jax.lax.scan(unit, r, (u, z.T, m.T, w.T, g.T))
         return z.T

@@ -29,9 +29,10 @@ from scipy.special import log_ndtr, ndtri_exp
 from pymc_gibbsnn._compat import jax_sampler, source_key
 from pymc_gibbsnn._numba import numba_sampler
 from pymc_gibbsnn._vector_math import exp
+from pymc_gibbsnn.activations import on_lines
 from pymc_gibbsnn.random._piecewise_numba import activate_unit, coupled_sampler, unit_sampler
 from pymc_gibbsnn.random._streams import uniforms
-from pymc_gibbsnn.random.piecewise_normal import _activate, _invert
+from pymc_gibbsnn.random.piecewise_normal import _invert
 from pymc_gibbsnn.smooth import Smooth
 
 __all__ = ["CoupledSmoothNormalRV", "log_correction"]
@@ -77,8 +78,8 @@ class CoupledSmoothNormalRV(RandomVariable):
 
 def _choose(s_new, s, z_new, z, t, kappa, table, u, xp):
     """(Z, change of σ(Z)) after acceptance or rejection."""
-    log_ratio = log_correction(s_new, _activate(z_new, *table, xp), t, kappa)
-    log_ratio -= log_correction(s, _activate(z, *table, xp), t, kappa)
+    log_ratio = log_correction(s_new, on_lines(z_new, *table, xp)[0], t, kappa)
+    log_ratio -= log_correction(s, on_lines(z, *table, xp)[0], t, kappa)
     accept = xp.log(u) < log_ratio
     return xp.where(accept, z_new, z), xp.where(accept, s_new - s, 0)
 
