@@ -146,11 +146,10 @@ def test_geweke(kwargs):
 @pytest.mark.parametrize(
     "name",
     [
-        "sign",
         "hard tanh",
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("deep", "more outputs than units", "vector output", "table")
+            for name in ("sign", "deep", "more outputs than units", "vector output", "table")
         ),
     ],
 )

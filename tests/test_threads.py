@@ -95,7 +95,7 @@ def test_draws_do_not_depend_on_threads(threads, name):
     np.testing.assert_array_equal(*found)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("columns", [1, 12])
 def test_tall_products(threads, columns, dtype):
     rng = np.random.default_rng(0)
