@@ -9,7 +9,7 @@ demo: $(VENV)/examples
 	$(BIN)/python notebooks/diabetes.py
 
 demo-digits: $(VENV)/examples
-	$(BIN)/python notebooks/digits.py
+	OMP_NUM_THREADS=1 $(BIN)/python notebooks/digits.py
 
 test: $(VENV)/test
 	$(BIN)/python -m pytest tests pymc_gibbsnn
