@@ -126,7 +126,7 @@ def test_the_slice_is_that_of_the_density(mode, function, c):
             before = np.where(moves & (np.arange(3) < j), u, 0)
             after = np.where(np.arange(3) == j, u, before)
             ratio = layer.log_density(after) - layer.log_density(before)
-            for difference, expected in ((-1e-8, u[j]), (1e-8, 0)):
+            for difference, expected in ((-1e-9, u[j]), (1e-9, 0)):
                 log_u = np.where(moves & (np.arange(3) < j), -np.inf, np.inf)
                 log_u[j] = ratio + difference
                 found = compiled(mode)(*layer.arguments(log_u, points))
