@@ -124,12 +124,28 @@ def random_state(rng: np.random.Generator, jax: bool) -> Any:
 
 def tuning_steps() -> int | None:
     """Tuning steps of the chain that ``pm.sample``, up the stack, is about to start: before PyMC 6 it does not say."""
+    tune = _of_the_chain("tune", "_tune")
+    return None if tune is None else int(tune)
+
+
+def blas_threads_of_fork() -> int | None:
+    """How many threads ``pm.sample(blas_cores=)`` leaves this chain, if in a forked process, where PyMC limits none."""
+    if _of_the_chain(attribute="_mp_start_method") != "fork":
+        return None
+    threads = _of_the_chain(attribute="_blas_cores")
+    return None if threads is None else max(1, threads)
+
+
+def _of_the_chain(local: str = "", attribute: str = "") -> Any:
+    """A local variable, or an attribute of the object that runs the chain, of the nearest function of ``pm.sample`` up
+    the stack that has it; None if there is none.
+    """
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith("pymc.sampling."):
-            found = frame.f_locals.get("tune", getattr(frame.f_locals.get("self"), "_tune", None))
+            found = frame.f_locals.get(local, getattr(frame.f_locals.get("self"), attribute, None))
             if found is not None:
-                return int(found)
+                return found
         frame = frame.f_back
     return None
 
@@ -178,6 +194,11 @@ def free_memory() -> int | None:
             return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         except (ValueError, OSError, AttributeError):
             return None
+
+
+def count_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def dataset(model: pm.Model, values: dict[str, np.ndarray], first_draw: int | None) -> xr.Dataset:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -29,6 +30,7 @@ __all__ = ["Layout", "Program", "jaxify"]
 SMALL = 64  # numbers in a constant that may stay in the program
 # Draws that stay on the device between two calls
 MOST_A_CALL, BYTES_A_CALL = 1000, 2**27
+NUMBERS_A_BATCH = 2**15  # that a CPU's chains side by side read in a sweep
 
 
 def jaxify(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Callable, list[np.ndarray]]:
@@ -100,6 +102,18 @@ def _for_each(function: Callable, chains: Sequence[Any], others: Sequence[Any]) 
     return jax.vmap(function, in_axes=(0,) * len(chains) + (None,) * len(others))(*chains, *others)
 
 
+def _count_batches(chains: int, numbers: int, mesh: Mesh) -> int:
+    """How many calls the chains are spread over, evenly, if a sweep of one reads that many numbers.
+
+    A GPU and a mesh take them all in one. On a CPU a call keeps one core at work, and chains side by side help only
+    where operations are so short that starting them takes most of the time.
+    """
+    if mesh.size > 1 or mesh.devices.flat[0].platform != "cpu":
+        return 1
+    least = max(min(chains, _compat.count_cores()), chains * numbers / NUMBERS_A_BATCH)
+    return next(count for count in range(1, chains + 1) if chains % count == 0 and (count >= least or count == chains))
+
+
 class _Move:
     """One transition of one chain, stage by stage."""
 
@@ -126,6 +140,8 @@ class _Move:
 
 class Program:
     """Draws from the transitions of a model, one after the other, for many chains at once.
+
+    On a CPU the chains are spread over several calls of one program, each of which keeps a core at work.
 
     Parameters
     ----------
@@ -166,20 +182,31 @@ class Program:
             for move in self.moves
         ]
         fixed = [{k: x for k, x in move.start.items() if k not in move.changing} for move in self.moves]
-        self.chains = layout.put(self._cast((keys, values, changing)), chains=True)
         self.data = layout.put(self._cast((fixed, [move.data for move in self.moves], record_data)), chains=False)
+        count = _count_batches(chains, sum(x.size for x in jax.tree.leaves((points[0], self.data))), layout.mesh)
+        start = self._cast((keys, values, changing))
+        self.chains = [
+            layout.put(jax.tree.map(lambda x, batch=batch: x[batch], start), chains=True)
+            for batch in np.split(np.arange(chains), count)
+        ]
         names = [self._name(i, name) for i, move in enumerate(self.moves) for name in move.stats]
-        self.stats = {name: jnp.zeros(chains, dtype) for name in names}
-        drawn = (jax.eval_shape(self._record, self.chains, self.data), self.stats)
-        self.sizes = {name: x.size * x.dtype.itemsize for part in drawn for name, x in part.items()}
+        self.stats = {name: jnp.zeros(chains // count, dtype) for name in names}
+        drawn = (jax.eval_shape(self._record, self.chains[0], self.data), self.stats)
+        self.sizes = {name: count * x.size * x.dtype.itemsize for part in drawn for name, x in part.items()}
         # The same program, whatever the number of draws: it can be found again in a cache of compiled ones.
         self.capacity = max(1, min(MOST_A_CALL, BYTES_A_CALL // sum(self.sizes.values())))
         across = NamedSharding(layout.mesh, PartitionSpec(None, "chain"))
-        self.buffers = jax.tree.map(
-            lambda x: jax.device_put(np.zeros((self.capacity, *x.shape), x.dtype), across), drawn
-        )
-        places = jax.tree.map(lambda x: x.sharding, (self.chains, self.buffers))
-        self.call = jax.jit(self._run, donate_argnums=(0, 2), out_shardings=places)
+        self.buffers = [
+            jax.tree.map(lambda x: jax.device_put(np.zeros((self.capacity, *x.shape), x.dtype), across), drawn)
+            for _ in self.chains
+        ]
+
+    @cached_property
+    def _call(self) -> Callable:
+        """The compiled program."""
+        places = jax.tree.map(lambda x: x.sharding, (self.chains[0], self.buffers[0]))
+        call = jax.jit(self._run, donate_argnums=(0, 2), out_shardings=places)
+        return call.lower(self.chains[0], self.data, self.buffers[0], *[np.int32(0)] * 4).compile()
 
     def _cast(self, tree: Any) -> Any:
         def cast(x):
@@ -244,10 +271,24 @@ class Program:
 
         ``first`` is the number of the first of these draws; those before number ``tune`` tune.
         """
-        numbers = (np.int32(x) for x in (count, sweeps, first, tune))
-        self.chains, self.buffers = self.call(self.chains, self.data, self.buffers, *numbers)
-        return jax.tree.map(lambda buffer: np.asarray(buffer)[:count].copy(), self.buffers)
+        call, numbers = self._call, [np.int32(x) for x in (count, sweeps, first, tune)]
+
+        def run(batch: int) -> tuple[dict, dict]:
+            chains, buffers = self.chains[batch], self.buffers[batch]
+            self.chains[batch], self.buffers[batch] = call(chains, self.data, buffers, *numbers)
+            return jax.tree.map(lambda buffer: np.asarray(buffer)[:count].copy(), self.buffers[batch])
+
+        with ThreadPoolExecutor(_compat.count_cores()) as threads:
+            return self._join(threads.map(run, range(len(self.chains))))
 
     def nothing(self) -> tuple[dict, dict]:
         """Recorded values and statistics of no draw, for their shapes and types."""
-        return jax.tree.map(lambda buffer: np.zeros((0, *buffer.shape[1:]), buffer.dtype), self.buffers)
+        return self._join(
+            jax.tree.map(lambda buffer: np.zeros((0, *buffer.shape[1:]), buffer.dtype), buffers)
+            for buffers in self.buffers
+        )
+
+    @staticmethod
+    def _join(batches: Iterable[tuple[dict, dict]]) -> tuple[dict, dict]:
+        """What batches of chains have drawn."""
+        return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *batches)

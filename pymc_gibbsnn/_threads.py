@@ -19,6 +19,8 @@ from numba.extending import intrinsic
 from pytensor.link.numba.dispatch.basic import numba_njit
 from threadpoolctl import ThreadpoolController
 
+from pymc_gibbsnn._compat import count_cores
+
 __all__ = ["BLOCK", "count_blocks", "share", "take_threads_of_blas", "without_threads_of_blas"]
 
 BLOCK = 1024  # samples: what a block needs of a layer stays in a core's cache
@@ -35,19 +37,27 @@ _POINTER = ir.IntType(8).as_pointer()
 _NULL = ir.Constant(_POINTER, None)
 
 
-def take_threads_of_blas() -> None:
-    """Share out to as many threads as BLAS has now; all cores or OMP_NUM_THREADS where it does not tell."""
+def take_threads_of_blas(most: int | None = None) -> None:
+    """Share out to as many threads as BLAS has now; all cores or OMP_NUM_THREADS where it does not tell.
+
+    ``most`` is their number that BLAS, too, is left.
+    """
     global _blas
-    _blas = ThreadpoolController().select(user_api="blas")
+    blas = ThreadpoolController().select(user_api="blas")
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    wanted = int(wanted) if wanted.isdigit() else os.cpu_count() or 1
-    found = [library["num_threads"] or wanted for library in _blas.info()]
-    _threads.value = max(1, min(max(found, default=wanted), MOST)) if os.name == "posix" else 1
+    wanted = int(wanted) if wanted.isdigit() else count_cores()
+    found = [library["num_threads"] or wanted for library in blas.info()]
+    threads = max(1, min(max(found, default=wanted), most or MOST, MOST))
+    # Others may rest on an OpenMP runtime, which a forked process must not touch.
+    _blas = blas.select(internal_api="openblas")
+    if most is not None:
+        _blas.limit(limits=threads)
+    _threads.value = threads if os.name == "posix" else 1
 
 
 @contextmanager
 def without_threads_of_blas(samples: int) -> Iterator[None]:
-    """Leave BLAS one thread meanwhile, if so many samples are shared out.
+    """Leave OpenBLAS one thread meanwhile, if so many samples are shared out.
 
     Its threads, once woken, wait for more by spinning for the time of a whole sweep, in the way of ours.
     """

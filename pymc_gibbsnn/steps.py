@@ -153,7 +153,7 @@ class GraphStep(BlockedStep):
             _compat.refuse_jax_in_fork()
         self._jax_key = _compat.random_state(self.rng, jax=True) if self._uses_jax else None
         self.transition.check()
-        take_threads_of_blas()
+        take_threads_of_blas(most=_compat.blas_threads_of_fork())
         shares = isinstance(self._mode.linker, NumbaLinker) and self.transition.rows is not None
         self._samples = len(evaluate(self.transition.rows)) if shares else 0
         self.carry = {name: _in_order(value) for name, value in self.transition.start().items()}

@@ -7,16 +7,18 @@ import sys
 from functools import cache
 
 import arviz as az
+import jax
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from jax.sharding import Mesh
 from pymc.util import _get_seeds_per_chain
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat, sampling
-from pymc_gibbsnn._program import Program
+from pymc_gibbsnn._program import Program, _count_batches
 from tests.helpers import check_mean
 
 X = np.random.default_rng(0).normal(size=(8, 2))
@@ -55,13 +57,25 @@ def test_the_draws_are_those_of_the_step_in_jax(model):
                 np.testing.assert_allclose(idata["sample_stats"][name][chain, draw], value, rtol=1e-6)
 
 
-def test_a_single_chain_is_the_first_of_two(model):
-    """It goes through the program without vmap."""
-    one = sample(model, 5, tune=2, chains=1, random_seed=[3])
-    two = sample(model, 5, tune=2, chains=2, random_seed=[3, 4])
+def test_chains_do_not_depend_on_those_beside_them(model, monkeypatch):
+    """Six in one call, three in each of two, one in each of six, which is spared vmap."""
+    found = []
+    for cores, batches in ((1, 1), (2, 2), (4, 6)):
+        monkeypatch.setattr(_compat, "count_cores", lambda cores=cores: cores)
+        found.append(sample(model, 5, tune=2, chains=6))
+        assert _count_batches(6, 100, Mesh(np.array(jax.devices("cpu")[:1]), "chain")) == batches
     for group in ("posterior", "sample_stats"):
-        for name, series in one[group].data_vars.items():
-            np.testing.assert_allclose(series[0], two[group][name][0], rtol=1e-6, err_msg=name)
+        for name, series in found[0][group].data_vars.items():
+            for other in found[1:]:
+                np.testing.assert_allclose(series, other[group][name], rtol=1e-6, err_msg=name)
+
+
+def test_batches_of_chains(monkeypatch):
+    monkeypatch.setattr(_compat, "count_cores", lambda: 2)
+    mesh = Mesh(np.array(jax.devices("cpu")[:1]), "chain")
+    assert _count_batches(1, 10**6, mesh) == 1
+    assert [_count_batches(16, numbers, mesh) for numbers in (100, 10_000, 100_000)] == [2, 8, 16]
+    assert _count_batches(5, 100, mesh) == 5  # evenly
 
 
 @cache
@@ -133,11 +147,14 @@ def test_var_names_and_start(model):
 
 
 def test_a_program_is_compiled_once(model, monkeypatch):
-    programs, run = [], Program.run
+    programs, run, compiled = [], Program.run, []
     monkeypatch.setattr(Program, "run", lambda self, *arguments: (programs.append(self), run(self, *arguments))[1])
+    monkeypatch.setattr(
+        Program, "_run", lambda *arguments, _run=Program._run: (compiled.append(1), _run(*arguments))[1]
+    )
     sample(model, 20, tune=5)
     assert len(programs) > 3
-    assert programs[0].call._cache_size() == 1
+    assert len(compiled) == 1
 
 
 def test_seeds_decide_and_the_length_of_calls_does_not(model, monkeypatch):
@@ -164,7 +181,7 @@ def test_step_sizes_change_while_tuning_and_noise_falls():
 
     def watch(program, *arguments):
         drawn = run(program, *arguments)
-        calls.append((drawn[1], float(program.chains[2][0]["log_step_W1"][0])))
+        calls.append((drawn[1], float(program.chains[0][2][0]["log_step_W1"][0])))
         return drawn
 
     with pytest.MonkeyPatch.context() as patch:

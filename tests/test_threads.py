@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from numba import njit
 from threadpoolctl import threadpool_info, threadpool_limits
 
+import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat, _threads
 from pymc_gibbsnn._numba import with_our_kernels
 from pymc_gibbsnn.random.argmax_normal import argmax_normal
@@ -130,6 +132,21 @@ def test_threads_are_those_of_blas(threads):
         assert _threads_of_blas() == {2}
         with _threads.without_threads_of_blas(2000):
             assert _threads_of_blas() == {2}
+
+
+class Tells(pmg.GibbsNN):
+    def step(self, point):
+        raise ValueError(f"{sorted(_threads_of_blas())} threads")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.parametrize(("blas_cores", "expected"), [("auto", 1), (4, 2), (1, 1), (None, 3), (100, 3)])
+def test_blas_in_a_forked_chain(threads, blas_cores, expected):
+    x = np.random.default_rng(0).normal(size=(4, 2))
+    with pmg.mlp(x, x[:, 0], 1, noise=0.1), threadpool_limits(3, user_api="blas"):
+        step = Tells()
+        with pytest.raises(Exception, match=rf"\[{expected}\] threads"):
+            pm.sample(1, tune=0, chains=2, cores=2, mp_ctx="fork", step=step, blas_cores=blas_cores, progressbar=False)
 
 
 FORK = """
