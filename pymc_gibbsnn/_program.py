@@ -86,10 +86,17 @@ class Layout:
         return jax.tree.map(lambda x: jax.device_put(x, self.of(np.shape(x), chains, even=True)), tree)
 
     def constrain(self, tree: Any, chains: bool) -> Any:
-        """Inside a program, keep arrays where they belong."""
-        if self.mesh.size == 1:
+        """Inside a program, for the chains of one group of devices, keep rows where they belong."""
+        if self.mesh.shape["row"] == 1:
             return tree
-        return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, self.of(x.shape, chains, even=False)), tree)
+
+        def keep(x):
+            axes = self.of(x.shape, chains, even=False).spec
+            return jax.lax.with_sharding_constraint(
+                x, PartitionSpec(*[None if axis == "chain" else axis for axis in axes])
+            )
+
+        return jax.tree.map(keep, tree)
 
 
 def _for_each(function: Callable, chains: Sequence[Any], others: Sequence[Any]) -> Any:
@@ -189,9 +196,10 @@ class Program:
             layout.put(jax.tree.map(lambda x, batch=batch: x[batch], start), chains=True)
             for batch in np.split(np.arange(chains), count)
         ]
-        names = [self._name(i, name) for i, move in enumerate(self.moves) for name in move.stats]
-        self.stats = {name: jnp.zeros(chains // count, dtype) for name in names}
-        drawn = (jax.eval_shape(self._record, self.chains[0], self.data), self.stats)
+        self.stats = [self._name(i, name) for i, move in enumerate(self.moves) for name in move.stats]
+        drawn = jax.eval_shape(
+            lambda *given: (self._record(*given), self._no_stats(given[0])), self.chains[0], self.data
+        )
         self.sizes = {name: count * x.size * x.dtype.itemsize for part in drawn for name, x in part.items()}
         # The same program, whatever the number of draws: it can be found again in a cache of compiled ones.
         self.capacity = max(1, min(MOST_A_CALL, BYTES_A_CALL // sum(self.sizes.values())))
@@ -205,7 +213,17 @@ class Program:
     def _call(self) -> Callable:
         """The compiled program."""
         places = jax.tree.map(lambda x: x.sharding, (self.chains[0], self.buffers[0]))
-        call = jax.jit(self._run, donate_argnums=(0, 2), out_shardings=places)
+        # Each group of devices runs by itself: it need not wait for the others' chains.
+        chains, draws, shared = PartitionSpec("chain"), PartitionSpec(None, "chain"), PartitionSpec()
+        run = jax.shard_map(
+            self._run,
+            mesh=self.layout.mesh,
+            axis_names={"chain"},
+            in_specs=(chains, shared, draws, *[shared] * 4),
+            out_specs=(chains, draws),
+            check_vma=False,
+        )
+        call = jax.jit(run, donate_argnums=(0, 2), out_shardings=places)
         return call.lower(self.chains[0], self.data, self.buffers[0], *[np.int32(0)] * 4).compile()
 
     def _cast(self, tree: Any) -> Any:
@@ -228,7 +246,7 @@ class Program:
             chain = keys, values, changing[i]
             if "begin" in move.stages:
                 *chain, _ = run("begin", chain)
-            nothing = {name: self.stats[self._name(i, name)] for name in move.stats}
+            nothing = {name: jnp.zeros(len(keys), self.dtype) for name in move.stats}
             *chain, found = jax.lax.fori_loop(
                 0, sweeps, lambda _, loop, run=run: run("step", loop[:3]), (*chain, nothing)
             )
@@ -238,6 +256,10 @@ class Program:
             changed.append(new)
             stats |= {self._name(i, name): x for name, x in found.items()}
         return (keys, values, changed), stats
+
+    def _no_stats(self, chains) -> dict[str, jax.Array]:
+        """Statistics of chains before their first draw."""
+        return {name: jnp.zeros(len(chains[0]), self.dtype) for name in self.stats}
 
     def _name(self, i: int, name: str) -> str:
         """The name of a statistic: with the transition's number, where an earlier one has such a name."""
@@ -259,7 +281,7 @@ class Program:
             # A transition that is alone makes all sweeps in one turn; several take turns at every sweep.
             turns, each = (1, sweeps) if len(self.moves) == 1 else (sweeps, 1)
             chains, stats = jax.lax.fori_loop(
-                0, turns, lambda _, loop: self._turn(loop[0], data, share, each), (chains, self.stats)
+                0, turns, lambda _, loop: self._turn(loop[0], data, share, each), (chains, self._no_stats(chains))
             )
             new = (self._record(chains, data), stats)
             return chains, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, new)
