@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,7 +31,6 @@ __all__ = ["Layout", "Program", "jaxify"]
 SMALL = 64  # numbers in a constant that may stay in the program
 # Draws that stay on the device between two calls
 MOST_A_CALL, BYTES_A_CALL = 1000, 2**27
-NUMBERS_A_BATCH = 2**15  # that a CPU's chains side by side read in a sweep
 
 
 def jaxify(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Callable, list[np.ndarray]]:
@@ -109,16 +109,13 @@ def _for_each(function: Callable, chains: Sequence[Any], others: Sequence[Any]) 
     return jax.vmap(function, in_axes=(0,) * len(chains) + (None,) * len(others))(*chains, *others)
 
 
-def _count_batches(chains: int, numbers: int, mesh: Mesh) -> int:
-    """How many calls the chains are spread over, evenly, if a sweep of one reads that many numbers.
+def _factors_batches(program: str) -> bool:
+    """Whether a program, as text, hands LAPACK a batch of matrices.
 
-    A GPU and a mesh take them all in one. On a CPU a call keeps one core at work, and chains side by side help only
-    where operations are so short that starting them takes most of the time.
+    On a CPU such a batch is shared out to threads that all programs have in common, and waited for: two programs that
+    run at once can wait for each other for ever.
     """
-    if mesh.size > 1 or mesh.devices.flat[0].platform != "cpu":
-        return 1
-    least = max(min(chains, _compat.count_cores()), chains * numbers / NUMBERS_A_BATCH)
-    return next(count for count in range(1, chains + 1) if chains % count == 0 and (count >= least or count == chains))
+    return re.search(r'@lapack_\w+\(.*num_batch_dims = "[^0]', program) is not None
 
 
 class _Move:
@@ -148,7 +145,8 @@ class _Move:
 class Program:
     """Draws from the transitions of a model, one after the other, for many chains at once.
 
-    On a CPU the chains are spread over several calls of one program, each of which keeps a core at work.
+    On a CPU the chains run one by one, as many at once as there are cores, by calls of one program; on a GPU and on
+    several devices, in one call.
 
     Parameters
     ----------
@@ -190,31 +188,32 @@ class Program:
         ]
         fixed = [{k: x for k, x in move.start.items() if k not in move.changing} for move in self.moves]
         self.data = layout.put(self._cast((fixed, [move.data for move in self.moves], record_data)), chains=False)
-        count = _count_batches(chains, sum(x.size for x in jax.tree.leaves((points[0], self.data))), layout.mesh)
-        start = self._cast((keys, values, changing))
-        self.chains = [
-            layout.put(jax.tree.map(lambda x, batch=batch: x[batch], start), chains=True)
-            for batch in np.split(np.arange(chains), count)
-        ]
         self.stats = [self._name(i, name) for i, move in enumerate(self.moves) for name in move.stats]
+        start = self._cast((keys, values, changing))
+        alone = layout.mesh.size == 1 and layout.mesh.devices.flat[0].platform == "cpu"
+        self._start(start, chains if alone else 1)
+        if len(self.chains) > 1 and _factors_batches(self.lowered.as_text()):
+            self._start(start, 1)
+
+    def _start(self, start: tuple, batches: int) -> None:
+        """Put what the chains start from on the devices, in batches, and trace the program of one."""
+        batches = np.split(np.arange(len(start[0])), batches)
+        self.chains = [
+            self.layout.put(jax.tree.map(lambda x, batch=batch: x[batch], start), chains=True) for batch in batches
+        ]
         drawn = jax.eval_shape(
             lambda *given: (self._record(*given), self._no_stats(given[0])), self.chains[0], self.data
         )
-        self.sizes = {name: count * x.size * x.dtype.itemsize for part in drawn for name, x in part.items()}
+        self.sizes = {name: len(batches) * x.size * x.dtype.itemsize for part in drawn for name, x in part.items()}
         # The same program, whatever the number of draws: it can be found again in a cache of compiled ones.
         self.capacity = max(1, min(MOST_A_CALL, BYTES_A_CALL // sum(self.sizes.values())))
-        across = NamedSharding(layout.mesh, PartitionSpec(None, "chain"))
+        chains, draws, shared = PartitionSpec("chain"), PartitionSpec(None, "chain"), PartitionSpec()
+        across = NamedSharding(self.layout.mesh, draws)
         self.buffers = [
             jax.tree.map(lambda x: jax.device_put(np.zeros((self.capacity, *x.shape), x.dtype), across), drawn)
-            for _ in self.chains
+            for _ in batches
         ]
-
-    @cached_property
-    def _call(self) -> Callable:
-        """The compiled program."""
-        places = jax.tree.map(lambda x: x.sharding, (self.chains[0], self.buffers[0]))
         # Each group of devices runs by itself: it need not wait for the others' chains.
-        chains, draws, shared = PartitionSpec("chain"), PartitionSpec(None, "chain"), PartitionSpec()
         run = jax.shard_map(
             self._run,
             mesh=self.layout.mesh,
@@ -223,8 +222,16 @@ class Program:
             out_specs=(chains, draws),
             check_vma=False,
         )
+        places = jax.tree.map(lambda x: x.sharding, (self.chains[0], self.buffers[0]))
         call = jax.jit(run, donate_argnums=(0, 2), out_shardings=places)
-        return call.lower(self.chains[0], self.data, self.buffers[0], *[np.int32(0)] * 4).compile()
+        # To spread random numbers over devices each of them is made alone, at twice the cost.
+        with jax.threefry_partitionable(self.layout.mesh.shape["row"] > 1):
+            self.lowered = call.lower(self.chains[0], self.data, self.buffers[0], *[np.int32(0)] * 4)
+
+    @cached_property
+    def _call(self) -> Callable:
+        """The compiled program."""
+        return self.lowered.compile()
 
     def _cast(self, tree: Any) -> Any:
         def cast(x):

@@ -8,17 +8,17 @@ from functools import cache
 
 import arviz as az
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from jax.sharding import Mesh
 from pymc.util import _get_seeds_per_chain
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn import _compat, sampling
-from pymc_gibbsnn._program import Program, _count_batches
+from pymc_gibbsnn import _compat, _program, sampling
+from pymc_gibbsnn._program import Program, _factors_batches
 from tests.helpers import check_mean
 
 X = np.random.default_rng(0).normal(size=(8, 2))
@@ -50,7 +50,8 @@ def test_the_draws_are_those_of_the_step_in_jax(model):
         step.set_rng(0)
         step._jax_key = step._jax_key | {"jax_state": np.random.SeedSequence([int(seed), 0]).generate_state(2)}
         for draw in range(5):
-            point, [stats] = step.step(point)
+            with jax.threefry_partitionable(False):
+                point, [stats] = step.step(point)
             for name in ("W1", "A2", "b2"):
                 np.testing.assert_allclose(idata["posterior"][name][chain, draw], point[name], rtol=1e-6)
             for name, value in stats.items():
@@ -58,24 +59,25 @@ def test_the_draws_are_those_of_the_step_in_jax(model):
 
 
 def test_chains_do_not_depend_on_those_beside_them(model, monkeypatch):
-    """Six in one call, three in each of two, one in each of six, which is spared vmap."""
-    found = []
-    for cores, batches in ((1, 1), (2, 2), (4, 6)):
-        monkeypatch.setattr(_compat, "count_cores", lambda cores=cores: cores)
-        found.append(sample(model, 5, tune=2, chains=6))
-        assert _count_batches(6, 100, Mesh(np.array(jax.devices("cpu")[:1]), "chain")) == batches
+    """Three calls of a chain, which is spared vmap, or one call of three chains."""
+    programs, run = [], Program.run
+    monkeypatch.setattr(Program, "run", lambda self, *arguments: (programs.append(self), run(self, *arguments))[1])
+    alone = sample(model, 5, tune=2, chains=3)
+    assert len(programs[0].chains) == 3
+    monkeypatch.setattr(_program, "_factors_batches", lambda program: True)
+    together = sample(model, 5, tune=2, chains=3)
+    assert len(programs[-1].chains) == 1
     for group in ("posterior", "sample_stats"):
-        for name, series in found[0][group].data_vars.items():
-            for other in found[1:]:
-                np.testing.assert_allclose(series, other[group][name], rtol=1e-6, err_msg=name)
+        for name, series in alone[group].data_vars.items():
+            np.testing.assert_allclose(series, together[group][name], rtol=1e-6, err_msg=name)
 
 
-def test_batches_of_chains(monkeypatch):
-    monkeypatch.setattr(_compat, "count_cores", lambda: 2)
-    mesh = Mesh(np.array(jax.devices("cpu")[:1]), "chain")
-    assert _count_batches(1, 10**6, mesh) == 1
-    assert [_count_batches(16, numbers, mesh) for numbers in (100, 10_000, 100_000)] == [2, 8, 16]
-    assert _count_batches(5, 100, mesh) == 5  # evenly
+@pytest.mark.parametrize("function", [jnp.linalg.cholesky, jnp.linalg.eigh, jnp.linalg.inv])
+def test_batches_of_matrices_are_seen(function):
+    """Two programs that factor them at once can wait for each other for ever."""
+    batched, single = (jax.jit(function).lower(jnp.ones(shape)).as_text() for shape in ((3, 4, 4), (4, 4)))
+    assert _factors_batches(batched)
+    assert not _factors_batches(single)
 
 
 @cache
@@ -372,11 +374,12 @@ def test_zarr_missing(model, tmp_path, monkeypatch):
 # Devices
 
 MESH = """
-import json, sys
+import contextlib, json, sys
 import jax
 import numpy as np
 import pymc_gibbsnn as pmg
 
+jax.threefry_partitionable = lambda flag: contextlib.nullcontext()  # rows that are spread need other random numbers
 found = {}
 for n in (16, 13):
     X = np.random.default_rng(0).normal(size=(n, 2))
