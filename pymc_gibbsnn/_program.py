@@ -224,8 +224,7 @@ class Program:
         )
         places = jax.tree.map(lambda x: x.sharding, (self.chains[0], self.buffers[0]))
         call = jax.jit(run, donate_argnums=(0, 2), out_shardings=places)
-        # To spread random numbers over devices each of them is made alone, at twice the cost.
-        with jax.threefry_partitionable(self.layout.mesh.shape["row"] > 1):
+        with _compat.cheap_random_numbers(jax=self.layout.mesh.shape["row"] == 1):
             self.lowered = call.lower(self.chains[0], self.data, self.buffers[0], *[np.int32(0)] * 4)
 
     @cached_property

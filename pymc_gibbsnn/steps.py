@@ -112,8 +112,10 @@ class GraphStep(BlockedStep):
             self._functions[name].trust_input = True
         # The code is made at the first call: before chains fork, so that they share it.
         values, random = self._values(self._point), _compat.random_state(np.random.default_rng(0), self._uses_jax)
-        for function in self._functions.values():
-            function(random, *values.values(), *self.carry.values(), np.asarray(0, self._tuning_dtype))
+        tuning = np.asarray(0, self._tuning_dtype)
+        with _compat.cheap_random_numbers(self._uses_jax):
+            for function in self._functions.values():
+                function(random, *values.values(), *self.carry.values(), tuning)
 
     def _run(self, name: str, values: dict[str, np.ndarray], tuning: np.ndarray) -> dict[str, np.ndarray]:
         """A stage of the transition, if it has it: changes values and carry, returns statistics."""
@@ -175,7 +177,7 @@ class GraphStep(BlockedStep):
         self._compile()
         values = self._values(point)
         tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), self._tuning_dtype)
-        with without_threads_of_blas(self._samples):
+        with without_threads_of_blas(self._samples), _compat.cheap_random_numbers(self._uses_jax):
             self._run("begin", values, tuning)
             for _ in range(self.sweeps_per_draw):
                 stats = self._run("step", values, tuning)

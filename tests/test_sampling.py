@@ -50,8 +50,7 @@ def test_the_draws_are_those_of_the_step_in_jax(model):
         step.set_rng(0)
         step._jax_key = step._jax_key | {"jax_state": np.random.SeedSequence([int(seed), 0]).generate_state(2)}
         for draw in range(5):
-            with jax.threefry_partitionable(False):
-                point, [stats] = step.step(point)
+            point, [stats] = step.step(point)
             for name in ("W1", "A2", "b2"):
                 np.testing.assert_allclose(idata["posterior"][name][chain, draw], point[name], rtol=1e-6)
             for name, value in stats.items():
