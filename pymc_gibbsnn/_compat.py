@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ def draw(op: RandomVariable, rng: Variable, *params, size: tuple[int, ...] | Non
     return tuple(op(*params, rng=rng, size=size).owner.outputs)
 
 
+@cache
 def source_key(file: str | None = None) -> int:
     """A key for PyTensor's cache of compiled Numba code, which does not see what that code calls.
 

@@ -10,13 +10,11 @@ import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_gibbsnn._threads import BLOCK, count_blocks, share
+from pymc_gibbsnn._vector_math import summing
 
 __all__ = ["is_tall", "tall_by_few", "tall_by_tall"]
 
 FEW, LARGE = 32, 2**20  # columns; numbers
-
-# Sums in the order of a vector's lanes.
-_summing = numba_njit(fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
 
 
 @numba_njit
@@ -26,7 +24,7 @@ def is_tall(x, columns):
     return columns <= FEW and n * d >= LARGE and n > 16 * columns and x.flags.c_contiguous
 
 
-@_summing
+@summing
 def _rows_by_few(b, x, w, out):
     """Two samples and four columns at a time."""
     n, d = x.shape
@@ -61,7 +59,7 @@ def tall_by_few(x, w):
     return out.T
 
 
-@_summing
+@summing
 def _rows_by_rows(b, x, z, sums):
     """Eight samples at a time."""
     (n, d), c, start = x.shape, z.shape[1], b * BLOCK

@@ -9,13 +9,16 @@ from numba import types
 from numba.extending import intrinsic
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-__all__ = ["add_multiple", "erf", "erfc", "erfcx", "exp", "inlined", "vectorisable"]
+__all__ = ["add_multiple", "erf", "erfc", "erfcx", "exp", "inlined", "summing", "vectorisable"]
 
 vectorisable = partial(numba_njit, fastmath={"contract"}, error_model="numpy")
 """``njit`` for loops whose steps shall be taken several at once: sums keep their order, divisions do not look for 0."""
 
+summing = partial(numba_njit, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
+"""The same where sums, too, may be taken in any order."""
+
 inlined = partial(vectorisable, forceinline=True)
-"""The same for what such a loop calls, however long: a call left in it would stop that."""
+"""``vectorisable`` for what such a loop calls, however long: a call left in it would stop that."""
 
 
 @vectorisable

@@ -26,7 +26,7 @@ from pymc_gibbsnn.transitions import Transition
 
 __all__ = ["sample"]
 
-SECONDS_A_CALL = 0.5  # between two looks at the progress bar and at Ctrl-C
+SECONDS_A_CALL = 1.0  # between two looks at the progress bar and at Ctrl-C
 
 
 def sample(
@@ -49,8 +49,9 @@ def sample(
 ):
     """Draw from a model whose every variable is moved by samplers of this package, in JAX.
 
-    The transitions that ``pm.sample`` would call from Python are compiled into one program: a loop over draws,
-    vectorised over chains. It runs on the CPU, a GPU or several devices, and returns to Python about twice a second.
+    The transitions that ``pm.sample`` would call from Python are compiled into one program, a loop over draws. It runs
+    on a CPU, a chain on each core at a time, on a GPU or several devices, all chains side by side, and returns to
+    Python about once a second.
 
     Parameters
     ----------

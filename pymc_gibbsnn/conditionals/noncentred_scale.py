@@ -34,7 +34,7 @@ from pytensor.tensor.random import uniform
 
 from pymc_gibbsnn._compat import draw, jax_op, source_key
 from pymc_gibbsnn._threads import BLOCK
-from pymc_gibbsnn._vector_math import add_multiple
+from pymc_gibbsnn._vector_math import add_multiple, summing
 from pymc_gibbsnn.activations import PiecewiseLinear
 
 __all__ = ["NoncentredScale", "draw_noncentred_scales"]
@@ -207,7 +207,7 @@ def _pull(r, delta, w, gain, pull):
             add_multiple(r[k, start:stop], gain[k], pull[start:stop])
 
 
-@numba_njit(fastmath={"reassoc", "contract"})
+@summing
 def _inner(x, y):
     """Σ x y"""
     total = 0.0
@@ -219,7 +219,7 @@ def _inner(x, y):
     return total
 
 
-@numba_njit(fastmath={"reassoc", "contract"})
+@summing
 def _sums(m, e, s0, pull, s, bends):
     """Σ δ pull and Σ δ²"""
     first = second = 0.0
