@@ -20,7 +20,10 @@ from pymc_gibbsnn.conditionals.weights import spectrum
 from tests.helpers import MODES, compile_draw, value
 
 TABLES = ["relu", "leaky_relu", "abs", "sign", "hard_tanh", "identity"]
-FUNCTIONS = ACTIVATIONS | {"zigzag": pmg.PiecewiseLinear([-0.5, 0.5], [1, -1, 2], [0, 0.2, -0.5])}
+FUNCTIONS = ACTIVATIONS | {
+    "zigzag": pmg.PiecewiseLinear([-0.5, 0.5], [1, -1, 2], [0, 0.2, -0.5]),
+    "jump": pmg.PiecewiseLinear([0.0], [1, 1], [0, 0.5]),
+}
 
 
 class Layer:
@@ -76,7 +79,7 @@ def compiled(mode, dtype="float64"):
     return pytensor.function(inputs, Interweave()(*inputs), mode=with_our_kernels(_compat.compilation_mode(mode)))
 
 
-@pytest.mark.parametrize("function", [*TABLES, "zigzag"])
+@pytest.mark.parametrize("function", [*TABLES, "zigzag", "jump"])
 @pytest.mark.parametrize("mode", MODES)
 def test_acceptance_on_pieces_is_that_of_the_densities(mode, function):
     """Oracle 11, at random pairs: a uniform number just below the ratio accepts, one just above it does not."""
