@@ -6,8 +6,8 @@ import multiprocessing
 import os
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -125,13 +125,15 @@ def random_state(rng: np.random.Generator, jax: bool) -> Any:
     return jax_typify(rng)
 
 
-def cheap_random_numbers(jax: bool) -> AbstractContextManager:
-    """A context in which JAX makes random numbers two by two, at half the cost; not for arrays over several devices."""
-    if not jax:
-        return nullcontext()
-    from jax import threefry_partitionable
+@contextmanager
+def jax_settings(rows_are_spread: bool = False) -> Iterator[None]:
+    """How JAX is to compile: products in the precision of their factors, which GPUs take as leave to round; random
+    numbers two by two, at half the cost in single precision, unless rows are spread over devices.
+    """
+    import jax
 
-    return threefry_partitionable(False)
+    with jax.default_matmul_precision("highest"), jax.threefry_partitionable(rows_are_spread):
+        yield
 
 
 def tuning_steps() -> int | None:

@@ -1,10 +1,11 @@
-"""Transitions as one JAX program: a loop over draws, vectorised over chains, spread over devices."""
+"""Transitions as one JAX program: a loop over draws, for chains one by one or side by side, on any devices."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -21,6 +22,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.link.jax.dispatch import jax_funcify
+from threadpoolctl import threadpool_limits
 
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn.network import evaluate
@@ -115,7 +117,7 @@ def _factors_batches(program: str) -> bool:
     On a CPU such a batch is shared out to threads that all programs have in common, and waited for: two programs that
     run at once can wait for each other for ever.
     """
-    return re.search(r'@lapack_\w+\(.*num_batch_dims = "[^0]', program) is not None
+    return re.search(r'@lapack_\w+\((?!.*num_batch_dims = "0")', program) is not None
 
 
 class _Move:
@@ -145,8 +147,8 @@ class _Move:
 class Program:
     """Draws from the transitions of a model, one after the other, for many chains at once.
 
-    On a CPU the chains run one by one, as many at once as there are cores, by calls of one program; on a GPU and on
-    several devices, in one call.
+    On a CPU each chain is a call of its own, as many of them at once as there are cores. On a GPU, on several devices,
+    and on a CPU if the program factors batches of matrices, one call moves all chains side by side.
 
     Parameters
     ----------
@@ -224,7 +226,7 @@ class Program:
         )
         places = jax.tree.map(lambda x: x.sharding, (self.chains[0], self.buffers[0]))
         call = jax.jit(run, donate_argnums=(0, 2), out_shardings=places)
-        with _compat.cheap_random_numbers(jax=self.layout.mesh.shape["row"] == 1):
+        with _compat.jax_settings(rows_are_spread=self.layout.mesh.shape["row"] > 1):
             self.lowered = call.lower(self.chains[0], self.data, self.buffers[0], *[np.int32(0)] * 4)
 
     @cached_property
@@ -306,7 +308,9 @@ class Program:
             self.chains[batch], self.buffers[batch] = call(chains, self.data, buffers, *numbers)
             return jax.tree.map(lambda buffer: np.asarray(buffer)[:count].copy(), self.buffers[batch])
 
-        with ThreadPoolExecutor(_compat.count_cores()) as threads:
+        cores = _compat.count_cores()
+        blas = threadpool_limits(max(1, cores // len(self.chains)), "blas") if len(self.chains) > 1 else nullcontext()
+        with blas, ThreadPoolExecutor(cores) as threads:
             return self._join(threads.map(run, range(len(self.chains))))
 
     def nothing(self) -> tuple[dict, dict]:

@@ -40,7 +40,8 @@ _NULL = ir.Constant(_POINTER, None)
 def take_threads_of_blas(most: int | None = None) -> None:
     """Share out to as many threads as BLAS has now; all cores or OMP_NUM_THREADS where it does not tell.
 
-    ``most`` is their number that BLAS, too, is left.
+    In a forked process, ``most`` is how many they may be, those of OpenBLAS too. Other libraries rest on an OpenMP
+    runtime, which must not be touched there.
     """
     global _blas
     blas = ThreadpoolController().select(user_api="blas")
@@ -48,16 +49,15 @@ def take_threads_of_blas(most: int | None = None) -> None:
     wanted = int(wanted) if wanted.isdigit() else count_cores()
     found = [library["num_threads"] or wanted for library in blas.info()]
     threads = max(1, min(max(found, default=wanted), most or MOST, MOST))
-    # Others may rest on an OpenMP runtime, which a forked process must not touch.
-    _blas = blas.select(internal_api="openblas")
-    if most is not None:
-        _blas.limit(limits=threads)
+    _blas = blas if most is None else blas.select(internal_api="openblas").select(threading_layer="pthreads")
+    for library in _blas.lib_controllers if most else ():
+        library.set_num_threads(min(library.num_threads, most))
     _threads.value = threads if os.name == "posix" else 1
 
 
 @contextmanager
 def without_threads_of_blas(samples: int) -> Iterator[None]:
-    """Leave OpenBLAS one thread meanwhile, if so many samples are shared out.
+    """Leave BLAS one thread meanwhile, if so many samples are shared out.
 
     Its threads, once woken, wait for more by spinning for the time of a whole sweep, in the way of ours.
     """

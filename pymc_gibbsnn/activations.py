@@ -129,12 +129,12 @@ ACTIVATIONS: dict[str, PiecewiseLinear] = {
 
 
 def on_lines(z, edges, slopes, intercepts, xp):
-    """(σ(z), slope, intercept) at z by a table, a breakpoint belonging to the piece on its left, for NumPy and JAX."""
-    a, c = xp.full_like(z, slopes[0]), xp.full_like(z, intercepts[0])
+    """(σ(z), slope at z) by a table, a breakpoint belonging to the piece on its left, for NumPy and JAX."""
+    s, a = slopes[0] * z + intercepts[0], xp.full_like(z, slopes[0])
     for p in range(1, len(slopes)):  # faster than to look pieces up
         beyond = z > edges[p]
-        a, c = xp.where(beyond, slopes[p], a), xp.where(beyond, intercepts[p], c)
-    return a * z + c, a, c
+        s, a = xp.where(beyond, slopes[p] * z + intercepts[p], s), xp.where(beyond, slopes[p], a)
+    return s, a
 
 
 # Reading a table off a graph: on a piece where no two operands cross, an elementwise operation is an operation on

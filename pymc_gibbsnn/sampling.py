@@ -1,4 +1,4 @@
-"""Whole-model sampling: the transitions of a model as one JAX program, all chains side by side."""
+"""Whole-model sampling: the transitions of a model as one JAX program."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ class GraphStep(BlockedStep):
         # The code is made at the first call: before chains fork, so that they share it.
         values, random = self._values(self._point), _compat.random_state(np.random.default_rng(0), self._uses_jax)
         tuning = np.asarray(0, self._tuning_dtype)
-        with _compat.cheap_random_numbers(self._uses_jax):
+        with self._settings():
             for function in self._functions.values():
                 function(random, *values.values(), *self.carry.values(), tuning)
 
@@ -133,6 +134,10 @@ class GraphStep(BlockedStep):
         values |= {v.name: next(outputs) for v in stage.state}
         self.carry |= {name: next(outputs) for name in stage.carry}
         return {name: next(outputs) for name in stage.stats}
+
+    def _settings(self) -> AbstractContextManager:
+        """In which the functions are compiled and called."""
+        return _compat.jax_settings() if self._uses_jax else without_threads_of_blas(self._samples)
 
     def _values(self, point: PointType) -> dict[str, np.ndarray]:
         return {name: _in_order(point[name], dtype) for name, dtype in self._inputs.items()}
@@ -177,7 +182,7 @@ class GraphStep(BlockedStep):
         self._compile()
         values = self._values(point)
         tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), self._tuning_dtype)
-        with without_threads_of_blas(self._samples), _compat.cheap_random_numbers(self._uses_jax):
+        with self._settings():
             self._run("begin", values, tuning)
             for _ in range(self.sweeps_per_draw):
                 stats = self._run("step", values, tuning)

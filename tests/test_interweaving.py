@@ -106,6 +106,27 @@ def test_acceptance_on_pieces_is_that_of_the_densities(mode, function):
             assert accepted[0, j] == outcome, (log_ratio, difference)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_second_move_starts_from_the_first(mode):
+    """What is kept of a unit (residual, pieces, Gram matrix, factor) is that of its new weights."""
+    move, h = compiled(mode), 2
+    rng, moved = np.random.default_rng(5), 0
+    for seed in range(20):
+        layer = Layer(FUNCTIONS["zigzag"], seed=seed)
+        rho, xi = rng.uniform(0, 0.9, size=(2, h)), rng.normal(size=(2, h, 3))
+        always, never = -np.inf, np.inf
+        first, *_ = move(*layer.arguments(rho, np.array([[always, never], [never, never]]), xi))
+        second, z, *_ = move(*layer.arguments(rho, np.array([[always, never], [always, never]]), xi))
+        log_ratio = layer.log_target(second) - layer.log_target(first)
+        log_ratio += layer.log_proposal(second, first, 0, rho[1, 0]) - layer.log_proposal(first, second, 0, rho[1, 0])
+        for difference, outcome in ((-1e-8, 1), (1e-8, 0)):
+            log_u = np.array([[always, never], [log_ratio + difference, never]])
+            *_, accepted = move(*layer.arguments(rho, log_u, xi))
+            assert accepted[1, 0] == outcome, (log_ratio, difference)
+        moved += (np.sign(z[:, 0]) != np.sign(layer.z[:, 0])).any()
+    assert moved > 5
+
+
 @pytest.mark.parametrize("c", [1, 3])
 @pytest.mark.parametrize("function", TABLES)
 @pytest.mark.parametrize("mode", MODES[1:])
@@ -127,13 +148,14 @@ def test_pieces_in_single_precision(mode):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_kept_gram_matrices_are_those_of_the_pieces():
+@pytest.mark.parametrize("mode", MODES[1:])
+def test_kept_gram_matrices_are_those_of_the_pieces(mode):
     layer = Layer(ACTIVATIONS["relu"], n=60, d=4, h=3)
     rng, kept = np.random.default_rng(2), None
     moved = 0
     for _ in range(30):
         numbers = rng.uniform(size=(2, 3)), np.log(rng.uniform(size=(2, 3))), rng.normal(size=(2, 3, 4))
-        layer.w, layer.z, *kept, accepted = compiled("NUMBA")(*layer.arguments(*numbers, kept))
+        layer.w, layer.z, *kept, accepted = compiled(mode)(*layer.arguments(*numbers, kept))
         moved += accepted.sum()
         gram, squares = kept
         np.testing.assert_array_equal(squares.T, layer.function.derivative(layer.z) ** 2)

@@ -19,13 +19,9 @@ accepted by the Metropolis-Hastings rule with the Gaussian of the pieces at Z' f
 its piece it is always accepted. Near equilibrium long steps are best (ρ = 0 is a fresh draw), far from it only short
 ones are accepted. So the units are visited twice: with ρ = 0, then with a ρ uniform on (0, 1), drawn for each.
 
-Few samples change their piece. A Gram matrix Ãᵀ diag(a²) Ã is kept from move to move and changed by these samples, and
-the gradient ∇' at Z' follows from that at Z by a sum over them,
-
-    ∇' = ∇ − Q δ + Σ_moved ã_μ [a'_μ pull'_μ − a_μ (pull_μ − κ_j a_μ ã_μᵀδ)],     δ = W̃_j' − W̃_j,
-
-in which pull' = pull − κ_j (σ(z') − σ(z)). In single precision JAX forms a Gram matrix anew now and then, so that
-rounding does not add up.
+A Gram matrix Ãᵀ diag(a²) Ã is kept from move to move and changed by the few samples whose piece has changed. What
+rounding adds to it is the same on the way out and back, so that it makes proposals worse, not wrong; in single
+precision JAX forms it anew now and then.
 
 References
 ----------
@@ -51,7 +47,7 @@ from pymc_gibbsnn.activations import PiecewiseLinear, on_lines
 __all__ = ["Interweave", "interweave_pieces", "no_gram"]
 
 ROWS_AT_ONCE = 32  # by which JAX changes a Gram matrix
-SWEEPS_A_UNIT = 16  # after which JAX forms one anew, on average
+SWEEPS_A_RENEWAL = 4  # of the Gram matrix of some unit, in single precision
 
 
 class Interweave(Op):
@@ -60,7 +56,7 @@ class Interweave(Op):
     Parameters
     ----------
     is_first : bool
-        Whether the Gram matrices that it is given are zeros.
+        Whether to form the Gram matrices, whatever is given.
 
     Inputs
     ------
@@ -100,22 +96,22 @@ class Interweave(Op):
 
     def perform(self, node, inputs, outputs):
         """Run with NumPy and SciPy."""
-        x, w, z, y, v, g, precision, rho, log_u, xi, _, _, *table = inputs
-        w, z, accepted = w.copy(), z.copy(), np.empty_like(rho)
+        x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table = inputs
+        w, z, gram, accepted = w.copy(), z.copy(), np.empty_like(gram), np.empty_like(rho)
         precision = np.broadcast_to(precision, w.shape)
-        s, a, _ = on_lines(z, *table, np)
-        r, gram = y - s @ v.T, np.array([_form_gram(x, a**2) for a in a.T])
-        factors = [
-            np.linalg.cholesky(k * m + np.diag(p)) for k, m, p in zip((v * g).sum(0), gram, precision, strict=True)
-        ]
+        s, a = on_lines(z, *table, np)
+        r, squares, factors = y - s @ v.T, (a**2).T.copy(), np.empty_like(gram)
+        for j in range(len(w)):
+            gram[j] = _form_gram(x, squares[j])
+            factors[j] = np.linalg.cholesky(v[:, j] @ g[:, j] * gram[j] + np.diag(precision[j]))
         for p, j in np.ndindex(rho.shape):
             accepted[p, j], new, _ = _move_unit(
                 r, x, w[j], z[:, j], v[:, j], g[:, j], precision[j], rho[p, j], log_u[p, j], xi[p, j],
-                gram[j], factors[j], table, np, np.linalg.cholesky, solve_triangular, _change_rows,
+                gram[j], squares[j], factors[j], table, np, np.linalg.cholesky, solve_triangular,
+                lambda x, gram, squares, new: _form_gram(x, new),
             )  # fmt: skip
             if accepted[p, j]:
-                r, w[j], z[:, j], gram[j], factors[j] = new
-        squares = (on_lines(z, *table, np)[1] ** 2).T
+                r, w[j], z[:, j], gram[j], squares[j], factors[j] = new
         for output, result in zip(outputs, (w, z, gram, squares, accepted), strict=True):
             output[0] = result
 
@@ -157,32 +153,45 @@ def _form_gram(x, squares):
     return (x * squares[:, None]).T @ x
 
 
-def _change_rows(x, moved, gram, squares, gradient, surplus):
-    """Add Σ ã c ãᵀ to a Gram matrix and Σ ã s to a gradient, with c and s of the samples that have moved."""
-    x = x[moved]
-    return gram + _form_gram(x, squares[moved]), gradient + surplus[moved] @ x
-
-
 def _move_unit(
-    r, x, w, z, v, g, precision, rho, log_u, xi, gram, factor, table, xp, cholesky, solve_triangular, change_rows
+    r,
+    x,
+    w,
+    z,
+    v,
+    g,
+    precision,
+    rho,
+    log_u,
+    xi,
+    gram,
+    squares,
+    factor,
+    table,
+    xp,
+    cholesky,
+    solve_triangular,
+    update_gram,
 ):
-    """(accepted, new, old) for the move of one unit, both as (residual, W̃, Z, gram, L), Q = L Lᵀ; for NumPy and JAX."""
+    """(accepted, new, old) for the move of one unit, for NumPy and JAX.
+
+    Both states are (residual, W̃, Z, gram, squares, L), where Q = L Lᵀ.
+    """
     kappa, pull = v @ g, r @ g
-    s, a, c = on_lines(z, *table, xp)
-    gradient = (a * pull) @ x - precision * w
-    drift = solve_triangular(factor, gradient, lower=True)
+    s, a = on_lines(z, *table, xp)
+
+    def drift_at(w, a, pull, factor):
+        """L⁻¹ ∇"""
+        return solve_triangular(factor, (a * pull) @ x - precision * w, lower=True)
+
     scale = xp.sqrt((1 - rho) * (1 + rho))
-    step = solve_triangular(factor, (1 - rho) * drift + scale * xi, lower=True, trans=1)
-    shift = x @ step
-    w_new, z_new = w + step, z + shift
-    s_new, a_new, c_new = on_lines(z_new, *table, xp)
+    step = solve_triangular(factor, (1 - rho) * drift_at(w, a, pull, factor) + scale * xi, lower=True, trans=1)
+    w_new, z_new = w + step, z + x @ step
+    s_new, a_new = on_lines(z_new, *table, xp)
     change = s_new - s
-    gradient_new = gradient - kappa * (gram @ step) - precision * step  # if no sample moves
-    surplus = a_new * (pull - kappa * change) - a * (pull - kappa * a * shift)
-    moved = (a_new != a) | (c_new != c)
-    gram_new, gradient_new = change_rows(x, moved, gram, a_new**2 - a**2, gradient_new, surplus)
+    gram_new = update_gram(x, gram, squares, a_new**2)
     factor_new = cholesky(kappa * gram_new + xp.diag(precision))
-    drift_new = solve_triangular(factor_new, gradient_new, lower=True)
+    drift_new = drift_at(w_new, a_new, pull - kappa * change, factor_new)
     xi_back = -(factor_new.T @ step + (1 - rho) * drift_new) / scale
     log_ratio = (
         (change * (pull - kappa * change / 2)).sum()
@@ -190,8 +199,8 @@ def _move_unit(
         + xp.log(xp.diag(factor_new) / xp.diag(factor)).sum()
         + ((xi**2).sum() - (xi_back**2).sum()) / 2
     )
-    new = r - change[:, None] * v, w_new, z_new, gram_new, factor_new
-    return log_u < log_ratio, new, (r, w, z, gram, factor)
+    new = r - change[:, None] * v, w_new, z_new, gram_new, a_new**2, factor_new
+    return log_u < log_ratio, new, (r, w, z, gram, squares, factor)
 
 
 @jax_op(Interweave)
@@ -203,52 +212,44 @@ def _jax(op, node, **kwargs):
     dtype = node.outputs[0].dtype
     cholesky = partial(jnp.linalg.cholesky, symmetrize_input=False)
 
-    def change_rows(x, moved, gram, squares, gradient, surplus):
-        """As for NumPy, a few samples at a time."""
+    def update_gram(x, gram, squares, new):
+        """Change the Gram matrix by a few of the samples whose squared slope has changed, until none is left."""
 
-        def change(kept):
-            gram, gradient, left = kept
-            here, rows = jax.lax.top_k(left, min(ROWS_AT_ONCE, len(x)))
-            few = x[rows]
-            gram = gram + _form_gram(few, here * squares[rows])
-            return gram, gradient + (here * surplus[rows]) @ few, left.at[rows].set(0)
+        def update(kept):
+            gram, change = kept
+            _, rows = jax.lax.top_k(jnp.abs(change).astype(jnp.float32), min(ROWS_AT_ONCE, len(x)))
+            moved = x[rows]
+            return gram + (moved * change[rows][:, None]).T @ moved, change.at[rows].set(0)
 
-        left = moved.astype(jnp.float32)  # of which the largest are found fastest
-        return jax.lax.while_loop(lambda kept: (kept[2] != 0).any(), change, (gram, gradient, left))[:2]
+        return jax.lax.while_loop(lambda kept: (kept[1] != 0).any(), update, (gram, new - squares))[0]
 
     def passes(*inputs):
         # A sum in single precision may arrive here in double.
         x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table = (jnp.asarray(i, dtype) for i in inputs)
         precision = jnp.broadcast_to(precision, w.shape)
-        s, a, _ = on_lines(z, *table, jnp)
-        new_squares = (a**2).T
+        s, a = on_lines(z, *table, jnp)
+        now = (a**2).T
         if op.is_first:
-            gram = jax.lax.map(partial(_form_gram, x), new_squares)
+            gram = jax.lax.map(partial(_form_gram, x), now)
         else:
-
-            def change(unit):
-                gram, change = unit
-                return change_rows(x, change != 0, gram, change, jnp.zeros_like(w[0]), jnp.zeros_like(change))[0]
-
-            gram = jax.lax.map(change, (gram, new_squares - squares))
+            gram = jax.lax.map(lambda kept: update_gram(x, *kept), (gram, squares, now))
             if x.dtype == jnp.float32:
-                j = (SWEEPS_A_UNIT * rho[1, 0] * len(w)).astype(jnp.int32)  # a unit at random, or none
-                renewed = partial(_form_gram, x, new_squares[j])
-                gram = jax.lax.cond(j < len(w), lambda: gram.at[j].set(renewed()), lambda: gram)
-        kappa = (v * g).sum(0)
-        factors = jax.lax.map(lambda q: cholesky(q[0] * q[1] + jnp.diag(q[2])), (kappa, gram, precision))
+                j = (SWEEPS_A_RENEWAL * rho[1, 0] * len(w)).astype(jnp.int32)  # a unit at random, or none
+                gram = jax.lax.cond(j < len(w), lambda: gram.at[j].set(_form_gram(x, now[j])), lambda: gram)
+        factors = jax.lax.map(lambda q: cholesky(q[0] * q[1] + jnp.diag(q[2])), ((v * g).sum(0), gram, precision))
 
         def unit(r, inputs):
-            accepted, new, old = _move_unit(r, x, *inputs, table, jnp, cholesky, solve_triangular, change_rows)
-            r, *unit = jax.lax.cond(accepted, lambda: new, lambda: old)
-            return r, (unit, accepted.astype(dtype))
+            accepted, new, old = _move_unit(r, x, *inputs, table, jnp, cholesky, solve_triangular, update_gram)
+            r, *state = jax.lax.cond(accepted, lambda: new, lambda: old)
+            return r, (state, accepted.astype(dtype))
 
-        r, z, accepted = y - s @ v.T, z.T, []
+        r, state, accepted = y - s @ v.T, (w, z.T, gram, now, factors), []
         for numbers in zip(rho, log_u, xi, strict=True):
-            units = (w, z, v.T, g.T, precision, *numbers, gram, factors)
-            r, ((w, z, gram, factors), flags) = jax.lax.scan(unit, r, units)
+            w, z, *kept = state
+            r, (state, flags) = jax.lax.scan(unit, r, (w, z, v.T, g.T, precision, *numbers, *kept))
             accepted.append(flags)
-        return w, z.T, gram, on_lines(z, *table, jnp)[1] ** 2, jnp.stack(accepted)
+        w, z, gram, squares, _ = state
+        return w, z.T, gram, squares, jnp.stack(accepted)
 
     return passes
 
@@ -258,20 +259,21 @@ def _jax(op, node, **kwargs):
 
 
 @numba_njit
-def _update_gram(gram, old, new, x):
+def _update_gram(gram, squares, new, x):
     rows, changed, active = np.empty(len(new), np.int64), 0, 0
     for i in range(len(new)):
         rows[changed] = i
-        changed += new[i] != old[i]
+        changed += new[i] != squares[i]
         active += new[i] != 0
     rows = rows[:changed]
-    change = new - old
     if active < changed:
         gram[:] = 0
-        rows, change = np.nonzero(new)[0], new
+        squares[:] = 0
+        rows = np.nonzero(new)[0]
     if len(rows) > 0:
-        few = x[rows].astype(np.float64)
-        gram += np.dot((change[rows].reshape(-1, 1) * few).T, few)
+        moved = x[rows].astype(np.float64)
+        gram += np.dot(((new - squares)[rows].reshape(-1, 1) * moved).T, moved)
+        squares[:] = new
 
 
 @numba_njit
@@ -304,81 +306,71 @@ def _solve_transposed(upper, b):
 
 
 @numba_njit
-def _line_unit(z, edges, slopes, intercepts, s, a, c):
-    """Write σ(z), slope and intercept at z of one unit into s, a and c."""
+def _line_unit(z, edges, slopes, intercepts, s, a):
+    """Write σ(z) and the slope at z of one unit into s and a."""
     for p in range(len(slopes)):
         edge, slope, intercept = edges[p], slopes[p], intercepts[p]
         for i in range(len(z)):
             right = z[i] > edge
             a[i] = slope if right else a[i]
-            c[i] = intercept if right else c[i]
-    for i in range(len(z)):
-        s[i] = a[i] * z[i] + c[i]
+            s[i] = slope * z[i] + intercept if right else s[i]
 
 
 @register_funcify_default_op_cache_key(Interweave)
 def _numba(op, node, **kwargs):
     @numba_njit
     def passes(x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, edges, slopes, intercepts):
-        n, k = y.shape
+        n, c = y.shape
         h, d = w.shape
         x, z = np.ascontiguousarray(x), np.ascontiguousarray(z.T).copy()
         w, gram, squares = w.copy(), gram.copy(), squares.copy()
         accepted, factors = np.zeros_like(rho), np.empty((h, d, d))
         r, pull = np.ascontiguousarray(y.T).copy(), np.empty(n, w.dtype)
-        s, a, c = np.empty_like(z), np.empty_like(z), np.empty_like(z)
-        s_new, a_new, c_new = np.empty_like(z[0]), np.empty_like(z[0]), np.empty_like(z[0])
-        rows, surplus = np.empty(n, np.int64), np.empty(n)
+        s, a, s_new, a_new = np.empty_like(z), np.empty_like(z), np.empty(n, w.dtype), np.empty(n, w.dtype)
         for j in range(h):
-            _line_unit(z[j], edges, slopes, intercepts, s[j], a[j], c[j])
-            for i in range(k):
-                r[i] -= s[j] * v[i, j]
+            lam = precision[min(j, len(precision) - 1)]
+            _line_unit(z[j], edges, slopes, intercepts, s[j], a[j])
+            for k in range(c):
+                r[k] -= s[j] * v[k, j]
             _update_gram(gram[j], squares[j], a[j] ** 2, x)
-            factors[j] = _factor(gram[j], (v[:, j] * g[:, j]).sum(), precision[min(j, len(precision) - 1)])
+            factors[j] = _factor(gram[j], (v[:, j] * g[:, j]).sum(), lam)
         for p in range(len(rho)):
             for j in range(h):
                 lam = precision[min(j, len(precision) - 1)]
                 kappa, persistence = (v[:, j] * g[:, j]).sum(), rho[p, j]
                 scale = math.sqrt((1 - persistence) * (1 + persistence))
                 pull[:] = 0
-                for i in range(k):
-                    pull += r[i] * g[i, j]
-                gradient = np.dot(a[j] * pull, x) - lam * w[j]
-                drift = gradient.astype(np.float64)
+                for k in range(c):
+                    pull += r[k] * g[k, j]
+                drift = np.dot(a[j] * pull, x) - lam * w[j]
                 _solve(factors[j], drift)
-                drift = (1 - persistence) * drift + scale * xi[p, j]
-                _solve_transposed(factors[j], drift)
-                step = drift.astype(w.dtype)
-                shift = np.dot(x, step)
-                w_new, z_new = w[j] + step, z[j] + shift
-                _line_unit(z_new, edges, slopes, intercepts, s_new, a_new, c_new)
-                gradient_new = gradient - kappa * np.dot(gram[j], step.astype(np.float64)) - lam * step
-                moved, log_ratio = 0, 0.0
+                step = drift  # in the precision of the weights
+                step[:] = (1 - persistence) * drift + scale * xi[p, j]
+                _solve_transposed(factors[j], step)
+                w_new, z_new = w[j] + step, z[j] + np.dot(x, step)
+                _line_unit(z_new, edges, slopes, intercepts, s_new, a_new)
+                gram_new, squares_new = gram[j].copy(), squares[j].copy()
+                _update_gram(gram_new, squares_new, a_new**2, x)
+                factor = _factor(gram_new, kappa, lam)
+                drift = np.dot(a_new * (pull - kappa * (s_new - s[j])), x) - lam * w_new
+                _solve(factor, drift)
+                log_ratio = 0.0
                 for i in range(n):
                     change = s_new[i] - s[j, i]
                     log_ratio += change * (pull[i] - 0.5 * kappa * change)
-                    rows[moved] = i
-                    surplus[moved] = a_new[i] * (pull[i] - kappa * change)
-                    surplus[moved] -= a[j, i] * (pull[i] - kappa * a[j, i] * shift[i])
-                    moved += (a_new[i] != a[j, i]) | (c_new[i] != c[j, i])
-                gradient_new += np.dot(surplus[:moved], x[rows[:moved]].astype(np.float64))
-                gram_new = gram[j].copy()
-                _update_gram(gram_new, a[j] ** 2, a_new**2, x)
-                factor = _factor(gram_new, kappa, lam)
-                _solve(factor, gradient_new)
-                for i in range(d):
-                    back = (1 - persistence) * gradient_new[i]
-                    for m in range(i, d):
-                        back += factor[i, m] * step[m]
+                for k in range(d):
+                    back = (1 - persistence) * drift[k]
+                    for i in range(k, d):
+                        back += factor[k, i] * step[i]
                     back /= scale
-                    log_ratio += 0.5 * (xi[p, j, i] ** 2 - back**2 - lam[i] * step[i] * (w[j, i] + w_new[i]))
-                    log_ratio += math.log(factor[i, i] / factors[j, i, i])
+                    log_ratio += 0.5 * (xi[p, j, k] ** 2 - back**2 - lam[k] * step[k] * (w[j, k] + w_new[k]))
+                    log_ratio += math.log(factor[k, k] / factors[j, k, k])
                 if log_u[p, j] < log_ratio:
                     accepted[p, j] = 1
-                    for i in range(k):
-                        r[i] -= (s_new - s[j]) * v[i, j]
-                    w[j], z[j], s[j], a[j], c[j] = w_new, z_new, s_new, a_new, c_new
-                    gram[j], factors[j] = gram_new, factor
-        return w, z.T, gram, a**2, accepted
+                    for k in range(c):
+                        r[k] -= (s_new - s[j]) * v[k, j]
+                    w[j], z[j], s[j], a[j] = w_new, z_new, s_new, a_new
+                    gram[j], squares[j], factors[j] = gram_new, squares_new, factor
+        return w, z.T, gram, squares, accepted
 
     return passes, source_key(__file__)
