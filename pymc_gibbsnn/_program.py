@@ -308,9 +308,8 @@ class Program:
             self.chains[batch], self.buffers[batch] = call(chains, self.data, buffers, *numbers)
             return jax.tree.map(lambda buffer: np.asarray(buffer)[:count].copy(), self.buffers[batch])
 
-        cores = _compat.count_cores()
-        blas = threadpool_limits(max(1, cores // len(self.chains)), "blas") if len(self.chains) > 1 else nullcontext()
-        with blas, ThreadPoolExecutor(cores) as threads:
+        one_thread_each = threadpool_limits(1, "blas") if len(self.chains) > 1 else nullcontext()
+        with one_thread_each, ThreadPoolExecutor(_compat.count_cores()) as threads:
             return self._join(threads.map(run, range(len(self.chains))))
 
     def nothing(self) -> tuple[dict, dict]:
