@@ -127,8 +127,8 @@ def random_state(rng: np.random.Generator, jax: bool) -> Any:
 
 @contextmanager
 def jax_settings(rows_are_spread: bool = False) -> Iterator[None]:
-    """How JAX is to compile: products in the precision of their factors, which GPUs take as leave to round; random
-    numbers two by two, at half the cost in single precision, unless rows are spread over devices.
+    """How JAX is to compile: products in full precision, which GPUs round by default; random numbers two by two, at
+    half the cost in single precision, unless rows are spread over devices.
     """
     import jax
 

@@ -204,7 +204,9 @@ class Program:
             self.layout.put(jax.tree.map(lambda x, batch=batch: x[batch], start), chains=True) for batch in batches
         ]
         drawn = jax.eval_shape(
-            lambda *given: (self._record(*given), self._no_stats(given[0])), self.chains[0], self.data
+            lambda chains, data: (self._record(chains, data), self._zeros(self.stats, chains[0])),
+            self.chains[0],
+            self.data,
         )
         self.sizes = {name: len(batches) * x.size * x.dtype.itemsize for part in drawn for name, x in part.items()}
         # The same program, whatever the number of draws: it can be found again in a cache of compiled ones.
@@ -254,7 +256,7 @@ class Program:
             chain = keys, values, changing[i]
             if "begin" in move.stages:
                 *chain, _ = run("begin", chain)
-            nothing = {name: jnp.zeros(len(keys), self.dtype) for name in move.stats}
+            nothing = self._zeros(move.stats, keys)
             *chain, found = jax.lax.fori_loop(
                 0, sweeps, lambda _, loop, run=run: run("step", loop[:3]), (*chain, nothing)
             )
@@ -265,9 +267,9 @@ class Program:
             stats |= {self._name(i, name): x for name, x in found.items()}
         return (keys, values, changed), stats
 
-    def _no_stats(self, chains) -> dict[str, jax.Array]:
-        """Statistics of chains before their first draw."""
-        return {name: jnp.zeros(len(chains[0]), self.dtype) for name in self.stats}
+    def _zeros(self, names: Sequence[str], keys: jax.Array) -> dict[str, jax.Array]:
+        """Statistics of these names before the first draw of the chains that have these keys."""
+        return {name: jnp.zeros(len(keys), self.dtype) for name in names}
 
     def _name(self, i: int, name: str) -> str:
         """The name of a statistic: with the transition's number, where an earlier one has such a name."""
@@ -289,7 +291,10 @@ class Program:
             # A transition that is alone makes all sweeps in one turn; several take turns at every sweep.
             turns, each = (1, sweeps) if len(self.moves) == 1 else (sweeps, 1)
             chains, stats = jax.lax.fori_loop(
-                0, turns, lambda _, loop: self._turn(loop[0], data, share, each), (chains, self._no_stats(chains))
+                0,
+                turns,
+                lambda _, loop: self._turn(loop[0], data, share, each),
+                (chains, self._zeros(self.stats, chains[0])),
             )
             new = (self._record(chains, data), stats)
             return chains, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, new)

@@ -50,8 +50,9 @@ def take_threads_of_blas(most: int | None = None) -> None:
     found = [library["num_threads"] or wanted for library in blas.info()]
     threads = max(1, min(max(found, default=wanted), most or MOST, MOST))
     _blas = blas if most is None else blas.select(internal_api="openblas").select(threading_layer="pthreads")
-    for library in _blas.lib_controllers if most else ():
-        library.set_num_threads(min(library.num_threads, most))
+    if most is not None:
+        for library in _blas.lib_controllers:
+            library.set_num_threads(min(library.num_threads, most))
     _threads.value = threads if os.name == "posix" else 1
 
 

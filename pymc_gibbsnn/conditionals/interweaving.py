@@ -101,17 +101,21 @@ class Interweave(Op):
         precision = np.broadcast_to(precision, w.shape)
         s, a = on_lines(z, *table, np)
         r, squares, factors = y - s @ v.T, (a**2).T.copy(), np.empty_like(gram)
+
+        def update_gram(x, gram, squares, new):
+            return _form_gram(x, new)
+
         for j in range(len(w)):
             gram[j] = _form_gram(x, squares[j])
             factors[j] = np.linalg.cholesky(v[:, j] @ g[:, j] * gram[j] + np.diag(precision[j]))
         for p, j in np.ndindex(rho.shape):
-            accepted[p, j], new, _ = _move_unit(
-                r, x, w[j], z[:, j], v[:, j], g[:, j], precision[j], rho[p, j], log_u[p, j], xi[p, j],
-                gram[j], squares[j], factors[j], table, np, np.linalg.cholesky, solve_triangular,
-                lambda x, gram, squares, new: _form_gram(x, new),
-            )  # fmt: skip
+            unit = w[j], z[:, j], gram[j], squares[j], factors[j]
+            surroundings, numbers = (v[:, j], g[:, j], precision[j]), (rho[p, j], log_u[p, j], xi[p, j])
+            accepted[p, j], (r_new, new) = _move_unit(
+                x, r, unit, surroundings, numbers, table, np, np.linalg.cholesky, solve_triangular, update_gram
+            )
             if accepted[p, j]:
-                r, w[j], z[:, j], gram[j], squares[j], factors[j] = new
+                r, (w[j], z[:, j], gram[j], squares[j], factors[j]) = r_new, new
         for output, result in zip(outputs, (w, z, gram, squares, accepted), strict=True):
             output[0] = result
 
@@ -153,30 +157,13 @@ def _form_gram(x, squares):
     return (x * squares[:, None]).T @ x
 
 
-def _move_unit(
-    r,
-    x,
-    w,
-    z,
-    v,
-    g,
-    precision,
-    rho,
-    log_u,
-    xi,
-    gram,
-    squares,
-    factor,
-    table,
-    xp,
-    cholesky,
-    solve_triangular,
-    update_gram,
-):
-    """(accepted, new, old) for the move of one unit, for NumPy and JAX.
+def _move_unit(x, r, unit, surroundings, numbers, table, xp, cholesky, solve_triangular, update_gram):
+    """(accepted, (residual, unit) if it is accepted) for the move of one unit, for NumPy and JAX.
 
-    Both states are (residual, W̃, Z, gram, squares, L), where Q = L Lᵀ.
+    The unit is (W̃, Z, gram, squares, L), where Q = L Lᵀ; its surroundings are its columns of V and G, and Λ; the
+    numbers ρ, log u and ξ.
     """
+    (w, z, gram, squares, factor), (v, g, precision), (rho, log_u, xi) = unit, surroundings, numbers
     kappa, pull = v @ g, r @ g
     s, a = on_lines(z, *table, xp)
 
@@ -199,8 +186,7 @@ def _move_unit(
         + xp.log(xp.diag(factor_new) / xp.diag(factor)).sum()
         + ((xi**2).sum() - (xi_back**2).sum()) / 2
     )
-    new = r - change[:, None] * v, w_new, z_new, gram_new, a_new**2, factor_new
-    return log_u < log_ratio, new, (r, w, z, gram, squares, factor)
+    return log_u < log_ratio, (r - change[:, None] * v, (w_new, z_new, gram_new, a_new**2, factor_new))
 
 
 @jax_op(Interweave)
@@ -238,17 +224,17 @@ def _jax(op, node, **kwargs):
                 gram = jax.lax.cond(j < len(w), lambda: gram.at[j].set(_form_gram(x, now[j])), lambda: gram)
         factors = jax.lax.map(lambda q: cholesky(q[0] * q[1] + jnp.diag(q[2])), ((v * g).sum(0), gram, precision))
 
-        def unit(r, inputs):
-            accepted, new, old = _move_unit(r, x, *inputs, table, jnp, cholesky, solve_triangular, update_gram)
-            r, *state = jax.lax.cond(accepted, lambda: new, lambda: old)
-            return r, (state, accepted.astype(dtype))
+        def move(r, inputs):
+            unit, *others = inputs
+            accepted, new = _move_unit(x, r, unit, *others, table, jnp, cholesky, solve_triangular, update_gram)
+            r, unit = jax.lax.cond(accepted, lambda: new, lambda: (r, unit))
+            return r, (unit, accepted.astype(dtype))
 
-        r, state, accepted = y - s @ v.T, (w, z.T, gram, now, factors), []
+        r, units, accepted = y - s @ v.T, (w, z.T, gram, now, factors), []
         for numbers in zip(rho, log_u, xi, strict=True):
-            w, z, *kept = state
-            r, (state, flags) = jax.lax.scan(unit, r, (w, z, v.T, g.T, precision, *numbers, *kept))
+            r, (units, flags) = jax.lax.scan(move, r, (units, (v.T, g.T, precision), numbers))
             accepted.append(flags)
-        w, z, gram, squares, _ = state
+        w, z, gram, squares, _ = units
         return w, z.T, gram, squares, jnp.stack(accepted)
 
     return passes
