@@ -31,7 +31,7 @@ import pymc as pm  # noqa: E402
 from common import RESULTS, VARIANTS, Point, Results, predict, print_table  # noqa: E402
 
 import pymc_gibbsnn as pmg  # noqa: E402
-from pymc_gibbsnn.convergence import merge  # noqa: E402
+from pymc_gibbsnn.diagnostics.convergence import merge  # noqa: E402
 from pymc_gibbsnn.plots import plot_rhat, plot_thermalisation  # noqa: E402
 
 SMALL, PAPER = ((5, 3, 1), 200), ((50, 10, 1), 2084)

@@ -25,7 +25,7 @@ import pymc as pm  # noqa: E402
 from common import RESULTS, Point, Results, predict, print_table  # noqa: E402
 
 import pymc_gibbsnn as pmg  # noqa: E402
-from pymc_gibbsnn.convergence import merge  # noqa: E402
+from pymc_gibbsnn.diagnostics.convergence import merge  # noqa: E402
 
 NOISY, CLASSICAL = 4.64e-4, 1e-3
 WEIGHTS = ["W1", "b1", "W2", "b2"]

@@ -4,8 +4,8 @@ n = 2084 samples, 50-10-1, ReLU, labels of a teacher *without* noise, sampled wi
 an informed chain starts at the teacher; two chains start from zero, one with GibbsNN() as it is, the other with
 GibbsNN(anneal=1): 2,000 sweeps, which tune if there is something to tune, and as many more as the informed chain has:
 4,000 at Δ = 1e-2, where the test error decorrelates most slowly, 2,000 at 1e-3, 1,000 below. Every tenth state gives a
-test error (mean square, without noise); pymc_gibbsnn.convergence.merge compares those after the first 2,000 sweeps with
-the informed chain's, in blocks of 100 sweeps, and says whether the chain has thermalised.
+test error (mean square, without noise); pymc_gibbsnn.diagnostics.convergence.merge compares those after the first
+2,000 sweeps with the informed chain's, in blocks of 100 sweeps, and says whether the chain has thermalised.
 
 The paper's plain Gibbs sampler had thermalised for 72, 59, 30 and 4 of 72 teachers at Δ = 1e-2, 1e-3, 1e-4 and 1e-5,
 after 2.5 million sweeps.
@@ -33,7 +33,7 @@ import pymc as pm  # noqa: E402
 from common import RESULTS, Point, Results, load, predict, print_table  # noqa: E402
 
 import pymc_gibbsnn as pmg  # noqa: E402
-from pymc_gibbsnn.convergence import merge  # noqa: E402
+from pymc_gibbsnn.diagnostics.convergence import merge  # noqa: E402
 
 PAPERS_SHARE = {"0.01": "72/72", "0.001": "59/72", "0.0001": "30/72", "1e-05": "4/72"}
 WIDTHS, SAMPLES = (50, 10, 1), 2084

@@ -42,7 +42,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import erf
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.steps import GraphStep
+from pymc_gibbsnn.drivers.step import GraphStep
 
 BETAS = (0.2, 0.1, 0.01)
 WIDTHS = (128, 512, 1024, 2096, 4192)

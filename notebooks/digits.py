@@ -16,8 +16,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn.diagnostics.scoring import brier, expected_calibration_error
 from pymc_gibbsnn.plots import plot_class_probabilities
-from pymc_gibbsnn.scoring import brier, expected_calibration_error
 
 SHOWN = 4
 NOISE = [0.5, 0.5, 2.0]  # of Z2, A2 and Z3: what decides between classes is the last

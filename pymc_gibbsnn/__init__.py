@@ -1,22 +1,22 @@
 """Samplers for Bayesian neural networks, as PyMC step methods."""
 
 from pymc_gibbsnn._version import __version__
-from pymc_gibbsnn.activations import PiecewiseLinear
-from pymc_gibbsnn.blocks import correlated_blocks
-from pymc_gibbsnn.classical import classical_mlp
-from pymc_gibbsnn.datasets import TeacherStudent, noisy_xor, teacher_student
-from pymc_gibbsnn.function_space import function_space
-from pymc_gibbsnn.gaussian_steps import MALA, PCN, PCNL
-from pymc_gibbsnn.initial_values import initial_values
-from pymc_gibbsnn.labels import ArgmaxLabel, SignLabel
-from pymc_gibbsnn.metropolis_steps import FNBG
-from pymc_gibbsnn.models import mlp
-from pymc_gibbsnn.network import NetworkError
-from pymc_gibbsnn.prediction import class_probabilities
-from pymc_gibbsnn.sampling import sample
-from pymc_gibbsnn.steps import GibbsNN
-from pymc_gibbsnn.thermalisation import thermalisation
-from pymc_gibbsnn.wide import wide_mlp
+from pymc_gibbsnn.diagnostics.function_space import function_space
+from pymc_gibbsnn.diagnostics.prediction import class_probabilities
+from pymc_gibbsnn.diagnostics.thermalisation import thermalisation
+from pymc_gibbsnn.drivers.gaussian_steps import MALA, PCN, PCNL
+from pymc_gibbsnn.drivers.gibbs_step import GibbsNN
+from pymc_gibbsnn.drivers.metropolis_steps import FNBG
+from pymc_gibbsnn.drivers.sample import sample
+from pymc_gibbsnn.models.classical import classical_mlp
+from pymc_gibbsnn.models.datasets import TeacherStudent, noisy_xor, teacher_student
+from pymc_gibbsnn.models.initial_values import initial_values
+from pymc_gibbsnn.models.mlp import mlp
+from pymc_gibbsnn.models.wide import wide_mlp
+from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.labels import ArgmaxLabel, SignLabel
+from pymc_gibbsnn.networks.network import NetworkError
+from pymc_gibbsnn.samplers.blocks import correlated_blocks
 
 __all__ = [
     "ArgmaxLabel",

@@ -1,26 +1,11 @@
-"""What the models of this package ask of their arguments."""
+"""What the functions of this package ask of their arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn.activations import ACTIVATIONS, PiecewiseLinear
-
-__all__ = ["SMOOTH", "check_finite", "finite", "named_activation"]
-
-SMOOTH: dict[str, Callable] = {
-    "tanh": pt.tanh,
-    "sigmoid": pt.sigmoid,
-    "gelu": lambda z: z * (1 + pt.erf(z / 2**0.5)) / 2,
-    "softplus": pt.softplus,
-    "silu": lambda z: z * pt.sigmoid(z),
-    "erf": pt.erf,
-}
-NAMED = ACTIVATIONS | SMOOTH
+__all__ = ["check_finite", "finite"]
 
 
 def finite(name: str, values: ArrayLike) -> np.ndarray:
@@ -38,14 +23,3 @@ def check_finite(name: str, values: np.ndarray, error: type[ValueError] = ValueE
     bad = int((~np.isfinite(values)).sum())
     if bad:
         raise error(f"{name} holds {bad} values that are NaN or infinite: drop or impute these rows first.")
-
-
-def named_activation(activation: str | PiecewiseLinear | Callable) -> Callable:
-    """The function that a name, a table or a function of PyTensor variables stands for."""
-    if isinstance(activation, str):
-        if activation not in NAMED:
-            raise ValueError(f"activation must be one of {sorted(NAMED)}, a table or a function; found {activation!r}.")
-        return NAMED[activation]
-    if not callable(activation):
-        raise ValueError(f"activation must be a name, a PiecewiseLinear table or a function; found {activation!r}.")
-    return activation

@@ -8,9 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import arviz as az
@@ -43,17 +40,6 @@ def draw(op: RandomVariable, rng: Variable, *params, size: tuple[int, ...] | Non
     if PYTENSOR_3:
         return op(*params, rng=rng, size=size, return_next_rng=True)
     return tuple(op(*params, rng=rng, size=size).owner.outputs)
-
-
-@cache
-def source_key(file: str | None = None) -> int:
-    """A key for PyTensor's cache of compiled Numba code, which does not see what that code calls.
-
-    From the package's own modules, which all kernels share, and those beside the file.
-    """
-    paths = sorted(Path(__file__).parent.glob("_*.py")) + (sorted(Path(file).parent.glob("*.py")) if file else [])
-    source = b"".join(path.read_bytes() for path in paths)
-    return int.from_bytes(sha256(source).digest()[:6], "big")
 
 
 _JAX_IMPLEMENTATIONS: list[tuple[str, type[Op], Callable]] = []

@@ -14,7 +14,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import random_generator_type
 
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn._numba import with_our_kernels
+from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 
 MODES = ["FAST_COMPILE", "NUMBA", "JAX"]  # NumPy and SciPy, Numba, JAX
 

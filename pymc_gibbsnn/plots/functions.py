@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn.scoring import expected_calibration_error, reliability
+from pymc_gibbsnn.diagnostics.scoring import expected_calibration_error, reliability
 
 __all__ = ["plot_calibration", "plot_log_density", "plot_predictive_band", "plot_rhat", "plot_thermalisation"]
 

@@ -6,7 +6,7 @@ import math
 
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn._vector_math import erfcx, exp, inlined
+from pymc_gibbsnn.backends.vector_math import erfcx, exp, inlined
 from pymc_gibbsnn.random._streams import exponential, normal
 
 __all__ = ["excess", "relative_mass"]

@@ -20,8 +20,8 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn._threads import BLOCK, share
-from pymc_gibbsnn._vector_math import add_multiple, exp, inlined, vectorisable
+from pymc_gibbsnn.backends.threads import BLOCK, share
+from pymc_gibbsnn.backends.vector_math import add_multiple, exp, inlined, vectorisable
 from pymc_gibbsnn.random._half_line import excess, relative_mass
 from pymc_gibbsnn.random._streams import normals, streams_of_blocks, uniform, uniforms
 from pymc_gibbsnn.random.truncated_normal import draw_truncated_normal, envelope, propose

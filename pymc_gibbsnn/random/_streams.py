@@ -21,8 +21,8 @@ from collections.abc import Callable
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn._threads import count_blocks
-from pymc_gibbsnn._vector_math import inlined, vectorisable
+from pymc_gibbsnn.backends.threads import count_blocks
+from pymc_gibbsnn.backends.vector_math import inlined, vectorisable
 
 __all__ = ["exponential", "normal", "normals", "streams", "streams_of_blocks", "uniform", "uniforms"]
 

@@ -15,9 +15,10 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
-from pymc_gibbsnn._compat import jax_sampler, source_key
-from pymc_gibbsnn._numba import numba_sampler
-from pymc_gibbsnn._threads import BLOCK, share
+from pymc_gibbsnn._compat import jax_sampler
+from pymc_gibbsnn.backends.numba_kernels import numba_sampler
+from pymc_gibbsnn.backends.source_key import source_key
+from pymc_gibbsnn.backends.threads import BLOCK, share
 from pymc_gibbsnn.random._half_line import excess
 from pymc_gibbsnn.random._streams import normals, streams_of_blocks
 from pymc_gibbsnn.random.truncated_normal import Interval

@@ -26,9 +26,10 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
-from pymc_gibbsnn._compat import jax_sampler, source_key
-from pymc_gibbsnn._numba import numba_sampler
-from pymc_gibbsnn.activations import on_lines
+from pymc_gibbsnn._compat import jax_sampler
+from pymc_gibbsnn.backends.numba_kernels import numba_sampler
+from pymc_gibbsnn.backends.source_key import source_key
+from pymc_gibbsnn.networks.activations import on_lines
 from pymc_gibbsnn.random._piecewise_numba import activate_unit, coupled_sampler, independent_sampler, unit_sampler
 from pymc_gibbsnn.random.truncated_normal import Interval
 
@@ -45,7 +46,7 @@ class PiecewiseNormalRV(RandomVariable):
     t : (n, h), linear term of the likelihood in σ(z)
     kappa : (h,), precision of the likelihood in σ(z), one a unit, not negative
     edges : (k + 1,), from −inf to inf; slopes, intercepts : (k,)
-        The table of σ, as in :class:`pymc_gibbsnn.activations.PiecewiseLinear`.
+        The table of σ, as in :class:`pymc_gibbsnn.networks.activations.PiecewiseLinear`.
     """
 
     name = "piecewise_normal"
@@ -74,7 +75,7 @@ class CoupledPiecewiseNormalRV(RandomVariable):
     y : (n, c), what the layer above sees, less its bias
     w, g : (c, h), W and P W
     edges : (k + 1,), from −inf to inf; slopes, intercepts : (k,)
-        The table of σ, as in :class:`pymc_gibbsnn.activations.PiecewiseLinear`.
+        The table of σ, as in :class:`pymc_gibbsnn.networks.activations.PiecewiseLinear`.
     """
 
     name = "coupled_piecewise_normal"

@@ -26,14 +26,15 @@ from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key, numb
 from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
-from pymc_gibbsnn._compat import jax_sampler, source_key
-from pymc_gibbsnn._numba import numba_sampler
-from pymc_gibbsnn._vector_math import exp
-from pymc_gibbsnn.activations import on_lines
+from pymc_gibbsnn._compat import jax_sampler
+from pymc_gibbsnn.backends.numba_kernels import numba_sampler
+from pymc_gibbsnn.backends.source_key import source_key
+from pymc_gibbsnn.backends.vector_math import exp
+from pymc_gibbsnn.networks.activations import on_lines
+from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.random._piecewise_numba import activate_unit, coupled_sampler, unit_sampler
 from pymc_gibbsnn.random._streams import uniforms
 from pymc_gibbsnn.random.piecewise_normal import _invert
-from pymc_gibbsnn.smooth import Smooth
 
 __all__ = ["CoupledSmoothNormalRV", "log_correction"]
 

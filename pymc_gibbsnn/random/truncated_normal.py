@@ -24,8 +24,9 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
-from pymc_gibbsnn._compat import jax_sampler, source_key
-from pymc_gibbsnn._numba import numba_sampler
+from pymc_gibbsnn._compat import jax_sampler
+from pymc_gibbsnn.backends.numba_kernels import numba_sampler
+from pymc_gibbsnn.backends.source_key import source_key
 from pymc_gibbsnn.random._streams import exponential, normal, normals, streams, uniform
 
 __all__ = ["TruncatedNormalRV", "truncated_normal"]

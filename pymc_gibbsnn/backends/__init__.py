@@ -1,0 +1,1 @@
+"""How a kernel is declared for NumPy, Numba and JAX; threads; vector maths."""

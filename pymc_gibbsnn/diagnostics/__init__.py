@@ -1,0 +1,1 @@
+"""What a run says: thermalisation, convergence, the network's function, predictions and their scores."""

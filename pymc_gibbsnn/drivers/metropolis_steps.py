@@ -1,0 +1,167 @@
+"""Metropolis samplers as PyMC step methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.blocking import PointType
+from pymc.model import modelcontext
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+
+from pymc_gibbsnn.drivers.step import GraphStep
+from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, read_classical
+from pymc_gibbsnn.networks.minibatch import Batches, read_minibatches
+from pymc_gibbsnn.networks.network import NetworkError
+from pymc_gibbsnn.samplers.blocks import flat_layers, network_layers, partition, unit_pieces
+from pymc_gibbsnn.samplers.fnbg import fnbg, sweep_by_density
+from pymc_gibbsnn.samplers.fnbg_network import sweep_by_units
+from pymc_gibbsnn.samplers.transition import Transition
+
+__all__ = ["FNBG"]
+
+
+class FNBG(GraphStep):
+    """Metropolis within blocked Gibbs: gradient-free sampling of networks, and of any model, block by block.
+
+    Blocks within the nodes of a classical network (dense layers and elementwise activations inside one Categorical,
+    Bernoulli or Normal likelihood) change one pre-activation of each sample, from which only what changes is computed;
+    for other blocks and models the log density is evaluated for every block. See :mod:`pymc_gibbsnn.samplers.fnbg`
+    for the algorithm and its statistics.
+
+    Where the likelihood observes ``pm.Minibatch(X, y, batch_size=...)``, a sweep draws one batch and moves all blocks
+    on it. Such a chain is not exact; ``total_size`` counts as the model has it.
+
+    Parameters
+    ----------
+    vars : list of Variable, optional
+        Continuous free variables; all of the model by default.
+    blocks : {"node", "layer", "all"}, int, or sequence of sequences of int
+        One block for each node (its incoming weights and bias), for each layer, or for everything; nodes cut into even
+        pieces of at most that many parameters; or lists of parameters, numbered through the variables in the order of
+        the model, as :func:`correlated_blocks` gives them. In a model that is no network each variable is a layer, and
+        a stretch along its last axis a node.
+    scale : float or sequence of float, optional
+        Standard deviation of the proposals: one number, one for each layer or one for each block; kept as it is. By
+        default each block's is tuned while the chain tunes.
+    target_accept : float
+        The acceptance to which scales are tuned.
+    stratify : bool
+        Draw minibatches in which each class has the same share as in the data, but for a row or two.
+    sweeps_per_draw : int
+        Sweeps between two recorded draws: thinning inside the step.
+    model, initial_point, compile_kwargs, rng, blocked
+        As for any PyMC step method; see :class:`GraphStep`.
+
+    Raises
+    ------
+    ValueError
+        If blocks overlap or miss parameters, a scale is not positive, the target is not between 0 and 1, a variable is
+        discrete or not of the model, minibatches are larger than the data or of different rows.
+    NetworkError
+        If the data of a classical network do not fit it: labels that are no integers or out of range, numbers that are
+        not finite.
+
+    Examples
+    --------
+    >>> with pmg.classical_mlp(X, labels, [10, 10], batch_size=100):  # doctest: +SKIP
+    ...     idata = pm.sample(tune=2000, step=pmg.FNBG(blocks=20))
+    """
+
+    name = "fnbg"
+
+    def __init__(
+        self,
+        vars: list[Variable] | None = None,
+        *,
+        blocks: str | int | Sequence[Sequence[int]] = "node",
+        scale: float | Sequence[float] | None = None,
+        target_accept: float = 0.35,
+        stratify: bool = False,
+        sweeps_per_draw: int = 1,
+        model: pm.Model | None = None,
+        initial_point: PointType | None = None,
+        compile_kwargs: dict[str, Any] | None = None,
+        rng=None,
+        blocked: bool = True,
+    ):
+        model = modelcontext(model)
+        transition = _transition(model, vars, blocks, stratify, scale=scale, target_accept=target_accept)
+        super().__init__(
+            transition,
+            model=model,
+            initial_point=initial_point,
+            sweeps_per_draw=sweeps_per_draw,
+            compile_kwargs=compile_kwargs,
+            rng=rng,
+        )
+
+
+def _transition(model: pm.Model, vars, blocks, stratify: bool, **kwargs) -> Transition:
+    variables = _variables(model, vars)
+    point = model.initial_point(random_seed=0)
+    shapes = {v: np.shape(point[v.name]) for v in variables}
+    named = {v.name: shape for v, shape in shapes.items()}
+    network = _network(model, variables)
+    layers = flat_layers(named) if network is None else network_layers(network.layers, named)
+    parts = partition(blocks, layers)
+    pieces = unit_pieces(parts, layers) if network and len(layers) == len(network.layers) else None
+    if pieces is not None:
+        batches = _stratified(network.batches, [network.targets]) if stratify else network.batches
+        numbers = np.concatenate([layer.parameters for layer in layers])
+        sweep, rows = sweep_by_units(network, numbers, pieces), None if batches else network.inputs
+        return fnbg(variables, sweep, parts, layers, batches=batches, check=network.check_data, rows=rows, **kwargs)
+    observed = [model.rvs_to_values[rv] for rv in model.observed_RVs]
+    [log_density, *observed], batches = read_minibatches([model.logp(), *observed])
+    batches = _stratified(batches, observed) if stratify else batches
+    sweep = sweep_by_density(log_density, shapes, parts, None if batches is None else batches.index)
+
+    def check() -> None:
+        if batches is not None:
+            batches.check()
+        if network is not None:
+            network.check_data()
+
+    check()
+    return fnbg(variables, sweep, parts, layers, batches=batches, check=check, **kwargs)
+
+
+def _variables(model: pm.Model, vars) -> list[Variable]:
+    """Value variables to move, in the model's order."""
+    wanted = model.value_vars if vars is None else [model.rvs_to_values.get(var, var) for var in vars]
+    foreign = [str(v) for v in wanted if v not in model.value_vars]
+    if foreign:
+        raise ValueError(f"{foreign} are no free variables of the model; it has {[v.name for v in model.value_vars]}.")
+    discrete = [v.name for v in wanted if not v.dtype.startswith("float")]
+    if discrete:
+        raise ValueError(f"FNBG moves continuous variables; {discrete} are discrete: name the others in vars=.")
+    return [v for v in model.value_vars if v in wanted]
+
+
+def _network(model: pm.Model, variables: list[Variable]) -> ClassicalNetwork | None:
+    """The classical network of a model whose weights are all among these variables."""
+    try:
+        network = read_classical(model)
+    except NetworkError:
+        return None
+    network.check_data()
+    return network if set(network.variables) <= set(variables) else None
+
+
+def _stratified(batches: Batches | None, observed: list[Variable]) -> Batches:
+    """Batches by the one vector of integers that is observed of them."""
+    labels = [
+        value
+        for value in observed
+        if value.dtype.startswith("int") and value.ndim == 1 and batches and batches.index in ancestors([value])
+    ]
+    if len(labels) != 1:
+        raise ValueError(f"stratify= is for models that observe a minibatch of class labels; found {len(labels)}.")
+    everything = {batches.index: pt.arange(batches.rows)}
+    return replace(batches, labels=clone_replace(labels, everything, rebuild_strict=False)[0])

@@ -1,0 +1,286 @@
+"""Whole-model sampling: the transitions of a model as one JAX program."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pymc as pm
+import pytensor
+import xarray as xr
+from numpy.typing import ArrayLike
+from pymc.initial_point import make_initial_point_fns_per_chain
+from pymc.util import _get_seeds_per_chain
+from pytensor.graph.basic import Variable
+
+from pymc_gibbsnn import _compat
+from pymc_gibbsnn._version import __version__
+from pymc_gibbsnn.drivers.progress import Progress, uninterrupted
+from pymc_gibbsnn.drivers.results import Memory, Store
+from pymc_gibbsnn.drivers.step import GraphStep
+from pymc_gibbsnn.networks.network import evaluate
+from pymc_gibbsnn.samplers.transition import Transition
+
+__all__ = ["sample"]
+
+SECONDS_A_CALL = 1.0  # between two looks at the progress bar and at Ctrl-C
+
+
+def sample(
+    draws: int = 1000,
+    *,
+    step: GraphStep | Sequence[GraphStep],
+    tune: int | None = None,
+    chains: int = 4,
+    thin: int = 1,
+    var_names: Sequence[str] | None = None,
+    random_seed=None,
+    initvals: dict[str, ArrayLike] | Sequence[dict[str, ArrayLike] | None] | None = None,
+    precision: str | None = None,
+    devices: str | Sequence | None = None,
+    shards: int = 1,
+    store: str | os.PathLike | None = None,
+    append: bool = False,
+    progressbar: bool = True,
+    model: pm.Model | None = None,
+):
+    """Draw from a model whose every variable is moved by samplers of this package, in JAX.
+
+    The transitions that ``pm.sample`` would call from Python are compiled into one program, a loop over draws. It runs
+    on a CPU, a chain on each core at a time, on a GPU or several devices, all chains side by side, and returns to
+    Python about once a second.
+
+    Parameters
+    ----------
+    draws : int
+        Draws to record, of each chain.
+    step : GibbsNN or another step of this package, or a list of them
+        Together they move every free variable of the model. They are not compiled by PyTensor.
+    tune : int, optional
+        Draws to discard before, while step sizes adapt and noise is annealed; by default what the steps hold for
+        enough, 0 where nothing is tuned.
+    chains : int
+    thin : int
+        Transitions between two recorded draws, beside the ``sweeps_per_draw`` of the step; not while tuning.
+    var_names : sequence of str, optional
+        Free variables and deterministics to record; all by default. Nothing else leaves the device.
+    random_seed : int, Generator or sequence of int, optional
+        The same seed gives the same draws on the same number and kind of devices, however long the calls.
+    initvals : dict or sequence of dict, optional
+        As for ``pm.sample``; see :func:`initial_values`.
+    precision : {"float64", "float32"}, optional
+        That of PyTensor's ``floatX`` by default. Single precision is what GPUs are fast in; where Δ is tiny, keep the
+        noise above about 1e-6 of the squared signal.
+    devices : str or sequence of jax.Device, optional
+        "cpu", "gpu" or "tpu" for the first device of that kind, or devices, over which chains are spread; by default
+        JAX's first device.
+    shards : int
+        Devices over which the samples (rows of data and latents) of each chain are spread; the chains are spread over
+        ``len(devices) // shards`` groups of them. Gram matrices and products are then summed across devices.
+    store : path, optional
+        A Zarr store to which draws are written as they are made, instead of being kept in memory. Needs ``zarr``.
+    append : bool
+        Add the draws to a store that exists; the chains begin at ``initvals`` again, with other random numbers. Without
+        it such a store is refused.
+    progressbar : bool
+    model : pm.Model, optional
+        Taken from the context by default.
+
+    Returns
+    -------
+    InferenceData (ArviZ 0.23) or DataTree (ArviZ 1)
+        ``posterior``, ``sample_stats``, ``observed_data`` and ``constant_data``, as of ``pm.sample``; read lazily if
+        there is a store. An interrupt (Ctrl-C) returns the draws made so far.
+
+    Raises
+    ------
+    ImportError
+        If JAX, or for a store Zarr, is not installed.
+    TypeError
+        If a step is not of this package.
+    ValueError
+        If a free variable has no step, a number is out of range, or the draws do not go with those of the store.
+    FloatingPointError
+        If a chain leaves the finite numbers before anything is drawn; later, it warns and returns the draws before.
+    FileExistsError
+        If the store exists and ``append`` is False.
+
+    Examples
+    --------
+    >>> with model:  # doctest: +SKIP
+    ...     idata = pmg.sample(1000, step=pmg.GibbsNN(), chains=8, var_names=["W1", "b1", "W2", "b2"])
+    """
+    try:
+        import jax
+    except ImportError:
+        raise ImportError("pmg.sample runs in JAX, which is not installed: pip install 'pymc-gibbsnn[jax]'.") from None
+    from jax.sharding import Mesh
+
+    from pymc_gibbsnn.drivers.program import Layout, Program
+
+    model = pm.modelcontext(model)
+    steps = list(step) if isinstance(step, Sequence) else [step]
+    transitions = _transitions(steps, model)
+    recorded = _recorded(model, var_names)
+    if tune is None:
+        tune = max(step.default_tune_steps for step in steps)
+    if len({step.sweeps_per_draw for step in steps}) > 1:
+        raise ValueError("The steps differ in sweeps_per_draw, but take turns: give all the same.")
+    for name, number, least in (("draws", draws, 1), ("chains", chains, 1), ("thin", thin, 1), ("tune", tune, 0)):
+        if int(number) != number or number < least:
+            raise ValueError(f"{name} must be an integer of at least {least}; found {number}.")
+    draws, chains, thin, tune = int(draws), int(chains), int(thin), int(tune)
+    precision = precision or pytensor.config.floatX
+    if precision not in ("float32", "float64"):
+        raise ValueError(f"precision must be 'float32' or 'float64'; found {precision!r}.")
+    if precision > pytensor.config.floatX:
+        raise ValueError("precision='float64' needs a model that was made with PyTensor's floatX='float64'.")
+    layout = Layout(Mesh(_grid(devices, chains, shards), ("chain", "row")), _rows(transitions, shards))
+    results = Memory() if store is None else Store(store, append)
+
+    before = results.draws
+    seeds = _get_seeds_per_chain(random_seed, chains)
+    keys = np.array([np.random.SeedSequence([int(seed), before]).generate_state(2) for seed in seeds])
+    points = _points(model, initvals, seeds)
+    sweeps = steps[0].sweeps_per_draw
+    with jax.enable_x64(precision == "float64"), warnings.catch_warnings():
+        # Graphs ask for double precision by name; where it is off, JAX says each time that it gives single.
+        warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
+        warnings.filterwarnings("ignore", "Skipping Assert", UserWarning)  # PyTensor's, of shapes that were checked
+        started = time.perf_counter()
+        program = Program(transitions, model.value_vars, recorded, points, keys, layout, precision)
+        results.check(_datasets(model, *program.nothing(), before))
+        if store is None:
+            _compat.warn_of_memory(program.sizes, draws)
+        with Progress(tune, draws, chains, progressbar) as progress:
+            try:
+                for count, (_, stats) in _calls(program, tune, sweeps, tune):
+                    progress.advance(count, stats)
+                for count, (values, stats) in _calls(program, draws, sweeps * thin, 0):
+                    with uninterrupted():
+                        results.append(_datasets(model, values, stats, results.draws))
+                    progress.advance(count, stats)
+            except (KeyboardInterrupt, FloatingPointError) as reason:
+                if results.draws == before:
+                    raise
+                if isinstance(reason, FloatingPointError):
+                    warnings.warn(f"{reason} The draws before that are returned.", UserWarning, stacklevel=2)
+    attrs = {
+        "inference_library": "pymc_gibbsnn",
+        "inference_library_version": __version__,
+        "compilation_time": progress.first - started,  # the first draw included
+        "sampling_time": time.perf_counter() - progress.first,
+        "tuning_steps": tune,
+        "thinning": thin,
+        "precision": precision,
+        "devices": ", ".join(str(device) for device in layout.mesh.devices.flat),
+    }
+    return results.finish(_compat.data_groups(model), attrs)
+
+
+def _transitions(steps: list[GraphStep], model: pm.Model) -> list[Transition]:
+    """The transitions of the steps, which move each free variable of the model once."""
+    for step in steps:
+        if not isinstance(step, GraphStep):
+            raise TypeError(
+                f"pmg.sample runs the samplers of pymc_gibbsnn, as one JAX program; {type(step).__name__} is none: "
+                f"use pm.sample(step=[...])."
+            )
+        if step.model is not model:
+            raise ValueError(f"The step {type(step).__name__} was made for another model.")
+        step.transition.check()
+    moved = [v for step in steps for v in step.transition.variables]
+    left = [rv.name for rv, v in model.rvs_to_values.items() if v in model.value_vars and v not in moved]
+    if left:
+        raise ValueError(f"No step moves the free variables {left}: give one for them, or use pm.sample.")
+    twice = sorted({v.name for v in moved if moved.count(v) > 1})
+    if twice:
+        raise ValueError(f"More than one step moves {twice}.")
+    return [step.transition for step in steps]
+
+
+def _recorded(model: pm.Model, var_names: Sequence[str] | None) -> dict[str, Variable]:
+    """What is recorded, as expressions of value variables."""
+    variables = {v.name: v for v in [*model.free_RVs, *model.deterministics]}
+    names = list(variables) if var_names is None else list(var_names)
+    if not names:
+        raise ValueError("var_names names nothing to record; leave it out to record all.")
+    unknown = [name for name in names if name not in variables]
+    if unknown:
+        raise ValueError(f"var_names holds {unknown}, which the model does not have; it has {list(variables)}.")
+    return dict(zip(names, model.replace_rvs_by_values([variables[name] for name in names]), strict=True))
+
+
+def _grid(devices: str | Sequence | None, chains: int, shards: int) -> np.ndarray:
+    """Devices as (groups of chains, shards of rows)."""
+    import jax
+
+    if devices is None or isinstance(devices, str):
+        devices = jax.devices(devices)[:shards]
+    devices = np.array(devices, dtype=object)
+    if shards < 1 or devices.size % shards:
+        raise ValueError(f"shards must divide the number of devices, {devices.size}; found {shards}.")
+    grid = devices.reshape(-1, shards)
+    if chains % len(grid):
+        raise ValueError(
+            f"{chains} chains cannot be spread evenly over {len(grid)} groups of devices: "
+            f"use a multiple of {len(grid)} chains, or other devices or shards."
+        )
+    return grid
+
+
+def _rows(transitions: list[Transition], shards: int) -> frozenset[int]:
+    """Numbers of samples of the data."""
+    rows = frozenset(len(evaluate(t.rows)) for t in transitions if t.rows is not None)
+    if rows and shards > min(rows):
+        raise ValueError(f"{shards} shards are more than the {min(rows)} rows of the data.")
+    return rows
+
+
+def _points(model: pm.Model, initvals, seeds: Sequence[int]) -> list[dict[str, np.ndarray]]:
+    """Where each chain starts."""
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        start = make_initial_point_fns_per_chain(model=model, overrides=initvals, jitter_rvs=set(), chains=len(seeds))
+        points = [make(seed) for make, seed in zip(start, seeds, strict=True)]
+    for point in points:
+        for name, value in point.items():
+            if not np.isfinite(value).all():
+                raise ValueError(f"The initial value of '{name}' is not finite.")
+    return points
+
+
+def _calls(program, draws: int, sweeps: int, tune: int) -> Iterator[tuple[int, tuple[dict, dict]]]:
+    """Calls that together make some draws, of about equal times; the first is short, to learn how long they take."""
+    done, count = 0, 1
+    while done < draws:
+        count = min(count, program.capacity, draws - done)
+        before = time.perf_counter()
+        values, stats = program.run(count, sweeps, done, tune)
+        _check_finite(stats)
+        yield count, (values, stats)
+        done += count
+        seconds = max(time.perf_counter() - before, 1e-6)
+        count = max(1, int(min(count * SECONDS_A_CALL / seconds, 10 * count)))
+
+
+def _check_finite(stats: dict[str, np.ndarray]) -> None:
+    """Stop where a chain has left the numbers: JAX goes on with NaN, where other backends raise an error."""
+    for name, series in stats.items():
+        chains = np.flatnonzero(~np.isfinite(series).all(axis=0))
+        if len(chains):
+            raise FloatingPointError(
+                f"{name} is not finite in chains {chains.tolist()}: in single precision, try precision='float64'; "
+                f"else the data or the initial values are too large."
+            )
+
+
+def _datasets(model: pm.Model, values: dict, stats: dict, first: int) -> dict[str, xr.Dataset]:
+    """A call's draws, from (draw, chain, ...) to datasets whose draws are counted from ``first``."""
+    groups = {"posterior": values, "sample_stats": stats}
+    return {
+        group: _compat.dataset(model, {name: np.swapaxes(x, 0, 1) for name, x in found.items()}, first)
+        for group, found in groups.items()
+    }

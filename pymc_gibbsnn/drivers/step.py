@@ -1,0 +1,204 @@
+"""Transitions as PyMC step methods."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+from pymc.blocking import PointType, StatsType
+from pymc.model import modelcontext
+from pymc.step_methods.compound import BlockedStep, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import get_random_generator
+from pytensor.compile.io import In
+from pytensor.graph.basic import Variable
+from pytensor.link.numba.linker import NumbaLinker
+from rich.progress import TextColumn
+from rich.table import Column
+
+from pymc_gibbsnn import _compat
+from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
+from pymc_gibbsnn.backends.threads import take_threads_of_blas, without_threads_of_blas
+from pymc_gibbsnn.networks.network import evaluate
+from pymc_gibbsnn.samplers.transition import Transition
+
+__all__ = ["GraphStep"]
+
+
+@dataclass_state
+class GraphStepState(StepMethodState):
+    """What a step needs to go on where it stopped: PyMC's state and the transition's carry."""
+
+    carry: dict[str, np.ndarray]
+    tune: bool
+    tune_steps: int
+    steps: int
+
+
+class GraphStep(BlockedStep):
+    """Runs a :class:`~pymc_gibbsnn.samplers.transition.Transition` inside ``pm.sample``.
+
+    Parameters
+    ----------
+    transition : Transition
+    model : pm.Model, optional
+        Taken from the context by default.
+    initial_point : dict, optional
+        Where the first, discarded, transition starts; the model's initial point by default.
+    sweeps_per_draw : int
+        Transitions between two recorded draws.
+    compile_kwargs : dict, optional
+        Passed to :func:`pytensor.function`. Without a ``mode`` the step compiles for Numba, unless PyTensor's
+        configuration names another one.
+    rng : optional
+        Seed or generator, until a driver sets its own.
+
+    Notes
+    -----
+    The transition is compiled when ``pm.sample`` takes the step. One compiled call makes one transition; calls are
+    repeated in Python for ``sweeps_per_draw``, since a call costs microseconds. With a JAX mode, chains in forked
+    processes hang: such a step asks for ``cores=1`` or ``mp_ctx="forkserver"``. :func:`pymc_gibbsnn.sample` runs the
+    same step in JAX without returning to Python.
+    """
+
+    default_blocked = True
+    _state_class = GraphStepState
+
+    def __init__(
+        self,
+        transition: Transition,
+        *,
+        model: pm.Model | None = None,
+        initial_point: PointType | None = None,
+        sweeps_per_draw: int = 1,
+        compile_kwargs: dict[str, Any] | None = None,
+        rng=None,
+    ):
+        if int(sweeps_per_draw) != sweeps_per_draw or sweeps_per_draw < 1:
+            raise ValueError(f"sweeps_per_draw must be a positive integer; found {sweeps_per_draw}.")
+        self.model = modelcontext(model)
+        self.transition = transition
+        self.sweeps_per_draw = int(sweeps_per_draw)
+        self.default_tune_steps = transition.tune_steps
+        self._vars = list(transition.variables)
+        self.stats_dtypes_shapes = {name: (np.float64, []) for name in transition.stats}
+        self.stats_dtypes = [dict.fromkeys(transition.stats, np.float64)]
+        self._point = initial_point or self.model.initial_point()
+        self._compile_kwargs = dict(compile_kwargs or {})
+        self._mode = with_our_kernels(_compat.compilation_mode(self._compile_kwargs.pop("mode", None)))
+        self._uses_jax = _compat.uses_jax(self._mode)
+        self._functions = {}
+        self.set_rng(rng)
+
+    def _compile(self) -> None:
+        if self._functions:
+            return
+        graph = self.transition.graph()
+        self._inputs = {v.name: v.dtype for v in graph.values}
+        self._tuning_dtype = graph.tuning.dtype
+        self._stages = graph.stages
+        for name, stage in graph.stages.items():
+            self._functions[name] = pytensor.function(
+                [In(graph.rng, mutable=True), *graph.inputs[1:]],
+                stage.outputs,
+                mode=self._mode,
+                on_unused_input="ignore",
+                **self._compile_kwargs,
+            )
+            self._functions[name].trust_input = True
+        # The code is made at the first call: before chains fork, so that they share it.
+        values, random = self._values(self._point), _compat.random_state(np.random.default_rng(0), self._uses_jax)
+        tuning = np.asarray(0, self._tuning_dtype)
+        with self._settings():
+            for function in self._functions.values():
+                function(random, *values.values(), *self.carry.values(), tuning)
+
+    def _run(self, name: str, values: dict[str, np.ndarray], tuning: np.ndarray) -> dict[str, np.ndarray]:
+        """A stage of the transition, if it has it: changes values and carry, returns statistics."""
+        if name not in self._functions:
+            return {}
+        stage, random = self._stages[name], self._jax_key if self._uses_jax else self.rng
+        outputs = self._functions[name](random, *values.values(), *self.carry.values(), tuning)
+        if stage.rng is not None:
+            random, *outputs = outputs
+        if self._uses_jax:
+            self._jax_key = random
+        else:
+            self.rng, outputs = random, [_in_order(output) for output in outputs]
+        outputs = iter(outputs)
+        values |= {v.name: next(outputs) for v in stage.state}
+        self.carry |= {name: next(outputs) for name in stage.carry}
+        return {name: next(outputs) for name in stage.stats}
+
+    def _settings(self) -> AbstractContextManager:
+        """In which the functions are compiled and called."""
+        return _compat.jax_settings() if self._uses_jax else without_threads_of_blas(self._samples)
+
+    def _values(self, point: PointType) -> dict[str, np.ndarray]:
+        return {name: _in_order(point[name], dtype) for name, dtype in self._inputs.items()}
+
+    @property
+    def vars(self) -> list[Variable]:
+        """Value variables of the step.
+
+        ``pm.sample`` reads them before it samples, in the main process: the one place where a step can compile before
+        chains fork, and learn how much is about to be recorded, and warn.
+        """
+        _compat.warn_of_recording({v.name: self._point[v.name].nbytes for v in self._vars})
+        self._compile()
+        return self._vars
+
+    def set_rng(self, rng) -> None:
+        """Start a chain: a generator of its own and a fresh carry (PyMC 5)."""
+        self.rng = get_random_generator(rng, copy=False)
+        if self._uses_jax:
+            _compat.refuse_jax_in_fork()
+        self._jax_key = _compat.random_state(self.rng, jax=True) if self._uses_jax else None
+        self.transition.check()
+        take_threads_of_blas(most=_compat.blas_threads_of_fork())
+        shares = isinstance(self._mode.linker, NumbaLinker) and self.transition.rows is not None
+        self._samples = len(evaluate(self.transition.rows)) if shares else 0
+        self.carry = {name: _in_order(value) for name, value in self.transition.start().items()}
+        self.tune = True  # until PyMC says otherwise
+        self._set_tune_steps(_compat.tuning_steps())
+
+    def setup_chain(self, rng, tune: int, draws: int) -> None:
+        """Start a chain: a generator of its own and a fresh carry (PyMC 6)."""
+        self.set_rng(rng)
+        self.tune = tune > 0
+        self._set_tune_steps(tune)
+
+    def _set_tune_steps(self, tune: int | None) -> None:
+        """Where no driver says how many, what the transition holds for enough."""
+        self.steps, self.tune_steps = 0, max(1, self.transition.tune_steps if tune is None else tune)
+
+    def step(self, point: PointType) -> tuple[PointType, StatsType]:
+        """One draw from a point of value variables."""
+        self._compile()
+        values = self._values(point)
+        tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), self._tuning_dtype)
+        with self._settings():
+            self._run("begin", values, tuning)
+            for _ in range(self.sweeps_per_draw):
+                stats = self._run("step", values, tuning)
+            self._run("record", values, tuning)
+        self.steps += 1
+        new = {v.name: np.asarray(values[v.name], v.dtype) for v in self._vars}
+        return {**point, **new}, [{name: float(stats[name]) for name in self.transition.stats}]
+
+    @staticmethod
+    def _progressbar_config(n_chains: int = 1):
+        column = TextColumn("{task.fields[lp]:0.1f}", table_column=Column("Log density", ratio=1))
+        return [column], {"lp": [float("nan")] * n_chains}
+
+    @staticmethod
+    def _make_progressbar_update_functions():
+        return (lambda stats: {"lp": stats["lp"]},)
+
+
+def _in_order(array: np.ndarray, dtype: str | None = None) -> np.ndarray:
+    """The array in row-major order: Numba compiles a function anew for every order in which its arguments come."""
+    return np.asarray(array, dtype, order="C")

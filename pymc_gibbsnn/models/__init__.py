@@ -1,0 +1,1 @@
+"""Plain PyMC models in one call, consistent starts for them, and generators of data."""

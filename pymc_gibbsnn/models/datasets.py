@@ -1,0 +1,313 @@
+"""Synthetic data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
+
+from pymc_gibbsnn.models.mlp import mlp
+from pymc_gibbsnn.networks.function import forward, function_evaluator, input_data, matrices
+from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
+from pymc_gibbsnn.networks.reader import read_network
+
+__all__ = ["TeacherStudent", "noisy_xor", "teacher_student"]
+
+
+@dataclass(frozen=True, eq=False)
+class TeacherStudent:
+    """A model that observes the labels of a teacher drawn from its own prior.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The student. Of a noisy network it also holds the deterministic ``score``, the mean over the weights W of the
+        first layer of Δ ∂ log P/∂W, whose mean in equilibrium is 0.
+    teacher : dict of str to array
+        All free variables of the model, latents included: with noisy labels one exact draw of the posterior.
+    X, y : array
+        The model's inputs and the teacher's labels, which the model observes.
+    X_test : array
+    f_test : array
+        The teacher's function at X_test, without noise.
+    """
+
+    model: pm.Model
+    teacher: dict[str, np.ndarray]
+    X: np.ndarray
+    y: np.ndarray
+    X_test: np.ndarray
+    f_test: np.ndarray
+
+
+def teacher_student(
+    model: pm.Model | Sequence[int],
+    n: int | None = None,
+    n_test: int = 2000,
+    *,
+    noisy: bool = True,
+    random_seed: int | np.random.Generator | None = None,
+    **architecture,
+) -> TeacherStudent:
+    """A teacher drawn from a model's prior, its labels, and the model that observes them.
+
+    θ* ~ P(θ), y* ~ P(y | θ*, X) (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, section II). Since (θ*, y*) is a draw
+    of the joint law, θ* is one exact draw of the posterior P(θ | y*): a chain that starts there starts in equilibrium.
+
+    Parameters
+    ----------
+    model : pm.Model or sequence of int
+        Any model with one observed variable, which is copied; or widths (d, ..., k) of the layers of a noisy network
+        that :func:`mlp` writes, (50, 10, 1) say.
+    n : int, optional
+        Draw that many standard Gaussian inputs; a model then takes its inputs and observations from ``pm.Data``. By
+        default a model keeps its inputs. Widths need it.
+    n_test : int
+        Test inputs, Gaussian with the means and standard deviations of the columns of the inputs if a model keeps
+        these, else standard.
+    noisy : bool
+        False gives labels, and the latents of a network that can be read, without noise: the teacher is then only
+        about a draw of the posterior.
+    random_seed : optional
+    **architecture
+        Of :func:`mlp`, with widths: ``noise``, ``activation``, ``likelihood``, ``bias``.
+
+    Returns
+    -------
+    TeacherStudent
+
+    Raises
+    ------
+    ValueError
+        If a number or the widths make no sense, or labels without noise are asked of a law that gives none.
+    NetworkError
+        If the model has no inputs that can be found or changed, or not one observed variable.
+
+    Examples
+    --------
+    >>> study = teacher_student((3, 4, 1), n=20, noise=0.01, random_seed=1)
+    >>> sorted(study.teacher)
+    ['A2', 'W1', 'W2', 'Z2', 'b1', 'b2']
+    """
+    for name, number in (("n", n), ("n_test", n_test)):
+        if number is not None and (int(number) != number or number < 1):
+            raise ValueError(f"{name} must be a positive integer; found {number}.")
+    rng = np.random.default_rng(random_seed)
+    if isinstance(model, pm.Model):
+        if architecture:
+            raise ValueError(f"{sorted(architecture)} describe a network that is given by its widths, not a model.")
+        model = model.copy()
+    else:
+        model = _student(list(model), n, architecture)
+    try:
+        network = read_network(model)
+    except NetworkError:
+        network = None
+    if len(model.observed_RVs) != 1:
+        raise NetworkError(
+            f"A teacher labels one observed variable; found {[rv.name for rv in model.observed_RVs]} in the model."
+        )
+    [observed] = model.observed_RVs
+    if n is not None:
+        _resize(model, observed, n, rng)
+    names = [rv.name for rv in model.free_RVs]
+    *values, y = pm.draw([*model.free_RVs, observed], random_seed=rng, mode="FAST_COMPILE")
+    teacher = dict(zip(names, values, strict=True))
+    X = input_data(model).get_value() if network is None else network.data()
+    function = function_evaluator(model)
+    if not noisy and network is not None:
+        teacher, y = _silenced(network, teacher)
+    elif not noisy:
+        if not observed.dtype.startswith("float"):
+            raise ValueError(f"noisy=False: '{observed.name}' is no real number and has no value without noise.")
+        y = _function(function, teacher)
+    _observe(model, observed, y)
+    X, y = np.array(X), np.array(evaluate(model.rvs_to_values[observed]))
+    spread = {} if n is not None else {"loc": X.mean(0), "scale": X.std(0)}
+    X_test = rng.normal(**spread, size=(n_test, *X.shape[1:]))
+    if network is not None:
+        network = read_network(model)  # with the new observations
+        _add_score(model, network)
+    return TeacherStudent(model, teacher, X, y, X_test, _function(function, teacher, X_test))
+
+
+def _student(widths: list[int], n: int | None, architecture: dict) -> pm.Model:
+    if len(widths) < 2 or n is None:
+        raise ValueError(f"Give widths (d, ..., k) of at least two layers, and n; found {widths} and n={n}.")
+    d, *hidden, k = widths
+    if architecture.get("likelihood", "normal") == "probit":
+        y = np.arange(n) % max(k, 2)
+    else:
+        y = np.zeros(n if k == 1 else (n, k))
+    return mlp(np.zeros((n, d)), y, hidden, **architecture)
+
+
+def _resize(model: pm.Model, observed: Variable, n: int, rng: np.random.Generator) -> None:
+    data, targets = input_data(model), _targets(model, observed)
+    if targets is None:
+        raise NetworkError(f"'{observed.name}' observes constants: let it observe a pm.Data to draw n={n} inputs.")
+    data.set_value(rng.normal(size=(n, *data.get_value().shape[1:])).astype(data.dtype))
+    targets.set_value(np.zeros((n, *targets.get_value().shape[1:]), targets.dtype))
+
+
+def _targets(model: pm.Model, observed: Variable) -> SharedVariable | None:
+    """The ``pm.Data`` that is observed, if it is one."""
+    return next((v for v in ancestors([model.rvs_to_values[observed]]) if v in set(model.data_vars)), None)
+
+
+def _observe(model: pm.Model, observed: Variable, y: np.ndarray) -> None:
+    targets = _targets(model, observed)
+    if targets is not None:
+        targets.set_value(y.astype(targets.dtype))
+    else:
+        value = model.rvs_to_values[observed]
+        new = pt.constant(y.astype(value.dtype), name=value.name)
+        del model.values_to_rvs[value]
+        model.rvs_to_values[observed], model.values_to_rvs[new] = new, observed
+
+
+def _function(function: Callable, teacher: Mapping[str, np.ndarray], X: np.ndarray | None = None) -> np.ndarray:
+    """The teacher's function, at the model's own inputs by default."""
+    point = {name: np.asarray(value)[None, None] for name, value in teacher.items()}
+    dims = {name: ("chain", "draw", *(f"{name}_{i}" for i in range(v.ndim - 2))) for name, v in point.items()}
+    point = xr.Dataset({name: (dims[name], v) for name, v in point.items()}, coords={"chain": [0], "draw": [0]})
+    return function(point, X)["output"].values[0, 0]
+
+
+def _silenced(network: Network, teacher: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """(teacher, labels) with latents and labels at their values without noise."""
+    teacher = dict(teacher)
+    for l, (z, a) in enumerate(forward(network, teacher, network.data())):
+        latents = {network.layers[l].output: z} | {part.output: a for part in network.activations[l : l + 1]}
+        teacher |= {v.name: x.reshape(teacher[v.name].shape) for v, x in latents.items() if v.name in teacher}
+    kind = network.labels and network.labels.kind
+    y = z.argmax(1) if kind == "argmax" else z > 0 if kind == "sign" else z
+    return teacher, y.reshape(evaluate(network.observed).shape)
+
+
+def _add_score(model: pm.Model, network: Network) -> None:
+    """Δ times the gradient of the joint log density with respect to the weights of the first layer, its mean."""
+    if "score" in model.named_vars:
+        return
+    first = network.layers[0]
+    with model:
+        gradient = pt.grad(model.logp(), first.weights)
+        values = {}
+        for rv in model.free_RVs:
+            transform = model.rvs_to_transforms[rv]
+            value = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+            values[model.rvs_to_values[rv]] = value
+        [score] = graph_replace([(first.noise * gradient).mean()], values, strict=False)
+        pm.Deterministic("score", score)
+
+
+def check_teacher(study: TeacherStudent) -> None:
+    """Refuse a teacher that is no draw of the posterior of the model.
+
+    Raises
+    ------
+    ValueError
+        If the teacher has other variables than the model, the model observes other data than the teacher's, or, where a
+        network can be read, these are further from what the teacher says than its noise allows.
+    """
+    model = study.model
+    shapes = {name: tuple(map(int, shape)) for name, shape in model.eval_rv_shapes().items()}
+    shapes = {rv.name: shapes[rv.name] for rv in model.free_RVs}
+    found = {name: np.shape(value) for name, value in study.teacher.items()}
+    if found != shapes:
+        wrong = sorted(name for name in {**found, **shapes} if found.get(name) != shapes.get(name))
+        raise ValueError(f"The teacher does not belong to the model: {wrong} are in one of them, or differ in shape.")
+    [observed] = model.observed_RVs
+    try:
+        network = read_network(model)
+    except NetworkError:
+        network = None
+    X = input_data(model).get_value() if network is None else network.data()
+    for name, now, then in (
+        ("the inputs", X, study.X),
+        (f"'{observed.name}'", evaluate(model.rvs_to_values[observed]), study.y),
+    ):
+        if not np.array_equal(now, then):
+            raise ValueError(
+                f"The model holds other data than the study as {name}: the teacher is no draw of its posterior. "
+                f"Use the model that teacher_student returned, and set no data in it."
+            )
+    if network is not None:
+        _check_noise(network, study)
+
+
+def _check_noise(network: Network, study: TeacherStudent) -> None:
+    """Mean squares of each variable's noise over its variance: 1, or 0 without noise."""
+    values = study.teacher | {network.observed.name: study.y}
+    if network.labels is None:
+        values[network.layers[-1].output.name] = study.y
+    a = study.X
+    for l, layer in enumerate(network.layers):
+        w, b = matrices(layer, study.teacher)
+        mean, z = a @ w.T + b, values[layer.output.name]
+        parts = [(layer.name, z.reshape(mean.shape) - mean, layer.noise)]
+        for part in network.activations[l : l + 1]:
+            a = values[part.output.name]
+            parts.append((part.name, (a - part.function(z)).reshape(mean.shape), part.noise))
+        for name, noise, variance in parts:
+            if not isinstance(variance, Constant) or (name == layer.name and layer.offset is not None):
+                continue  # other variables have a say in it
+            ratio = np.mean(noise**2) / evaluate(variance)
+            if ratio > 1 + 6 * np.sqrt(2 / noise.size):
+                raise ValueError(
+                    f"The teacher does not belong to the model: its '{name}' has {ratio:.3g} times the variance of the "
+                    f"model's noise."
+                )
+
+
+def noisy_xor(
+    n_train: int = 5000, n_test: int = 1200, random_seed: int | np.random.Generator | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Exclusive or of two bits, seen through noise: four squares around the corners of the unit square.
+
+    A coordinate is uniform on (−0.55, 0.45) where its bit is 0 and on (0.55, 1.55) where it is 1, so that a gap of 0.1
+    lies between the classes. Each corner has the same number of points; they come in random order.
+
+    Parameters
+    ----------
+    n_train, n_test : int
+        Numbers of points, multiples of four.
+    random_seed : int or Generator, optional
+
+    Returns
+    -------
+    X_train, y_train, X_test, y_test : arrays of shapes (n_train, 2), (n_train,), (n_test, 2), (n_test,)
+        Labels are integers 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        If a number of points is not a positive multiple of four.
+
+    References
+    ----------
+    .. [1] T. Papamarkou, J. Hinkle, M. T. Young, D. Womble. Challenges in Markov chain Monte Carlo for Bayesian neural
+       networks. Statistical Science 37 (2022).
+
+    Examples
+    --------
+    >>> X_train, y_train, X_test, y_test = noisy_xor(20, 8, random_seed=0)
+    >>> X_train.shape, int(y_train.sum()), int(y_test.sum())
+    ((20, 2), 10, 4)
+    """
+    rng = np.random.default_rng(random_seed)
+    arrays = []
+    for name, n in (("n_train", n_train), ("n_test", n_test)):
+        if n != int(n) or n < 4 or n % 4:
+            raise ValueError(f"{name} must be a positive multiple of 4, to share among the corners; found {n}.")
+        corners = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])[rng.permutation(int(n)) % 4]
+        arrays += [rng.random((int(n), 2)) + np.where(corners == 1, 0.55, -0.55), corners[:, 0] ^ corners[:, 1]]
+    return tuple(arrays)

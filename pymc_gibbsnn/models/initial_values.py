@@ -1,0 +1,122 @@
+"""Starts of a chain at which all variables of a model agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pymc as pm
+from numpy.typing import ArrayLike
+
+from pymc_gibbsnn.networks.network import NetworkError, evaluate
+from pymc_gibbsnn.networks.reader import read_networks
+
+__all__ = ["initial_values"]
+
+
+def initial_values(
+    model: pm.Model | None = None,
+    kind: str = "prior",
+    *,
+    teacher: Mapping[str, ArrayLike] | None = None,
+    chains: int | None = None,
+    random_seed: int | np.random.Generator | None = None,
+) -> dict[str, np.ndarray] | list[dict[str, np.ndarray]]:
+    """Values of the free variables to start chains from, for ``pm.sample(initvals=...)``.
+
+    They are those of the noisy networks in the model; of all free variables where it holds none that can be read.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        Taken from the context by default.
+    kind : {"zero", "prior", "informed"}
+        "zero": weights and latents 0, which the Gibbs sampler may start from; transformed variables, such as variances,
+        are left out, and so start where the model says. "prior": weights and scales from their prior, latents from the
+        network run forwards; where there are class labels, the entries of the last latent change places or signs so
+        that they agree with them. "informed": the teacher's weights and scales; latents that the teacher does not give
+        are drawn in the same way from them. With all latents given, an informed chain starts in equilibrium.
+    teacher : mapping of str to array_like, optional
+        For "informed": values by the variables' names in the model.
+    chains : int, optional
+        Return a list of that many starts, drawn independently.
+    random_seed : optional
+
+    Returns
+    -------
+    dict, or list of dict if ``chains`` is given
+
+    Raises
+    ------
+    ValueError
+        If the kind is not known, or the teacher lacks weights or scales, has a value of a wrong shape or a name that
+        the model does not have.
+    """
+    model = pm.modelcontext(model)
+    rng = np.random.default_rng(random_seed)
+    if kind not in ("zero", "prior", "informed"):
+        raise ValueError(f"kind must be 'zero', 'prior' or 'informed'; found {kind!r}.")
+    if (kind == "informed") != (teacher is not None):
+        raise ValueError("kind='informed' needs teacher=, and only that kind takes one.")
+    try:
+        networks = read_networks(model)
+    except NetworkError:
+        networks = []
+    moved = {v for network in networks for v in network.variables} or set(model.rvs_to_values.values())
+    latents = {v.name for network in networks for v in network.latents}
+    free = {rv.name: model.rvs_to_transforms[rv] for rv in model.free_RVs if model.rvs_to_values[rv] in moved}
+    shapes = model.eval_rv_shapes()
+    shapes = {name: tuple(map(int, shapes[name])) for name in free}
+    given = _check_teacher(shapes, latents, teacher or {})
+
+    def start() -> dict[str, np.ndarray]:
+        if kind == "zero":
+            return {name: np.zeros(shape) for name, shape in shapes.items() if free[name] is None}
+        values = _forward(model, shapes, given, rng)
+        for network in networks:
+            last = network.layers[-1].output.name
+            if network.labels and last not in given:
+                values[last] = _agreeing(values[last], evaluate(network.observed), network.labels.kind)
+        return values
+
+    return start() if chains is None else [start() for _ in range(chains)]
+
+
+def _agreeing(z: np.ndarray, labels: np.ndarray, kind: str) -> np.ndarray:
+    """Z with its largest entry where the label is, or with the label's sign."""
+    if kind == "sign":
+        return np.where(labels.reshape(z.shape) == 1, np.abs(z), -np.abs(z))
+    z, rows = z.copy(), np.arange(len(z))
+    largest = z.argmax(axis=1)
+    z[rows, labels], z[rows, largest] = z[rows, largest], z[rows, labels]
+    return z
+
+
+def _check_teacher(
+    shapes: dict[str, tuple[int, ...]], latents: set[str], teacher: Mapping[str, ArrayLike]
+) -> dict[str, np.ndarray]:
+    given = {name: np.asarray(value, dtype=float) for name, value in teacher.items()}
+    for name, value in given.items():
+        if name not in shapes:
+            raise ValueError(
+                f"teacher names '{name}', which is no free variable of the model's network; those are {list(shapes)}."
+            )
+        if value.shape != shapes[name] or not np.isfinite(value).all():
+            raise ValueError(
+                f"teacher's '{name}' must be finite and of shape {shapes[name]}; found shape {value.shape}."
+            )
+    missing = [name for name in shapes if name not in given and name not in latents]
+    if given and missing:
+        raise ValueError(f"teacher lacks {missing}; only latents may be left out.")
+    return given
+
+
+def _forward(
+    model: pm.Model, shapes: dict[str, tuple[int, ...]], given: dict[str, np.ndarray], rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """One draw of the prior given some of its variables."""
+    if given:
+        model = pm.do(model, given)
+    names = [name for name in shapes if name not in given]
+    draws = pm.draw([model[name] for name in names], random_seed=rng, mode="FAST_COMPILE") if names else []
+    return given | dict(zip(names, draws, strict=True))

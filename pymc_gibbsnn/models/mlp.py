@@ -1,0 +1,144 @@
+"""Noisy networks as plain PyMC models, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pymc as pm
+from numpy.typing import ArrayLike
+
+from pymc_gibbsnn._arguments import finite
+from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.labels import ArgmaxLabel, SignLabel
+from pymc_gibbsnn.networks.named_activations import named_activation
+
+__all__ = ["mlp"]
+
+
+def mlp(
+    X: ArrayLike,
+    y: ArrayLike,
+    hidden: int | Sequence[int],
+    *,
+    activation: str | PiecewiseLinear | Callable = "relu",
+    noise: float | Sequence[float] = 0.1,
+    likelihood: str = "normal",
+    bias: bool = True,
+) -> pm.Model:
+    r"""A multilayer perceptron with Gaussian noise on every pre- and post-activation.
+
+    .. math::
+
+        Z_{l+1} \sim \mathrm{Normal}(A_l W_l^\top + b_l, s), \quad
+        A_{l+1} \sim \mathrm{Normal}(\sigma(Z_{l+1}), s), \quad
+        W_l, b_l \sim \mathrm{Normal}(0, d_l^{-1/2}),
+
+    with A_1 = X, d_l the width of layer l, and the last Z observed as y (Piccioli, Troiani, Zdeborová,
+    arXiv 2306.02729, eq. 7) or, for a probit likelihood, a latent whose argmax or sign is the label y (appendix E). The
+    model is plain PyMC: it holds nothing that could not be written by hand.
+
+    Parameters
+    ----------
+    X : array_like, shape (n, d)
+        Inputs, finite; standardise them for the priors to make sense. Data variable "X".
+    y : array_like, shape (n,) or (n, k)
+        Targets of one or k outputs, finite; integers are taken as real numbers. For a probit likelihood labels of
+        shape (n,): integers from 0 up, two classes (binary) or more, some of which may have no examples. Data variable
+        "y_data".
+    hidden : int or sequence of int
+        Widths of the hidden layers; an empty sequence gives linear regression.
+    activation : str, PiecewiseLinear or callable
+        A name ("identity", "relu", "leaky_relu", "abs", "sign", "hard_tanh", "relu6"; "tanh", "sigmoid", "gelu",
+        "softplus", "silu", "erf"), a table, or an elementwise function of PyTensor variables.
+    noise : float or sequence of float
+        Standard deviation s of the noise: one number, or one for each of Z2, A2, Z3, ..., y (or the last Z).
+    likelihood : {"normal", "probit"}
+        Law of y given the last layer: itself, or the class label that it gives.
+    bias : bool
+        Whether the layers have biases.
+
+    Returns
+    -------
+    pm.Model
+        Free variables W1, b1, Z2, A2, W2, b2, ... and observed y, with dimensions "row", "feature", "hidden_2", ...,
+        "output" or "class". For a single output of shape (n,) the last weights are a vector and the last bias a number.
+
+    Raises
+    ------
+    ValueError
+        If data are not finite, their shapes or the widths do not fit, a noise is not positive, or a name is not known.
+
+    Examples
+    --------
+    >>> model = mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5, noise=0.1)
+    >>> [rv.name for rv in model.free_RVs]
+    ['W1', 'b1', 'Z2', 'A2', 'W2', 'b2']
+    """
+    if likelihood not in ("normal", "probit"):
+        raise ValueError(f"likelihood must be 'normal' or 'probit'; found {likelihood!r}.")
+    probit = likelihood == "probit"
+    X, y = finite("X", X), _labels(y) if probit else finite("y", y)
+    if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
+        raise ValueError(
+            f"X must have shape (n, d) and y (n,) or (n, k), none of them empty; found {X.shape} and {y.shape}."
+        )
+    hidden = [hidden] if np.ndim(hidden) == 0 else list(hidden)
+    if any(width != int(width) or width < 1 for width in hidden):
+        raise ValueError(f"hidden must hold positive integers, one a layer; found {hidden}.")
+    function = named_activation(activation)
+    sigmas = _noises(noise, 2 * len(hidden) + 1)
+    layers = len(hidden) + 1
+    widths = [X.shape[1], *map(int, hidden)]
+    dims = ["feature", *(f"hidden_{l}" for l in range(2, layers + 1))]
+    coords = {dim: np.arange(width) for dim, width in zip(dims, widths, strict=True)}
+    classes = y.max() + 1 if probit else None
+    single = classes <= 2 if probit else y.ndim == 1
+    if not single:
+        coords["class" if probit else "output"] = np.arange(classes if probit else y.shape[1])
+
+    with pm.Model(coords=coords) as model:
+        a = pm.Data("X", X, dims=("row", "feature"))
+        targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
+        for l in range(1, layers + 1):
+            d, last = widths[l - 1], l == layers
+            out = (dims[l],) if not last else () if single else ("class",) if probit else ("output",)
+            weights = pm.Normal(f"W{l}", 0, d**-0.5, dims=(*out, dims[l - 1]))
+            mean = a @ weights.T
+            if bias:
+                mean = mean + pm.Normal(f"b{l}", 0, d**-0.5, dims=out or None)
+            if last and probit:
+                z = pm.Normal(f"Z{l + 1}", mean, sigmas[-1], dims=("row", *out))
+                (SignLabel if single else ArgmaxLabel)("y", z, observed=targets, shape=targets.shape, dims="row")
+            elif last:
+                pm.Normal("y", mean, sigmas[-1], observed=targets, shape=mean.shape, dims=("row", *out))
+            else:
+                z = pm.Normal(f"Z{l + 1}", mean, sigmas[2 * l - 2], dims=("row", *out))
+                a = pm.Normal(f"A{l + 1}", function(z), sigmas[2 * l - 1], dims=("row", *out))
+    return model
+
+
+def _labels(y: ArrayLike) -> np.ndarray:
+    y = np.asarray(y)
+    if y.dtype.kind not in "biu":
+        raise ValueError(f"y must hold integer labels for a probit likelihood; found dtype {y.dtype}: cast it first.")
+    y = y.astype("int64")
+    if y.ndim != 1 or y.size == 0 or y.min() < 0 or y.max() == 0:
+        raise ValueError(
+            f"y must hold labels of shape (n,), integers from 0 up of at least two classes; found shape {y.shape} and "
+            f"labels {np.unique(y)[:5]}."
+        )
+    return y
+
+
+def _noises(noise: float | Sequence[float], count: int) -> np.ndarray:
+    noises = np.asarray(noise, dtype=float)
+    if noises.ndim == 0:
+        noises = np.full(count, noises)
+    if noises.shape != (count,):
+        raise ValueError(
+            f"noise must be one number or {count}, one for each of Z2, A2, ..., y; found shape {noises.shape}."
+        )
+    if not (np.isfinite(noises) & (noises > 0)).all():
+        raise ValueError(f"noise is a standard deviation, so every one must be positive and finite; found {noises}.")
+    return noises

@@ -1,0 +1,111 @@
+"""Wide networks in NTK form, as plain PyMC models in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pymc as pm
+from numpy.typing import ArrayLike
+
+from pymc_gibbsnn._arguments import finite
+from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.named_activations import named_activation
+
+__all__ = ["wide_mlp"]
+
+
+def wide_mlp(
+    X: ArrayLike,
+    y: ArrayLike,
+    width: int,
+    depth: int = 1,
+    *,
+    activation: str | PiecewiseLinear | Callable = "gelu",
+    noise: float = 0.1,
+    weight_scale: float = 2**0.5,
+    bias_scale: float = 0.1,
+    readout_scale: float = 1.0,
+    readout_bias_scale: float = 0.1,
+) -> pm.Model:
+    r"""A deterministic multilayer perceptron in NTK form, all weights standard normal, with a Gaussian likelihood.
+
+    .. math::
+
+        f_1 = \frac{s_W}{\sqrt{d}} X W_1^\top + s_b b_1, \quad
+        f_{l+1} = \frac{s_W}{\sqrt{h}} \psi(f_l) W_{l+1}^\top + s_b b_{l+1}, \quad
+        y \sim \mathrm{Normal}(f_{L+1}, \sigma), \quad W_l, b_l \sim \mathrm{Normal}(0, 1),
+
+    with readout scales of their own in the last layer: the prior of the outputs has a limit, a Gaussian process, as
+    the width h grows (Pezzetti, Favaro, Peluchetti, arXiv 2408.14325, eq. 1). The model is plain PyMC.
+
+    Parameters
+    ----------
+    X : array_like, shape (n, d)
+        Inputs, finite and standardised. Data variable "X".
+    y : array_like, shape (n,) or (n, k)
+        Targets of one or k outputs, finite. Data variable "y_data".
+    width : int
+        Units h of each hidden layer.
+    depth : int
+        Hidden layers L, at least one.
+    activation : str, PiecewiseLinear or callable
+        ψ: "gelu", "tanh", "erf", "sigmoid", "softplus" or the name of a piecewise-linear function as in :func:`mlp`, a
+        table, or a function of PyTensor variables.
+    noise : float
+        Standard deviation σ.
+    weight_scale, bias_scale : float
+        s_W and s_b of the hidden layers; no biases where s_b is 0.
+    readout_scale, readout_bias_scale : float
+        s_W and s_b of the last layer.
+
+    Returns
+    -------
+    pm.Model
+        Free variables W1, b1, W2, b2, ... and observed y, with dimensions "row", "feature", "hidden_2", ..., "output".
+        W_l has shape (units, inputs); for targets of shape (n,) the last weights are a vector and the bias a number.
+
+    Raises
+    ------
+    ValueError
+        If data are not finite, shapes do not fit, a number is out of range, or a name is not known.
+
+    Examples
+    --------
+    >>> model = wide_mlp(np.random.normal(size=(20, 3)), np.arange(20.0), width=50)
+    >>> [rv.name for rv in model.free_RVs]
+    ['W1', 'b1', 'W2', 'b2']
+    """
+    X, y = finite("X", X), finite("y", y)
+    if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
+        raise ValueError(
+            f"X must have shape (n, d) and y (n,) or (n, k), none of them empty; found {X.shape} and {y.shape}."
+        )
+    for name, number in (("width", width), ("depth", depth)):
+        if int(number) != number or number < 1:
+            raise ValueError(f"{name} must be a positive integer; found {number}.")
+    scales = {"noise": noise, "weight_scale": weight_scale, "readout_scale": readout_scale}
+    for name, scale in (scales | {"bias_scale": bias_scale, "readout_bias_scale": readout_bias_scale}).items():
+        if not np.isfinite(scale) or scale < 0 or (scale == 0 and name in scales):
+            raise ValueError(f"{name} must be finite and positive, or 0 for no bias; found {scale}.")
+    psi = named_activation(activation)
+
+    width, depth, d = int(width), int(depth), X.shape[1]
+    dims = ["feature", *(f"hidden_{l}" for l in range(2, depth + 2))]
+    coords = {dim: np.arange(size) for dim, size in zip(dims, [d, *[width] * depth], strict=True)}
+    out = ("output",) if y.ndim == 2 else ()
+    if out:
+        coords["output"] = np.arange(y.shape[1])
+    with pm.Model(coords=coords) as model:
+        a = pm.Data("X", X, dims=("row", "feature"))
+        targets = pm.Data("y_data", y, dims=("row", *out))
+        for l in range(1, depth + 2):
+            last = l > depth
+            s_w, s_b = (readout_scale, readout_bias_scale) if last else (weight_scale, bias_scale)
+            to = out if last else (dims[l],)
+            mean = a @ pm.Normal(f"W{l}", 0, 1, dims=(*to, dims[l - 1])).T * (s_w / (d if l == 1 else width) ** 0.5)
+            if s_b:
+                mean = mean + s_b * pm.Normal(f"b{l}", 0, 1, dims=to or None)
+            a = psi(mean)
+        pm.Normal("y", mean, noise, observed=targets, shape=mean.shape, dims=("row", *out))
+    return model

@@ -1,0 +1,115 @@
+r"""The interweaving move by one Langevin step of all units of a layer together, for layers with many inputs.
+
+The target is that of :mod:`pymc_gibbsnn.moves.interweave_pieces`, here for all units at once: with the noise
+Z − Ã W̃ᵀ held fixed and A integrated out,
+
+    log π(W̃) = −½ Σ_μ (y_μ − W σ(z_μ))ᵀ S⁻¹ (y_μ − W σ(z_μ)) − ½ Σ_j W̃_jᵀ Λ_j W̃_j,
+    ∇_j = Ãᵀ(σ'(z_j) ∘ pull_j) − Λ_j W̃_j,     pull = (Y − σ(Z) Wᵀ) S⁻¹ W.
+
+All units are preconditioned together, as if the slopes at different samples were independent and z ~ N(0, 1):
+
+    C = (K ⊗ ÃᵀÃ + I ⊗ Λ)⁻¹,     K = Wᵀ S⁻¹ W ∘ F,   F = E[σ'(z)²] on the diagonal and E[σ'(z)]² off it,
+
+Λ the mean over units. The step is autoregressive, of persistence ρ, and exact where C is the covariance of π:
+
+    W̃' = W̃ + (1 − ρ) C ∇ + sqrt(1 − ρ²) C^{1/2} ξ,     ξ ~ N(0, I),
+
+accepted by the Metropolis-Hastings rule (Roberts & Rosenthal 1998, whose step h is about 2(1 − ρ)). With
+Λ^{-1/2} ÃᵀÃ Λ^{-1/2} = U diag(e) Uᵀ and K = R diag(k) Rᵀ, C^{1/2} x = Λ^{-1/2} B x, where B multiplies the coordinate
+of x along R_i and U_j by (k_i e_j + 1)^{-1/2} and leaves what U lacks as it is.
+A move costs three products with Ã.
+
+References
+----------
+.. [1] G. O. Roberts, J. S. Rosenthal. Optimal scaling of discrete approximations to Langevin diffusions. JRSSB 60
+   (1998).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random import normal, uniform
+from scipy.stats import norm
+
+from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.moves.weights import predict, products
+from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.smooth import Smooth
+
+__all__ = ["TARGET_ACCEPTANCE", "interweave_langevin"]
+
+TARGET_ACCEPTANCE = 0.574
+"""The acceptance at which a Langevin step moves farthest per evaluation."""
+
+
+def interweave_langevin(
+    rng: Variable,
+    a: Variable,
+    has_bias: bool,
+    w: Variable,
+    z: Variable,
+    y: Variable,
+    v: Variable,
+    g: Variable,
+    precision: Variable,
+    u: Variable,
+    eigenvalues: Variable,
+    log_step: Variable,
+    shape: tuple[int, int],
+    function: PiecewiseLinear | Smooth,
+) -> tuple[Variable, ...]:
+    """(rng, W̃, Z, acceptance probability) after one step.
+
+    A (n, d), W̃ (h, d (+ 1)) of this ``shape``, Z (n, h), Y (n, c), W and its gain (c, h), Λ (1 or h, d (+ 1)), (U, e)
+    the spectrum of the input for the mean of Λ over units, ``log_step`` = log(1 − ρ).
+    """
+    zero, one = pt.constant(np.array([0, 1], w.dtype))
+    rng, xi = draw(normal, rng, zero, one, size=shape)
+    rng, uniform_ = draw(uniform, rng, zero, one, size=(1,))
+
+    scale = 1 / pt.sqrt(precision.mean(axis=0))
+    couplings = v.T @ g  # Wᵀ S⁻¹ W, its diagonal κ
+    cross, own = _mean_slopes(function)
+    curvatures, r = pt.linalg.eigh(couplings * (cross + (own - cross) * pt.eye(shape[0])))
+    shrink = 1 / pt.sqrt(1 + pt.maximum(curvatures, 0)[:, None] * eigenvalues)
+
+    def precondition(x):
+        return x + r @ ((shrink - 1) * (r.T @ x @ u)) @ u.T
+
+    def drift(w, z, pull):
+        """B Λ^{-1/2} ∇, a row for each unit"""
+        return precondition((products(a, function.derivative(z) * pull, has_bias).T - precision * w) * scale)
+
+    s = function(z)
+    pull = (y - s @ v.T) @ g
+    step_size = pt.exp(log_step)
+    noise = pt.sqrt(step_size * (2 - step_size))
+    forth = drift(w, z, pull)
+    step = precondition(step_size * forth + noise * xi) * scale
+    w_new, z_new = w + step, z + predict(a, step, has_bias)
+    change = function(z_new) - s
+    response = change @ couplings
+    back = drift(w_new, z_new, pull - response)
+    xi_back = -xi - step_size / noise * (forth + back)
+    log_ratio = (
+        (change * (pull - response / 2)).sum()
+        - (precision * step * (w + w_new)).sum() / 2
+        + ((xi**2).sum() - (xi_back**2).sum()) / 2
+    )
+    log_ratio = pt.switch(pt.isnan(log_ratio), -np.inf, log_ratio)
+    accept = pt.log1p(-uniform_[0]) < log_ratio
+    acceptance = pt.exp(pt.minimum(log_ratio, 0))
+    return rng, pt.switch(accept, w_new, w), pt.switch(accept, z_new, z), acceptance
+
+
+def _mean_slopes(function: PiecewiseLinear | Smooth) -> tuple[float, float]:
+    """E[σ'(z)]² and E[σ'(z)²] for z ~ N(0, 1): the share of the curvature between two units, and within one.
+
+    By Stein's identity E[σ'(z)] = E[z σ(z)], where the jumps of σ count.
+    """
+    z = norm.ppf((np.arange(1000) + 0.5) / 1000)
+    cross = np.mean(z * function(z)) ** 2
+    # Python's floats take the precision of what they meet.
+    return float(cross), float(max(cross, np.mean(function.derivative(z) ** 2)))

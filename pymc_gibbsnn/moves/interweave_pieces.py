@@ -1,0 +1,363 @@
+r"""The interweaving move: the weights of one unit at a time, its noise held fixed, its post-activations integrated out.
+
+Given Z, the weights below it move by sqrt(Δ/n), however wide their posterior is. Hold instead the noise
+ε_j = Z_j − Ã W̃_j of unit j and let Z_j move with the weights (the other parametrisation of Yu & Meng 2011). With A
+integrated out as in :mod:`pymc_gibbsnn.moves.preactivations`, the target for W̃_j (d,) is
+
+    log π(W̃_j) = Σ_μ [t_μ σ(z_μ) − κ_j σ(z_μ)²/2] − ½ W̃_jᵀ Λ W̃_j,     z = Ã W̃_j + ε_j.
+
+Let pull = t − κ_j σ(z) = (Y − σ(Z) Wᵀ) S⁻¹ w_j at the current Z. On the pieces that hold z now, of slopes a, the target
+is Gaussian, with precision and mean
+
+    Q = κ_j Ãᵀ diag(a²) Ã + Λ,     W̃_j + Q⁻¹ ∇,     ∇ = Ãᵀ(a ∘ pull) − Λ W̃_j.
+
+The proposal is an autoregressive step of this Gaussian, of persistence 0 ≤ ρ < 1,
+
+    W̃_j' = W̃_j + (1 − ρ) Q⁻¹ ∇ + sqrt(1 − ρ²) Q^{-1/2} ξ,     ξ ~ N(0, I),
+
+accepted by the Metropolis-Hastings rule with the Gaussian of the pieces at Z' for the way back. Where no sample changes
+its piece it is always accepted. Near equilibrium long steps are best (ρ = 0 is a fresh draw), far from it only short
+ones are accepted. So the units are visited twice: with ρ = 0, then with a ρ uniform on (0, 1), drawn for each.
+
+A Gram matrix Ãᵀ diag(a²) Ã is kept from move to move and changed by the few samples whose piece has changed. What
+rounding adds to it is the same on the way out and back, so that it makes proposals worse, not wrong; in single
+precision JAX forms it anew now and then.
+
+References
+----------
+.. [1] Y. Yu, X.-L. Meng. To center or not to center: that is not the question. J. Comput. Graph. Stat. 20 (2011).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.tensor.random import normal, uniform
+from scipy.linalg import solve_triangular
+
+from pymc_gibbsnn._compat import draw, jax_op
+from pymc_gibbsnn.backends.source_key import source_key
+from pymc_gibbsnn.networks.activations import PiecewiseLinear, on_lines
+
+__all__ = ["Interweave", "interweave_pieces", "no_gram"]
+
+ROWS_AT_ONCE = 32  # by which JAX changes a Gram matrix
+SWEEPS_A_RENEWAL = 4  # of the Gram matrix of some unit, in single precision
+
+
+class Interweave(Op):
+    r"""Passes of the move over the units of a layer: a deterministic function of the random numbers it is given.
+
+    Parameters
+    ----------
+    is_first : bool
+        Whether to form the Gram matrices, whatever is given.
+
+    Inputs
+    ------
+    x : (n, d), the layer's input Ã
+    w : (h, d), its weights W̃
+    z : (n, h), its output
+    y : (n, c), what the layer above sees, less its bias
+    v, g : (c, h), the weights W above and the gain S⁻¹ W
+    precision : (1 or h, d), Λ
+    rho, log_u : (p, h), for each of p passes: persistence, logarithm of a uniform number
+    xi : (p, h, d), standard normal numbers
+    gram : (h, d, d), squares : (h, n)
+        Ãᵀ diag(a²) Ã of each unit, and the squared slopes a² that it is of; zeros to begin with.
+    edges : (k + 1,), slopes, intercepts : (k,)
+        The table of σ.
+
+    Outputs
+    -------
+    w, z, gram and squares after the passes, and accepted : (p, h), zeros and ones
+    """
+
+    __props__ = ("is_first",)
+
+    def __init__(self, is_first: bool = False):
+        self.is_first = is_first
+
+    def make_node(self, *inputs):
+        """One node; see the class for its inputs."""
+        inputs = [pt.as_tensor(x) for x in inputs]
+        _, w, z, _, _, _, _, rho, _, _, gram, squares, _, _, _ = inputs
+        return Apply(self, inputs, [w.type(), z.type(), gram.type(), squares.type(), rho.type()])
+
+    def infer_shape(self, *args):
+        """Shapes of the outputs, from those of the inputs."""
+        _, w, z, _, _, _, _, rho, _, _, gram, squares, _, _, _ = args[-1]  # PyTensor 2 passes the graph first
+        return [w, z, gram, squares, rho]
+
+    def perform(self, node, inputs, outputs):
+        """Run with NumPy and SciPy."""
+        x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table = inputs
+        w, z, gram, accepted = w.copy(), z.copy(), np.empty_like(gram), np.empty_like(rho)
+        precision = np.broadcast_to(precision, w.shape)
+        s, a = on_lines(z, *table, np)
+        r, squares, factors = y - s @ v.T, (a**2).T.copy(), np.empty_like(gram)
+
+        def update_gram(x, gram, squares, new):
+            return _form_gram(x, new)
+
+        for j in range(len(w)):
+            gram[j] = _form_gram(x, squares[j])
+            factors[j] = np.linalg.cholesky(v[:, j] @ g[:, j] * gram[j] + np.diag(precision[j]))
+        for p, j in np.ndindex(rho.shape):
+            unit = w[j], z[:, j], gram[j], squares[j], factors[j]
+            surroundings, numbers = (v[:, j], g[:, j], precision[j]), (rho[p, j], log_u[p, j], xi[p, j])
+            accepted[p, j], (r_new, new) = _move_unit(
+                x, r, unit, surroundings, numbers, table, np, np.linalg.cholesky, solve_triangular, update_gram
+            )
+            if accepted[p, j]:
+                r, (w[j], z[:, j], gram[j], squares[j], factors[j]) = r_new, new
+        for output, result in zip(outputs, (w, z, gram, squares, accepted), strict=True):
+            output[0] = result
+
+
+def interweave_pieces(
+    rng: Variable,
+    x: Variable,
+    w: Variable,
+    z: Variable,
+    y: Variable,
+    v: Variable,
+    g: Variable,
+    precision: Variable,
+    kept: tuple[Variable, Variable] | None,
+    shape: tuple[int, int],
+    function: PiecewiseLinear,
+) -> tuple[Variable, ...]:
+    """(rng, W̃, Z, gram, squares, accepted) after a pass with ρ = 0 and one with random ρ; see :class:`Interweave`.
+
+    ``kept`` is (gram, squares) of the last call, None where the input is not the same; ``shape`` that of W̃, (h, d).
+    """
+    zero, one = pt.constant(np.array([0, 1], w.dtype))
+    rng, xi = draw(normal, rng, zero, one, size=(2, *shape))
+    rng, u = draw(uniform, rng, zero, one, size=(3, shape[0]))
+    rho = np.array([[0], [1]], w.dtype) * pt.minimum(u[2], 1 - 1e-6)
+    table = [pt.constant(number.astype(w.dtype)) for number in (function.edges, function.slopes, function.intercepts)]
+    move = Interweave(is_first=kept is None)
+    return rng, *move(x, w, z, y, v, g, precision, rho, pt.log1p(-u[:2]), xi, *(kept or no_gram(z, shape)), *table)
+
+
+def no_gram(z: Variable, shape: tuple[int, int]) -> tuple[Variable, Variable]:
+    """(gram, squares) before any Gram matrix is known, for weights W̃ of this shape (h, d) and output Z."""
+    h, d = shape
+    return pt.zeros((h, d, d), dtype="float64"), pt.zeros_like(z.T)
+
+
+def _form_gram(x, squares):
+    """Ãᵀ diag(a²) Ã"""
+    return (x * squares[:, None]).T @ x
+
+
+def _move_unit(x, r, unit, surroundings, numbers, table, xp, cholesky, solve_triangular, update_gram):
+    """(accepted, (residual, unit) if it is accepted) for the move of one unit, for NumPy and JAX.
+
+    The unit is (W̃, Z, gram, squares, L), where Q = L Lᵀ; its surroundings are its columns of V and G, and Λ; the
+    numbers ρ, log u and ξ.
+    """
+    (w, z, gram, squares, factor), (v, g, precision), (rho, log_u, xi) = unit, surroundings, numbers
+    kappa, pull = v @ g, r @ g
+    s, a = on_lines(z, *table, xp)
+
+    def drift_at(w, a, pull, factor):
+        """L⁻¹ ∇"""
+        return solve_triangular(factor, (a * pull) @ x - precision * w, lower=True)
+
+    scale = xp.sqrt((1 - rho) * (1 + rho))
+    step = solve_triangular(factor, (1 - rho) * drift_at(w, a, pull, factor) + scale * xi, lower=True, trans=1)
+    w_new, z_new = w + step, z + x @ step
+    s_new, a_new = on_lines(z_new, *table, xp)
+    change = s_new - s
+    gram_new = update_gram(x, gram, squares, a_new**2)
+    factor_new = cholesky(kappa * gram_new + xp.diag(precision))
+    drift_new = drift_at(w_new, a_new, pull - kappa * change, factor_new)
+    xi_back = -(factor_new.T @ step + (1 - rho) * drift_new) / scale
+    log_ratio = (
+        (change * (pull - kappa * change / 2)).sum()
+        - (precision * step * (w + w_new)).sum() / 2
+        + xp.log(xp.diag(factor_new) / xp.diag(factor)).sum()
+        + ((xi**2).sum() - (xi_back**2).sum()) / 2
+    )
+    return log_u < log_ratio, (r - change[:, None] * v, (w_new, z_new, gram_new, a_new**2, factor_new))
+
+
+@jax_op(Interweave)
+def _jax(op, node, **kwargs):
+    import jax
+    import jax.numpy as jnp
+    from jax.scipy.linalg import solve_triangular
+
+    dtype = node.outputs[0].dtype
+    cholesky = partial(jnp.linalg.cholesky, symmetrize_input=False)
+
+    def update_gram(x, gram, squares, new):
+        """Change the Gram matrix by a few of the samples whose squared slope has changed, until none is left."""
+
+        def update(kept):
+            gram, change = kept
+            _, rows = jax.lax.top_k(jnp.abs(change).astype(jnp.float32), min(ROWS_AT_ONCE, len(x)))
+            moved = x[rows]
+            return gram + (moved * change[rows][:, None]).T @ moved, change.at[rows].set(0)
+
+        return jax.lax.while_loop(lambda kept: (kept[1] != 0).any(), update, (gram, new - squares))[0]
+
+    def passes(*inputs):
+        # A sum in single precision may arrive here in double.
+        x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table = (jnp.asarray(i, dtype) for i in inputs)
+        precision = jnp.broadcast_to(precision, w.shape)
+        s, a = on_lines(z, *table, jnp)
+        now = (a**2).T
+        if op.is_first:
+            gram = jax.lax.map(partial(_form_gram, x), now)
+        else:
+            gram = jax.lax.map(lambda kept: update_gram(x, *kept), (gram, squares, now))
+            if x.dtype == jnp.float32:
+                j = (SWEEPS_A_RENEWAL * rho[1, 0] * len(w)).astype(jnp.int32)  # a unit at random, or none
+                gram = jax.lax.cond(j < len(w), lambda: gram.at[j].set(_form_gram(x, now[j])), lambda: gram)
+        factors = jax.lax.map(lambda q: cholesky(q[0] * q[1] + jnp.diag(q[2])), ((v * g).sum(0), gram, precision))
+
+        def move(r, inputs):
+            unit, *others = inputs
+            accepted, new = _move_unit(x, r, unit, *others, table, jnp, cholesky, solve_triangular, update_gram)
+            r, unit = jax.lax.cond(accepted, lambda: new, lambda: (r, unit))
+            return r, (unit, accepted.astype(dtype))
+
+        r, units, accepted = y - s @ v.T, (w, z.T, gram, now, factors), []
+        for numbers in zip(rho, log_u, xi, strict=True):
+            r, (units, flags) = jax.lax.scan(move, r, (units, (v.T, g.T, precision), numbers))
+            accepted.append(flags)
+        w, z, gram, squares, _ = units
+        return w, z.T, gram, squares, jnp.stack(accepted)
+
+    return passes
+
+
+# Numba: a Gram matrix changes by the samples whose squared slope has changed, or is formed anew from those that have a
+# slope, whichever are fewer.
+
+
+@numba_njit
+def _update_gram(gram, squares, new, x):
+    rows, changed, active = np.empty(len(new), np.int64), 0, 0
+    for i in range(len(new)):
+        rows[changed] = i
+        changed += new[i] != squares[i]
+        active += new[i] != 0
+    rows = rows[:changed]
+    if active < changed:
+        gram[:] = 0
+        squares[:] = 0
+        rows = np.nonzero(new)[0]
+    if len(rows) > 0:
+        moved = x[rows].astype(np.float64)
+        gram += np.dot(((new - squares)[rows].reshape(-1, 1) * moved).T, moved)
+        squares[:] = new
+
+
+@numba_njit
+def _factor(gram, kappa, precision):
+    q = kappa * gram
+    for k in range(len(precision)):
+        q[k, k] += precision[k]
+    return np.linalg.cholesky(q).T
+
+
+# Of L, here and below, the transpose is kept: its rows lie in memory as one piece.
+
+
+@numba_njit
+def _solve(upper, b):
+    """L⁻¹ b, in place."""
+    for k in range(len(b)):
+        b[k] /= upper[k, k]
+        for i in range(k + 1, len(b)):
+            b[i] -= b[k] * upper[k, i]
+
+
+@numba_njit
+def _solve_transposed(upper, b):
+    """L⁻ᵀ b, in place."""
+    for k in range(len(b) - 1, -1, -1):
+        for i in range(k + 1, len(b)):
+            b[k] -= upper[k, i] * b[i]
+        b[k] /= upper[k, k]
+
+
+@numba_njit
+def _line_unit(z, edges, slopes, intercepts, s, a):
+    """Write σ(z) and the slope at z of one unit into s and a."""
+    for p in range(len(slopes)):
+        edge, slope, intercept = edges[p], slopes[p], intercepts[p]
+        for i in range(len(z)):
+            right = z[i] > edge
+            a[i] = slope if right else a[i]
+            s[i] = slope * z[i] + intercept if right else s[i]
+
+
+@register_funcify_default_op_cache_key(Interweave)
+def _numba(op, node, **kwargs):
+    @numba_njit
+    def passes(x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, edges, slopes, intercepts):
+        n, c = y.shape
+        h, d = w.shape
+        x, z = np.ascontiguousarray(x), np.ascontiguousarray(z.T).copy()
+        w, gram, squares = w.copy(), gram.copy(), squares.copy()
+        accepted, factors = np.zeros_like(rho), np.empty((h, d, d))
+        r, pull = np.ascontiguousarray(y.T).copy(), np.empty(n, w.dtype)
+        s, a, s_new, a_new = np.empty_like(z), np.empty_like(z), np.empty(n, w.dtype), np.empty(n, w.dtype)
+        for j in range(h):
+            lam = precision[min(j, len(precision) - 1)]
+            _line_unit(z[j], edges, slopes, intercepts, s[j], a[j])
+            for k in range(c):
+                r[k] -= s[j] * v[k, j]
+            _update_gram(gram[j], squares[j], a[j] ** 2, x)
+            factors[j] = _factor(gram[j], (v[:, j] * g[:, j]).sum(), lam)
+        for p in range(len(rho)):
+            for j in range(h):
+                lam = precision[min(j, len(precision) - 1)]
+                kappa, persistence = (v[:, j] * g[:, j]).sum(), rho[p, j]
+                scale = math.sqrt((1 - persistence) * (1 + persistence))
+                pull[:] = 0
+                for k in range(c):
+                    pull += r[k] * g[k, j]
+                drift = np.dot(a[j] * pull, x) - lam * w[j]
+                _solve(factors[j], drift)
+                step = drift  # in the precision of the weights
+                step[:] = (1 - persistence) * drift + scale * xi[p, j]
+                _solve_transposed(factors[j], step)
+                w_new, z_new = w[j] + step, z[j] + np.dot(x, step)
+                _line_unit(z_new, edges, slopes, intercepts, s_new, a_new)
+                gram_new, squares_new = gram[j].copy(), squares[j].copy()
+                _update_gram(gram_new, squares_new, a_new**2, x)
+                factor = _factor(gram_new, kappa, lam)
+                drift = np.dot(a_new * (pull - kappa * (s_new - s[j])), x) - lam * w_new
+                _solve(factor, drift)
+                log_ratio = 0.0
+                for i in range(n):
+                    change = s_new[i] - s[j, i]
+                    log_ratio += change * (pull[i] - 0.5 * kappa * change)
+                for k in range(d):
+                    back = (1 - persistence) * drift[k]
+                    for i in range(k, d):
+                        back += factor[k, i] * step[i]
+                    back /= scale
+                    log_ratio += 0.5 * (xi[p, j, k] ** 2 - back**2 - lam[k] * step[k] * (w[j, k] + w_new[k]))
+                    log_ratio += math.log(factor[k, k] / factors[j, k, k])
+                if log_u[p, j] < log_ratio:
+                    accepted[p, j] = 1
+                    for k in range(c):
+                        r[k] -= (s_new - s[j]) * v[k, j]
+                    w[j], z[j], s[j], a[j] = w_new, z_new, s_new, a_new
+                    gram[j], squares[j], factors[j] = gram_new, squares_new, factor
+        return w, z.T, gram, squares, accepted
+
+    return passes, source_key(__file__)

@@ -1,0 +1,149 @@
+"""Forms in the canonical graph of a mean."""
+
+from __future__ import annotations
+
+from textwrap import shorten
+
+import pytensor
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+
+from pymc_gibbsnn._compat import SUBTENSORS
+
+__all__ = [
+    "NotElementwiseError",
+    "match_monomial",
+    "match_product",
+    "rebuild",
+    "show",
+    "spans_columns",
+    "substitute",
+    "terms",
+    "undimshuffle",
+]
+
+
+class NotElementwiseError(ValueError):
+    """An expression that is no elementwise function of one variable."""
+
+
+def is_elemwise(x: Variable, scalar_op: type) -> bool:
+    return x.owner is not None and isinstance(x.owner.op, Elemwise) and isinstance(x.owner.op.scalar_op, scalar_op)
+
+
+def terms(sum_: Variable) -> list[Variable]:
+    """The terms of a sum; what is no sum is one term."""
+    return sum_.owner.inputs if is_elemwise(sum_, ps.Add) else [sum_]
+
+
+def undimshuffle(x: Variable) -> Variable:
+    """What is left of an expression when transpositions, squeezes and added axes around it are taken away."""
+    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
+        x = x.owner.inputs[0]
+    return x
+
+
+def match_product(term: Variable) -> tuple[Variable, Variable, str] | None:
+    """(input, weights, layout) of ``input @ weights``, a single column possibly squeezed to a vector."""
+    if term.owner is not None and isinstance(term.owner.op, DimShuffle) and term.owner.op.is_squeeze:
+        term = term.owner.inputs[0]
+    if term.owner is None or not isinstance(term.owner.op, Dot):
+        return None
+    source, right = term.owner.inputs
+    weights = undimshuffle(right)
+    if weights is right:
+        return source, weights, "columns"
+    return source, weights, "vector" if weights.ndim == 1 else "rows"
+
+
+def match_monomial(x: Variable, r: Variable) -> tuple[Variable, float, Variable | None] | None:
+    """(c, p, e) of ``x = c e**p``, where e holds elements of r > 0, reordered or repeated, and c does not hold r."""
+    if r not in ancestors([x]):
+        return x, 0.0, None
+    if x is r:
+        return pt.constant(1.0), 1.0, r
+    op, operands = x.owner.op, x.owner.inputs
+    if isinstance(op, (DimShuffle, *SUBTENSORS)):
+        found = match_monomial(operands[0], r)
+        if found is None or found[0].ndim > 0 or any(r in ancestors([index]) for index in operands[1:]):
+            return None
+        c, p, e = found
+        return c, p, None if e is None else op(e, *operands[1:])
+    factors = [match_monomial(operand, r) for operand in operands] if isinstance(op, Elemwise) else [None]
+    if None in factors:
+        return None
+    (c, p, e), *others = factors
+    match op.scalar_op:
+        case ps.Cast() | ps.Identity():
+            return c, p, e
+        case ps.Abs():
+            return pt.abs(c), p, e
+        case ps.Sign():
+            return pt.sign(c), 0.0, None
+        case ps.Sqrt():
+            return pt.sqrt(c), p / 2, e
+        case ps.Sqr():
+            return c**2, 2 * p, e
+        case ps.Reciprocal():
+            return 1 / c, -p, e
+        case ps.Pow() if isinstance(operands[1], Constant) and operands[1].data.size == 1:
+            power = float(operands[1].data.item())
+            return c**power, p * power, e
+        case ps.Mul() | ps.TrueDiv():
+            sign = 1 if isinstance(op.scalar_op, ps.Mul) else -1
+            for other_c, other_p, other_e in others:
+                if None not in (e, other_e) and e is not other_e:
+                    return None
+                c, p, e = c * other_c**sign, p + sign * other_p, other_e if e is None else e
+            return c, p, e
+    return None
+
+
+def substitute(expressions: list[Variable], values: dict[Variable, Variable]) -> list[Variable]:
+    """The expressions with variables replaced all at once: a value may itself hold variables that are replaced."""
+    new = dict(values)
+    for node in io_toposort(list(values), expressions):
+        if any(x in new for x in node.inputs):
+            moved = node.clone_with_new_inputs([new.get(x, x) for x in node.inputs], strict=False)
+            new.update(zip(node.outputs, moved.outputs, strict=True))
+    return [new.get(x, x) for x in expressions]
+
+
+def rebuild(expression: Variable, z: Variable, new: Variable) -> Variable:
+    """An elementwise expression of z with another variable in its place: of any number of dimensions, or a scalar.
+
+    Raises
+    ------
+    NotElementwiseError
+        If the expression holds anything but elementwise operations and single numbers; the message names it.
+    """
+    scalar = isinstance(new.type, ps.ScalarType)
+    if expression is z:
+        return new
+    if isinstance(expression, Constant):
+        if expression.data.size != 1:
+            raise NotElementwiseError(f"an array of shape {expression.data.shape}, where one number is understood")
+        number = expression.data.item()
+        dtype = "bool" if isinstance(number, bool) else new.dtype
+        return (ps if scalar else pt).constant(number, dtype=dtype)
+    op = None if expression.owner is None else expression.owner.op
+    if isinstance(op, DimShuffle) and not (z in ancestors([expression]) and op.shuffle != tuple(range(z.ndim))):
+        return rebuild(expression.owner.inputs[0], z, new)
+    if not isinstance(op, Elemwise):
+        raise NotElementwiseError(f"{expression if op is None else op}")
+    return (op.scalar_op if scalar else op)(*(rebuild(operand, z, new) for operand in expression.owner.inputs))
+
+
+def spans_columns(bias: Variable) -> bool:
+    """Whether a bias lies along the last axis and is the same for all rows."""
+    return bias.ndim == 0 or bias.type.broadcastable[0]
+
+
+def show(x: Variable) -> str:
+    """An expression in words for an error message, cut to 100 characters."""
+    text = pytensor.printing.pprint(x) if x.owner is not None else (x.name or str(x))
+    return shorten(text, 100, placeholder=" ...")

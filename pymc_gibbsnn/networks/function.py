@@ -1,0 +1,183 @@
+"""The function of a network without its noise, for every draw of a posterior: outputs at inputs, norms of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import pymc as pm
+import pytensor
+import xarray as xr
+from numpy.typing import ArrayLike
+from pymc.distributions.moments import mean
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import CategoricalRV, NormalRV
+
+from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
+from pymc_gibbsnn.networks.network import Dense, Network, NetworkError
+from pymc_gibbsnn.networks.reader import read_network
+
+__all__ = ["forward", "function_evaluator", "input_data", "matrices"]
+
+
+def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | None], xr.Dataset]:
+    """A model read once for :func:`pymc_gibbsnn.function_space`: ``evaluate(posterior, X_new)`` for many posteriors."""
+    try:
+        network = read_network(model)
+    except NetworkError as refusal:
+        return _likelihood_evaluator(model, str(refusal))
+    return lambda posterior, X_new=None: _evaluate_network(network, posterior, X_new)
+
+
+# Noisy networks: their layers are known
+
+
+def forward(network: Network, weights: Mapping[str, np.ndarray], a: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    """Pre- and post-activations of each layer without noise, (..., n, width); the last pair is twice the output.
+
+    ``weights`` are arrays (..., *shape) by the names of weights and biases.
+    """
+    for l, layer in enumerate(network.layers):
+        w, b = matrices(layer, weights)
+        z = a @ np.swapaxes(w, -1, -2) + b
+        a = network.activations[l].function(z) if l < len(network.activations) else z
+        yield z, a
+
+
+def matrices(layer: Dense, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """W (..., d_out, d_in) and b (..., 1, d_out)."""
+    w = weights[layer.weights.name]
+    w = w[..., None, :] if layer.layout == "vector" else np.swapaxes(w, -1, -2) if layer.layout == "columns" else w
+    batch = w.shape[:-2]
+    return w, weights[layer.bias.name].reshape(*batch, 1, -1) if layer.has_bias else np.zeros((*batch, 1, 1))
+
+
+def _evaluate_network(network: Network, posterior: xr.Dataset, X_new: ArrayLike | None) -> xr.Dataset:
+    a = np.asarray(network.data() if X_new is None else X_new, dtype=float)
+    if a.ndim != 2 or a.shape[1] != network.layers[0].shape[1]:
+        raise ValueError(f"X_new must have shape (m, {network.layers[0].shape[1]}); found {a.shape}.")
+    weights = _arrays(posterior, [value.name for value in network.weights])
+    *_, (output, _) = forward(network, weights, a)
+    norms, units = [], {}
+    for layer in network.layers:
+        w, b = matrices(layer, weights)
+        squares = (w**2).sum(-1) + (b[..., 0, :] ** 2)
+        norms.append(squares.sum(-1))
+        if squares.shape[-1] > 1:
+            name = layer.weights.name
+            units[f"unit_norm_{name}"] = (("chain", "draw", f"unit_{name}"), np.sort(squares, -1))
+    single = network.layers[-1].layout == "vector"
+    return xr.Dataset(
+        _output(output[..., 0] if single else output)
+        | {"norm": (("chain", "draw", "layer"), np.stack(norms, -1))}
+        | units,
+        coords=_coords(posterior) | {"layer": np.arange(1, len(network.layers) + 1)},
+    )
+
+
+# Other models: the mean of the likelihood
+
+
+def input_data(model: pm.Model) -> SharedVariable:
+    """The one ``pm.Data`` on which what the model observes depends, beside the observations themselves.
+
+    Raises
+    ------
+    NetworkError
+        If there is none or more than one.
+    """
+    observed = _observed(model)
+    targets = set(ancestors([model.rvs_to_values[observed]]))
+    # Where its data give an observed variable its shape, it depends on them as well.
+    found = [v for v in ancestors([observed]) if v in set(model.data_vars) and v not in targets]
+    if len(found) != 1:
+        raise NetworkError(
+            f"The inputs of '{observed.name}' must be one pm.Data beside its observations; found "
+            f"{[v.name for v in found]}."
+        )
+    return found[0]
+
+
+def _observed(model: pm.Model) -> Variable:
+    if len(model.observed_RVs) != 1:
+        raise NetworkError(
+            f"The function of a model is that of one observed variable; found {[rv.name for rv in model.observed_RVs]}."
+        )
+    return model.observed_RVs[0]
+
+
+def _likelihood_evaluator(model: pm.Model, refusal: str) -> Callable[[xr.Dataset, ArrayLike | None], xr.Dataset]:
+    observed = _observed(model)
+    try:
+        data = input_data(model)
+    except NetworkError as error:
+        raise NetworkError(f"{error} Nor is it a noisy network that can be read: {refusal}") from None
+    inputs = {
+        v: v.type(name=v.name) for v in [data, *(rv for rv in model.free_RVs if data not in set(ancestors([rv])))]
+    }
+    output = _without_noise(model, observed, inputs)
+    used = set(ancestors([output]))
+    parameters = [v for v, x in inputs.items() if v is not data and x in used]
+    arguments = [inputs[v] for v in [data, *parameters]]
+    function = pytensor.function(arguments, output, mode="FAST_COMPILE", on_unused_input="ignore")
+
+    def evaluate(posterior: xr.Dataset, X_new: ArrayLike | None = None) -> xr.Dataset:
+        x = data.get_value() if X_new is None else np.asarray(X_new, dtype=data.dtype)
+        if x.shape[1:] != data.get_value(borrow=True).shape[1:]:
+            raise ValueError(f"X_new must have rows like those of '{data.name}'; found shape {x.shape}.")
+        values = _arrays(posterior, [rv.name for rv in parameters])
+        batch = (posterior.sizes["chain"], posterior.sizes["draw"])
+        dtypes = [rv.dtype for rv in parameters]
+        outputs = np.array(
+            [
+                function(x, *(v[index].astype(dtype) for v, dtype in zip(values.values(), dtypes, strict=True)))
+                for index in np.ndindex(batch)
+            ]
+        )
+        norms = [(v**2).reshape(*batch, -1).sum(-1) for v in values.values()]
+        return xr.Dataset(
+            _output(outputs.reshape(*batch, *outputs.shape[1:]))
+            | {"norm": (("chain", "draw", "parameter"), np.stack(norms, -1))},
+            coords=_coords(posterior) | {"parameter": list(values)},
+        )
+
+    return evaluate
+
+
+def _without_noise(model: pm.Model, rv: Variable, inputs: dict[Variable, Variable]) -> Variable:
+    """The mean of a variable in terms of inputs and parameters, latents in between replaced by their own means."""
+    op = rv.owner.op
+    if isinstance(op, ArgmaxLabelRV | SignLabelRV | CategoricalRV | NormalRV):
+        center = op.dist_params(rv.owner)[0]
+    elif rv in model.observed_RVs:
+        center = mean(rv)
+    else:
+        raise NetworkError(f"'{rv.name}' depends on the inputs and is no Normal: without noise it has no value.")
+    free = set(model.free_RVs)
+    latents = [v for v in ancestors([center], blockers=free) if v in free and v not in inputs]
+    [center] = clone_replace(
+        [center], inputs | {v: _without_noise(model, v, inputs) for v in latents}, rebuild_strict=False
+    )
+    return center
+
+
+# The results
+
+
+def _arrays(posterior: xr.Dataset, names: list[str]) -> dict[str, np.ndarray]:
+    """Arrays (chain, draw, ...) by name."""
+    for name in names:
+        if name not in posterior:
+            raise ValueError(f"The posterior lacks '{name}': record it by naming it in var_names of pm.sample.")
+    return {name: posterior[name].transpose("chain", "draw", ...).values for name in names}
+
+
+def _output(values: np.ndarray) -> dict[str, tuple]:
+    return {"output": (("chain", "draw", "point", "output")[: values.ndim], values)}
+
+
+def _coords(posterior: xr.Dataset) -> dict[str, np.ndarray]:
+    return {dim: posterior[dim].values for dim in ("chain", "draw")}

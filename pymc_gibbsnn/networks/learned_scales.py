@@ -1,0 +1,154 @@
+"""Reads noises and priors' precisions off a PyMC model, and finds those that can be drawn with the network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
+from pymc.logprob.transforms import LogTransform
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import GammaRV, InvGammaRV
+
+from pymc_gibbsnn.networks.forms import match_monomial
+from pymc_gibbsnn.networks.network import NetworkError, Scale, Use, evaluate
+
+__all__ = ["ScaleReader"]
+
+
+class ScaleReader:
+    """Reads scales of the Normal variables of a model.
+
+    Parameters
+    ----------
+    model : pm.Model
+    parents : dict
+        The random variables on which each random variable of the model depends directly.
+    shapes : dict
+        Shapes of the model's value variables, by name.
+    """
+
+    def __init__(self, model: pm.Model, parents: dict[Variable, set[Variable]], shapes: dict[str, tuple[int, ...]]):
+        self.model = model
+        self.parents = parents
+        self.shapes = shapes
+
+    def noise(self, sigma: Variable, rv: Variable) -> Variable:
+        """The variance of a noisy variable: one number."""
+        if not all(sigma.type.broadcastable):
+            raise NetworkError(
+                f"sigma of '{rv.name}' has shape {sigma.type.shape}; the noise of a layer is one number."
+            )
+        return pt.cast(folded(self._value(sigma, rv).reshape(()) ** 2), pytensor.config.floatX)
+
+    def precision(self, weights: Variable, bias: Variable | None, layout: str, shape: tuple[int, int]) -> Variable:
+        """(1 or d_out, d_in (+ 1)): one row where all units have the same prior."""
+        d_out, d_in = shape
+        sigma = self._value(_sigma(weights), weights)
+        if layout == "columns":
+            sigma = pt.shape_padleft(sigma, 2 - sigma.ndim).T
+        sigma = pt.shape_padleft(sigma, 2 - sigma.ndim)
+        sigmas = [pt.broadcast_to(sigma, (1 if sigma.type.broadcastable[0] else d_out, d_in))]
+        if bias is not None:
+            sigma = self._value(_sigma(bias), bias)
+            sigmas.append(sigma.reshape((1 if all(sigma.type.broadcastable) else d_out, 1)))
+        if len({sigma.type.broadcastable[0] for sigma in sigmas}) > 1:
+            sigmas = [pt.broadcast_to(sigma, (d_out, sigma.shape[1])) for sigma in sigmas]
+        precision = 1 / pt.concatenate(sigmas, axis=1) ** 2
+        return pt.cast(folded(precision), pytensor.config.floatX)
+
+    def _value(self, sigma: Variable, rv: Variable) -> Variable:
+        """The sigma of a variable in value variables, checked where it is known."""
+        rvs = [node for node in ancestors([sigma]) if node in self.parents]
+        for parent in rvs:
+            if isinstance(parent.owner.op, FlatRV | HalfFlatRV):
+                raise NetworkError(
+                    f"The prior of '{parent.name}', in the scale of '{rv.name}', is improper, and so may the posterior "
+                    f"be: give it a proper one, such as pm.InverseGamma for a variance."
+                )
+        if not rvs:
+            value = evaluate(sigma)
+            if not np.all((value > 0) & np.isfinite(value)):
+                raise NetworkError(
+                    f"sigma of '{rv.name}' must be positive and finite; found {value.min() if value.size else value}."
+                )
+        return self.model.replace_rvs_by_values([sigma])[0]
+
+    def conjugate(self, noisy: list[Variable], weights: list[Variable]) -> tuple[Scale, ...]:
+        """The scales of a network, given its latents and data, and its weights and biases, that Gibbs can draw.
+
+        These are InverseGamma variances and Gamma precisions that serve these variables and nothing else.
+        """
+        members = [*noisy, *weights]
+        scales = []
+        for rv in self.model.free_RVs:
+            is_precision = isinstance(rv.owner.op, GammaRV)
+            transform, users = self.model.rvs_to_transforms[rv], set(self.users(rv))
+            if (
+                not (is_precision or isinstance(rv.owner.op, InvGammaRV))
+                or not (transform is None or isinstance(transform, LogTransform))
+                or not users
+                or not users <= {member.name for member in members}
+            ):
+                continue
+            power = -0.5 if is_precision else 0.5
+            uses = [self._use(member, rv, power, member in weights) for member in members if member.name in users]
+            if None in uses:
+                continue
+            alpha, scale = rv.owner.op.dist_params(rv.owner)
+            alpha, rate = self._prior(rv, {"alpha": alpha, "beta": 1 / scale if is_precision else scale})
+            value = self.model.rvs_to_values[rv]
+            is_log = transform is not None
+            scales.append(
+                Scale(rv.name, value, is_precision, is_log, self.shapes[value.name], alpha, rate, tuple(uses))
+            )
+        return tuple(scales)
+
+    def users(self, rv: Variable) -> list[str]:
+        """Names of the variables and potentials that depend on a variable directly."""
+        users = [child.name for child, parents in self.parents.items() if rv in parents]
+        return sorted(users + [p.name for p in self.model.potentials if rv in ancestors([p], blockers=self.parents)])
+
+    def _prior(self, rv: Variable, parameters: dict[str, Variable]) -> list[Variable]:
+        for name, parameter in parameters.items():
+            if not any(node in self.parents for node in ancestors([parameter])):
+                value = evaluate(parameter)
+                if not np.all((value > 0) & np.isfinite(value)):
+                    raise NetworkError(
+                        f"{name} of the prior of '{rv.name}' must be positive and finite; found {value}."
+                    )
+        values = self.model.replace_rvs_by_values(list(parameters.values()))
+        return [pt.cast(folded(value), pytensor.config.floatX) for value in values]
+
+    def _use(self, member: Variable, r: Variable, power: float, is_weights: bool) -> Use | None:
+        """How r serves a variable whose sigma is to be a coefficient times r to this power; None if it does not."""
+        mean, sigma = member.owner.op.dist_params(member.owner)
+        sigma = rewrite_graph(sigma, include=("canonicalize",), clone=False)
+        found = match_monomial(sigma, r)
+        if r in ancestors([mean], blockers=self.parents) or found is None or found[1] != power:
+            return None
+        coefficient, _, elements = found
+        [coefficient] = self.model.replace_rvs_by_values([coefficient])
+        coefficient = pt.cast(folded(coefficient), pytensor.config.floatX)
+        shape = self.shapes[self.model.rvs_to_values[r].name]
+        numbers = pytensor.function([r], elements, mode="FAST_COMPILE", on_unused_input="ignore")(
+            np.arange(np.prod(shape, dtype=int), dtype=r.dtype).reshape(shape)
+        )
+        numbers = np.asarray(numbers, dtype=int)
+        if not is_weights:
+            return Use(member.name, None, coefficient.reshape(()), numbers.reshape(()))
+        value = self.model.rvs_to_values[member]
+        return Use(member.name, value, coefficient, np.broadcast_to(numbers, self.shapes[value.name]))
+
+
+def _sigma(rv: Variable) -> Variable:
+    return rv.owner.op.dist_params(rv.owner)[1]
+
+
+def folded(scale: Variable) -> Variable:
+    """A constant where a scale depends on no variable: every graph that uses it is smaller."""
+    free = any(not isinstance(node, Constant) and node.owner is None for node in ancestors([scale]))
+    return scale if free else pt.as_tensor(evaluate(scale))

@@ -1,0 +1,332 @@
+r"""A noisy network in the value variables of a PyMC model.
+
+    Z_{l+1} ~ Normal(A_l W_lᵀ + b_l + o_l, sqrt(ΔZ)),     A_l ~ Normal(σ(Z_l), sqrt(ΔA)),     W_l, b_l ~ Normal(0, ·)
+
+A_1 is data, the last Z is observed or gives class labels, which are; all else are free variables of the model. The
+offset o is an expression of other variables of the model, if there is one, and so may variances and precisions be.
+:mod:`pymc_gibbsnn.networks.reader` finds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+
+from pymc_gibbsnn._arguments import check_finite
+from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.forms import substitute
+from pymc_gibbsnn.networks.smooth import Smooth
+
+__all__ = ["Activation", "Affine", "Dense", "Labels", "Network", "NetworkError", "Scale", "Use", "evaluate"]
+
+
+# The parts of a network that other variables of the model may determine
+MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient")
+
+
+class NetworkError(ValueError):
+    """A model, or a part of it, that cannot be read as a noisy network."""
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """A Wᵀ + b + offset: the value variables of a layer's weights, seen as matrices.
+
+    Attributes
+    ----------
+    weights, bias : Variable
+        Values of W and b (None without a bias), in the shapes the user gave them.
+    layout : str
+        "rows" for W of shape (d_out, d_in), "columns" for (d_in, d_out), "vector" for (d_in,).
+    shape : tuple of int
+        (d_out, d_in).
+    precision : Variable
+        1/variance of the prior of [W, b]: (1, d_in (+ 1)) where all units have one prior, else (d_out, d_in (+ 1)).
+    offset : Variable, optional
+        What other variables of the model add to the mean: a matrix that broadcasts to (n, d_out).
+    """
+
+    weights: Variable
+    bias: Variable | None
+    layout: str
+    shape: tuple[int, int]
+    precision: Variable
+    offset: Variable | None = None
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the layer has a bias."""
+        return self.bias is not None
+
+    @property
+    def augmented_shape(self) -> tuple[int, int]:
+        """Shape of [W, b]."""
+        return self.shape[0], self.shape[1] + self.has_bias
+
+    def matrix(self, state: dict[Variable, Variable]) -> Variable:
+        """[W, b]: (d_out, d_in (+ 1))."""
+        w, d_out = state[self.weights], self.shape[0]
+        w = w[None] if self.layout == "vector" else w.T if self.layout == "columns" else w
+        if self.has_bias:
+            w = pt.concatenate([w, state[self.bias].reshape((d_out, 1))], axis=1)
+        return w
+
+    def values(self, w: Variable) -> dict[Variable, Variable]:
+        """[W, b] taken apart again, in the shapes the user gave them."""
+        d_in = self.shape[1]
+        matrix = w[:, :d_in]
+        values = {self.weights: {"rows": matrix, "columns": matrix.T, "vector": matrix[0]}[self.layout]}
+        if self.has_bias:
+            values[self.bias] = {0: w[0, d_in], 1: w[:, d_in], 2: w[None, :, d_in]}[self.bias.ndim]
+        return values
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dense(Affine):
+    """Z = A Wᵀ + b + offset + N(0, noise): the value variables of one layer, seen as matrices.
+
+    Attributes
+    ----------
+    weights, bias, layout, shape, precision, offset
+        As of :class:`Affine`.
+    name : str
+        The output's name in the model.
+    output : Variable
+        Value of Z: (n, d_out), or (n,) for a single output. The observed data in the last layer.
+    noise : Variable
+        Variance ΔZ, a scalar.
+    """
+
+    name: str
+    output: Variable
+    noise: Variable
+
+    def matrices(self, state: dict[Variable, Variable]) -> tuple[Variable, Variable]:
+        """([W, b], Z): (d_out, d_in (+ 1)) and (n, d_out)."""
+        z = pt.as_tensor(state.get(self.output, self.output))
+        return self.matrix(state), z[:, None] if z.ndim == 1 else z
+
+
+@dataclass(frozen=True, eq=False)
+class Activation:
+    """A = σ(Z) + N(0, noise): the value of A, the function σ and the variance ΔA, a scalar."""
+
+    name: str
+    output: Variable
+    function: PiecewiseLinear | Smooth
+    noise: Variable
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Class labels, a function of the last Z: their name and data, and "argmax" (n,) or "sign" (in the shape of Z)."""
+
+    name: str
+    value: Variable
+    kind: str
+
+
+@dataclass(frozen=True, eq=False)
+class Use:
+    """Where a scale r serves: the variance of part i is coefficient² r (or coefficient²/r) of element which[i].
+
+    Attributes
+    ----------
+    part : str
+        Name of the latent or data whose noise it is, or of the weights or bias whose prior it is.
+    value : Variable, optional
+        Value of the weights or the bias; None for noise.
+    coefficient : Variable
+    which : int array
+        In the shape of the weights or the bias; one number for noise.
+    """
+
+    part: str
+    value: Variable | None
+    coefficient: Variable
+    which: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Variances v ~ InverseGamma(alpha, rate), or precisions ~ Gamma(alpha, rate), used by this network alone.
+
+    Attributes
+    ----------
+    name : str
+    value : Variable
+        Value variable: the logarithm of the scale where ``is_log``.
+    is_precision, is_log : bool
+    shape : tuple of int
+    alpha, rate : Variable
+        Of the prior, broadcastable to the shape.
+    uses : tuple of Use
+    """
+
+    name: str
+    value: Variable
+    is_precision: bool
+    is_log: bool
+    shape: tuple[int, ...]
+    alpha: Variable
+    rate: Variable
+    uses: tuple[Use, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A noisy multilayer network in the value variables of a PyMC model.
+
+    Attributes
+    ----------
+    inputs : Variable
+        The data A_1, (n, d_1).
+    layers : tuple of Dense
+        L dense layers, the last one observed unless there are labels.
+    activations : tuple of Activation
+        The L − 1 noisy activations between them.
+    labels : Labels, optional
+        Labels given by the last layer's output.
+    scales : tuple of Scale
+        Variances and precisions that are drawn with the network.
+    """
+
+    inputs: Variable
+    layers: tuple[Dense, ...]
+    activations: tuple[Activation, ...]
+    labels: Labels | None = None
+    scales: tuple[Scale, ...] = ()
+
+    def at(self, state: dict[Variable, Variable]) -> Network:
+        """The network with its noises, precisions and offsets at a state of the model's value variables."""
+        moved = {value: new for value, new in state.items() if new is not value}
+        if not moved:
+            return self
+
+        def put(part):
+            held = {f.name: getattr(part, f.name) for f in fields(part)}
+            held = {name: held[name] for name in MOVING if held.get(name) is not None}
+            new = dict(zip(held, substitute(list(held.values()), moved), strict=True))
+            if isinstance(part, Scale):
+                new["uses"] = tuple(map(put, part.uses))
+            return replace(part, **new)
+
+        parts = {name: tuple(map(put, getattr(self, name))) for name in ("layers", "activations", "scales")}
+        return replace(self, **parts)
+
+    @property
+    def observed(self) -> Variable:
+        """The data y: labels, or the last layer's output."""
+        return self.labels.value if self.labels else self.layers[-1].output
+
+    @property
+    def latents(self) -> list[Variable]:
+        """Values of the pre- and post-activations: as many numbers as samples times units."""
+        latents = [
+            z
+            for layer, activation in zip(self.layers, self.activations, strict=False)
+            for z in (layer.output, activation.output)
+        ]
+        return latents + [self.layers[-1].output] * bool(self.labels)
+
+    @property
+    def noisy(self) -> list[tuple[str, int]]:
+        """(name, width) of every variable with noise: latents, and the data unless they are labels."""
+        parts = []
+        for l, layer in enumerate(self.layers):
+            parts += [(part.name, layer.shape[0]) for part in (layer, *self.activations[l : l + 1])]
+        return parts
+
+    @property
+    def noises(self) -> dict[str, Variable]:
+        """Variances of the noise, by the names of these variables."""
+        return {part.name: part.noise for part in (*self.layers, *self.activations)}
+
+    @property
+    def weights(self) -> list[Variable]:
+        """Values of the weights and biases."""
+        return [value for layer in self.layers for value in (layer.weights, layer.bias) if value is not None]
+
+    @property
+    def variables(self) -> list[Variable]:
+        """All value variables that a sampler of the network moves."""
+        return self.weights + self.latents + [scale.value for scale in self.scales]
+
+    def data(self) -> np.ndarray:
+        """The inputs as they are now, (n, d_1)."""
+        return evaluate(self.inputs)
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether the data hold fewer samples than a unit of the first layer has weights."""
+        rows, _ = self.data().shape
+        return self.layers[0].augmented_shape[1] > rows
+
+    def _row_shapes(self) -> list[tuple[int, ...]]:
+        """What a row of y may look like."""
+        width = self.layers[-1].shape[0]
+        if self.labels and self.labels.kind == "argmax":
+            return [()]
+        return [(width,)] + [()] * (width == 1)
+
+    def check_shapes(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        """Refuse layers that do not fit together, given the shapes of value variables by name.
+
+        Raises
+        ------
+        NetworkError
+        """
+        n, width = self.data().shape
+        source = "the input data"
+        for layer in self.layers:
+            if layer.shape[1] != width:
+                raise NetworkError(
+                    f"'{layer.weights.name}' of '{layer.name}' takes {layer.shape[1]} inputs, "
+                    f"but {source} has {width} columns."
+                )
+            width, source = layer.shape[0], f"'{layer.name}'"
+            found = evaluate(layer.output).shape if layer.output is self.observed else shapes[layer.output.name]
+            if found not in ((n, width), (n,) if width == 1 else (n, width)):
+                raise NetworkError(f"'{layer.name}' has shape {found}, but its mean has shape {(n, width)}.")
+
+    def check_data(self) -> None:
+        """Refuse inputs and targets that are not finite or whose numbers of rows differ.
+
+        Raises
+        ------
+        NetworkError
+            Names the variable and what was found in it.
+        """
+        output = self.labels.name if self.labels else self.layers[-1].name
+        values = {"the input data": self.data(), f"the data of '{output}'": evaluate(self.observed)}
+        for name, value in values.items():
+            check_finite(name, value, NetworkError)
+        (x_name, x), (y_name, y) = values.items()
+        width = self.layers[-1].shape[0]
+        argmax = self.labels is not None and self.labels.kind == "argmax"
+        if len(x) != len(y) or y.shape[1:] not in self._row_shapes():
+            raise NetworkError(
+                f"{y_name} has shape {y.shape}, but the network predicts {(len(x),) if argmax else (len(x), width)} "
+                f"from {x_name} of shape {x.shape}."
+            )
+        if self.labels:
+            classes = width if argmax else 2
+            wrong = y[(y < 0) | (y >= classes) | (y != np.floor(y))]
+            if wrong.size:
+                raise NetworkError(
+                    f"{y_name} must hold labels, integers from 0 to {classes - 1}; found {np.unique(wrong)[:5]}."
+                )
+
+
+def evaluate(expression: Variable) -> np.ndarray:
+    """The value of an expression of constants and shared variables."""
+    if isinstance(expression, Constant):
+        return np.asarray(expression.data)
+    if isinstance(expression, SharedVariable):
+        return np.asarray(expression.get_value(borrow=True))
+    return np.asarray(pytensor.function([], expression, mode="FAST_COMPILE")())

@@ -1,0 +1,338 @@
+"""Reads a noisy network off a plain PyMC model.
+
+The reader walks PyMC's own graph from the observed variable down, after PyTensor's canonicalisation has made one form
+of the many ways to write a product. What it does not recognise it refuses, by name: it never guesses.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import NormalRV
+
+from pymc_gibbsnn.networks.forms import match_product, show, spans_columns, substitute, terms, undimshuffle
+from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
+from pymc_gibbsnn.networks.learned_scales import ScaleReader, folded
+from pymc_gibbsnn.networks.network import Activation, Dense, Labels, Network, NetworkError, evaluate
+from pymc_gibbsnn.networks.smooth import NotElementwiseError, read_activation
+
+__all__ = ["Reader", "read_network", "read_networks"]
+
+LABELS = {ArgmaxLabelRV: "argmax", SignLabelRV: "sign"}
+KNOWN_FORMS = (
+    "Known forms: Z ~ Normal(A @ W.T + b + offset, sigma) with A data or a noisy post-activation and "
+    "W, b ~ Normal(0, scale); A ~ Normal(activation(Z), sigma); y ~ ArgmaxLabel(Z) or SignLabel(Z)."
+)
+
+
+def read_network(model: pm.Model, vars: list[Variable] | None = None) -> Network:
+    """Read the noisy network of a model that holds one, as :func:`read_networks` does; several are refused."""
+    networks = read_networks(model, vars)
+    if len(networks) > 1:
+        names = ", ".join(f"'{network.layers[0].weights.name}'" for network in networks)
+        raise NetworkError(
+            f"The model holds several networks, with first weights {names}: name the variables of one in vars=."
+        )
+    return networks[0]
+
+
+def read_networks(model: pm.Model, vars: list[Variable] | None = None) -> list[Network]:
+    """Read the noisy networks of a PyMC model: one for each product in the mean of data or of labelled latents.
+
+    Parameters
+    ----------
+    model : pm.Model
+    vars : list of Variable, optional
+        Random or value variables. If given, they must be all free variables of some of the networks; biases and scales
+        may be left out, for other steps to sample.
+
+    Returns
+    -------
+    list of Network
+
+    Raises
+    ------
+    NetworkError
+        If there is no noisy network in the model, or none of these variables, or one with a part that is not known; the
+        message names the variable, what was found, and the forms that are known.
+    """
+    wanted = None if vars is None else {model.rvs_to_values.get(var, var) for var in vars}
+    reader = Reader(model, wanted)
+    networks, refusals = [], []
+    for rv in model.observed_RVs:
+        try:
+            count = reader.count(rv)
+        except NetworkError as refusal:
+            refusals.append(str(refusal))
+            continue
+        for number in range(count):
+            try:
+                networks.append(reader.read(rv, number))
+            except NetworkError as refusal:
+                refusals.append(str(refusal))
+    if not networks:
+        reason = " ".join(refusals) or "The model observes nothing: give the last layer observed=y."
+        raise NetworkError(f"No noisy network found. {reason} {KNOWN_FORMS}")
+    if wanted is not None:
+        networks = [network for network in networks if wanted & set(network.variables)] or networks
+        found = {v for network in networks for v in network.variables}
+        if wanted != found:
+            missing, foreign = (sorted(v.name for v in part) for part in (found - wanted, wanted - found))
+            raise NetworkError(
+                f"vars= must be the free variables of a network; missing {missing}, not of the network {foreign}."
+            )
+    for network in networks:
+        network.check_data()
+    return networks
+
+
+class Reader:
+    """Reads networks downwards from observed variables.
+
+    ``wanted`` are the value variables to which biases and scales are restricted, if it is given.
+    """
+
+    def __init__(self, model: pm.Model, wanted: set[Variable] | None = None):
+        self.model = model
+        self.wanted = wanted
+        self.taken: set[Variable] = set()  # biases of networks already read
+        self.shapes = {name: np.shape(value) for name, value in model.initial_point(random_seed=0).items()}
+        self.parents = {rv: self._parents(rv.owner.inputs) for rv in model.basic_RVs}
+        self.scales = ScaleReader(model, self.parents, self.shapes)
+
+    def count(self, observed: Variable) -> int:
+        """How many products the mean of an observed variable, or of its labels' latent, has."""
+        _, z = self._labels(observed)
+        mean, _ = self._simplified(self._normal(z)[0])
+        return max(1, sum(match_product(term) is not None for term in terms(mean)))
+
+    def read(self, observed: Variable, number: int = 0) -> Network:
+        """The network whose last layer is product ``number`` of an observed variable's mean."""
+        layers, activations, used = [], [], []
+        labels, z = self._labels(observed)
+        if labels is not None:
+            used.append((observed, [z]))
+        weights, noisy = [], []
+        while True:
+            layer, source, members = self._dense(z, None if layers else number)
+            layers.append(layer)
+            used.append((z, members))
+            weights += [rv for rv in members if rv is not source]
+            noisy.append(z)
+            if source not in self.model.free_RVs:
+                break
+            activation, z_below = self._activation(source)
+            activations.append(activation)
+            used.append((source, [z_below]))
+            noisy.append(source)
+            z = z_below
+        self._check_use(used)
+        scales = self.scales.conjugate(noisy, weights)
+        scales = tuple(scale for scale in scales if self.wanted is None or scale.value in self.wanted)
+        inputs = pt.cast(folded(source), pytensor.config.floatX)
+        network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)), labels, scales)
+        network.check_shapes(self.shapes)
+        self.taken.update(weights)
+        return network
+
+    # One layer
+
+    def _labels(self, observed: Variable) -> tuple[Labels | None, Variable]:
+        """The labels, if any, and the last pre-activation."""
+        kind = LABELS.get(type(observed.owner.op))
+        if kind is None:
+            return None, observed
+        [z] = observed.owner.op.dist_params(observed.owner)
+        if z not in self.model.free_RVs:
+            raise NetworkError(
+                f"The labels '{observed.name}' are of {show(z)}, which carries no noise: give it a latent of its own, "
+                f"Z = pm.Normal('Z', A @ W.T + b, sigma), and {observed.owner.op} of Z."
+            )
+        if kind == "argmax" and z.ndim != 2:
+            raise NetworkError(f"'{z.name}', of which '{observed.name}' is the argmax, must have shape (n, classes).")
+        return Labels(observed.name, self.model.rvs_to_values[observed], kind), z
+
+    def _dense(self, z: Variable, number: int | None) -> tuple[Dense, Variable, list[Variable]]:
+        """The layer below Z; ``number`` says which product it is, where all others are an offset."""
+        mean, sigma = self._normal(z)
+        mean, leaves = self._simplified(mean)
+        parts, source, members = self._affine(mean, leaves, z, number)
+        dense = Dense(
+            **parts,
+            name=z.name,
+            output=pt.cast(self.model.rvs_to_values[z], pytensor.config.floatX),
+            noise=self.scales.noise(sigma, z),
+        )
+        if source in leaves:
+            source = leaves[source]
+            members.append(source)
+        elif self._leaves_of([source], leaves):
+            [inner, *_] = self._leaves_of([source], leaves)
+            raise NetworkError(
+                f"'{inner.name}' enters '{z.name}' through {show(source)}, which carries no noise: "
+                f"give it a latent of its own, A = pm.Normal('A', <activation of {inner.name}>, sigma)."
+            )
+        return dense, source, members
+
+    def _affine(
+        self, mean: Variable, leaves: dict[Variable, Variable], z: Variable, number: int | None = None
+    ) -> tuple[dict, Variable, list]:
+        """(fields of an Affine, its input, its weights and bias) of a mean, or a part of the mean of z."""
+        products = [term for term in terms(mean) if match_product(term)]
+        if not products:
+            raise NetworkError(f"The mean of '{z.name}' is not a product with a matrix of weights: {show(mean)}.")
+        if len(products) > 1 and number is None:
+            raise NetworkError(f"The mean of '{z.name}' holds two products; a hidden layer has one: {show(mean)}.")
+        others = list(terms(mean))
+        source, weights, layout = match_product(others.pop(others.index(products[number or 0])))
+        weights = self._weights(weights, leaves, z)
+        if len(products) > 1 and not self._is_wanted(weights):
+            raise NetworkError(f"'{weights.name}' is not among vars=.")
+        shape = self._shape(weights)
+        d_out, d_in = {"rows": shape, "columns": shape[::-1], "vector": (1, *shape)}[layout]
+        place, bias = next(
+            ((i, b) for i, x in enumerate(others) if (b := self._bias(x, leaves, d_out, z)) is not None), (-1, None)
+        )
+        if bias is not None:
+            others.pop(place)
+        parts = {
+            "weights": self.model.rvs_to_values[weights],
+            "bias": None if bias is None else self.model.rvs_to_values[bias],
+            "layout": layout,
+            "shape": (d_out, d_in),
+            "precision": self.scales.precision(weights, bias, layout, (d_out, d_in)),
+            "offset": self._offset(others, leaves, z, {weights, bias, leaves.get(source)}),
+        }
+        return parts, source, [weights] if bias is None else [weights, bias]
+
+    def _activation(self, a: Variable) -> tuple[Activation, Variable]:
+        mean, sigma = self._normal(a)
+        mean, leaves = self._simplified(mean)
+        if any(match_product(term) for term in terms(mean)):
+            raise NetworkError(
+                f"'{a.name}' enters the next layer without a noisy post-activation: give it one, "
+                f"A = pm.Normal('A', <activation of {a.name}>, sigma), be it of the identity."
+            )
+        inner = self._leaves_of([mean], leaves)
+        if len(inner) != 1:
+            names = [rv.name for rv in inner]
+            raise NetworkError(
+                f"'{a.name}' enters a layer, so its mean must be an activation of one pre-activation; "
+                f"it depends on {names}."
+            )
+        [(leaf, z)] = [(leaf, rv) for leaf, rv in leaves.items() if rv in inner]
+        try:
+            function = read_activation(mean, leaf)
+        except NotElementwiseError as error:
+            raise NetworkError(
+                f"The activation {show(mean)} of '{a.name}' is no elementwise function of '{z.name}': it holds {error}."
+            ) from None
+        if self._shape(a) != self._shape(z):
+            raise NetworkError(
+                f"'{a.name}' has shape {self._shape(a)} and '{z.name}', its pre-activation, {self._shape(z)}."
+            )
+        return Activation(a.name, self.model.rvs_to_values[a], function, self.scales.noise(sigma, a)), z
+
+    # The parts of a layer
+
+    def _normal(self, rv: Variable) -> tuple[Variable, Variable]:
+        if not isinstance(rv.owner.op, NormalRV):
+            raise NetworkError(f"'{rv.name}' is no Normal but {getattr(rv.owner.op, 'name', None) or rv.owner.op}.")
+        if rv in self.model.free_RVs and self.model.rvs_to_transforms.get(rv) is not None:
+            raise NetworkError(f"'{rv.name}' is transformed; a variable of a network is a plain Normal.")
+        return tuple(rv.owner.op.dist_params(rv.owner))
+
+    def _weights(self, term: Variable, leaves: dict[Variable, Variable], z: Variable) -> Variable:
+        rv = leaves.get(term)
+        if rv not in self.model.free_RVs:
+            raise NetworkError(
+                f"The mean of '{z.name}' holds a product with {show(term)}, where weights with a Normal prior are "
+                f"understood."
+            )
+        mean, _ = self._normal(rv)
+        if self._parents([mean]) or np.any(evaluate(mean) != 0):
+            raise NetworkError(f"The prior of '{rv.name}' has a mean other than 0.")
+        return rv
+
+    def _bias(self, term: Variable, leaves: dict[Variable, Variable], d_out: int, z: Variable) -> Variable | None:
+        """The bias that a term is, one number a unit with a Normal prior of mean 0 and no other use, or None."""
+        rv = leaves.get(undimshuffle(term))
+        if rv not in self.model.free_RVs or rv in self.taken or not spans_columns(term):
+            return None
+        if int(np.prod(self._shape(rv))) != d_out or self.scales.users(rv) != [z.name]:
+            return None
+        if not self._is_wanted(rv):
+            return None
+        try:
+            return self._weights(undimshuffle(term), leaves, z)
+        except NetworkError:
+            return None
+
+    def _is_wanted(self, rv: Variable) -> bool:
+        return self.wanted is None or self.model.rvs_to_values[rv] in self.wanted
+
+    def _offset(
+        self, others: list[Variable], leaves: dict[Variable, Variable], z: Variable, members: set[Variable]
+    ) -> Variable | None:
+        """The sum of the other terms of a mean, in value variables, as a matrix."""
+        if not others:
+            return None
+        for rv in self._leaves_of(others, leaves):
+            if rv in members:
+                raise NetworkError(f"'{rv.name}' enters the mean of '{z.name}' twice.")
+        offset = pt.add(*others) if len(others) > 1 else others[0]
+        [offset] = substitute([offset], leaves)
+        [offset] = self.model.replace_rvs_by_values([offset])
+        if offset.ndim == z.ndim == 1:
+            offset = offset[:, None]
+        return pt.cast(folded(pt.shape_padleft(offset, 2 - offset.ndim)), pytensor.config.floatX)
+
+    # The graph
+
+    def _parents(self, expressions: list[Variable]) -> set[Variable]:
+        """The random variables on which expressions depend, without going through others."""
+        rvs = set(self.model.basic_RVs)
+        return {node for node in ancestors(expressions, blockers=rvs) if node in rvs}
+
+    def _leaves_of(self, expressions: list[Variable], leaves: dict[Variable, Variable]) -> list[Variable]:
+        return [leaves[node] for node in ancestors(expressions) if node in leaves]
+
+    def _simplified(self, mean: Variable) -> tuple[Variable, dict[Variable, Variable]]:
+        """The canonical form of a mean, its random variables replaced by leaves."""
+        leaves = {parent: parent.type(name=parent.name) for parent in self._parents([mean])}
+        [mean] = clone_replace([mean], leaves, rebuild_strict=False)
+        mean = rewrite_graph(mean, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
+        return mean, {leaf: parent for parent, leaf in leaves.items()}
+
+    def _shape(self, rv: Variable) -> tuple[int, ...]:
+        return self.shapes[self.model.rvs_to_values[rv].name]
+
+    # The network as a whole
+
+    def _check_use(self, used: list[tuple[Variable, list[Variable]]]) -> None:
+        members = [member for _, below in used for member in below]
+        for child, below in used:
+            for member in below:
+                if members.count(member) > 1:
+                    raise NetworkError(
+                        f"'{member.name}' serves twice in the network: shared weights and latents are not known."
+                    )
+                users = self.scales.users(member)
+                if users != [child.name]:
+                    raise NetworkError(
+                        f"'{member.name}' must enter '{child.name}' and nothing else; it is used by {users}."
+                    )
+            if not isinstance(child.owner.op, NormalRV):
+                continue
+            sigma = self._parents([self._normal(child)[1]])
+            if sigma & set(members):
+                raise NetworkError(
+                    f"sigma of '{child.name}' depends on the network's "
+                    f"{sorted(rv.name for rv in sigma & set(members))}."
+                )

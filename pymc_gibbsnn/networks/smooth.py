@@ -1,0 +1,109 @@
+"""Activations without linear pieces: any elementwise expression of one variable.
+
+Such an activation leaves no closed form for its pre-activation. A table of lines close to it does: draws with the table
+are proposals, accepted by the Metropolis-Hastings rule with the activation itself
+(:mod:`pymc_gibbsnn.random.smooth_normal`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+
+from pymc_gibbsnn.networks.activations import NotPiecewiseLinearError, PiecewiseLinear, read_piecewise_linear
+from pymc_gibbsnn.networks.forms import NotElementwiseError, rebuild
+
+__all__ = ["NotElementwiseError", "Smooth", "read_activation", "read_smooth"]
+
+PIECES, REACH = 16, 12.0  # of the table: beyond ±12 it goes on as a line
+
+
+@dataclass(frozen=True, eq=False)
+class Smooth:
+    """An activation given by an elementwise expression.
+
+    Attributes
+    ----------
+    apply : callable
+        From a PyTensor variable of any number of dimensions to the activation of it.
+    """
+
+    apply: Callable[[Variable], Variable]
+
+    # Neither can a smooth activation be scaled.
+    is_homogeneous = False
+    is_scale_free = False
+
+    def __call__(self, z):
+        """Evaluate on a NumPy array or a PyTensor variable."""
+        if isinstance(z, Variable):
+            return self.apply(z)
+        return self._function(np.ravel(z).astype("float64")).reshape(np.shape(z)).astype(np.asarray(z).dtype)
+
+    @cached_property
+    def _function(self) -> Callable:
+        z = pt.dvector("z")
+        return pytensor.function([z], self.apply(z), mode="FAST_COMPILE")
+
+    @cached_property
+    def derivative(self) -> Smooth:
+        """σ'"""
+
+        def apply(z):
+            return pt.grad(self.apply(z).sum(), z)
+
+        return Smooth(apply)
+
+    @cached_property
+    def table(self) -> PiecewiseLinear:
+        """Lines close to the activation, shorter where it bends."""
+        z = np.linspace(-REACH, REACH, 4801)
+        s = self(z)
+        bend = np.sqrt(np.abs(np.gradient(np.gradient(s, z), z)))
+        share = np.cumsum(bend + 1e-3 * max(bend.max(), 1e-3))
+        edges = np.interp(np.linspace(share[0], share[-1], PIECES + 1), share, z)
+        lines = []
+        for low, high in pairwise(edges):
+            inside = np.linspace(low, high, 32)
+            lines.append(np.polyfit(inside, self(inside), 1))
+        slopes, intercepts = np.transpose(lines)
+        return PiecewiseLinear(edges[1:-1], slopes, intercepts)
+
+
+def read_activation(expression: Variable, z: Variable) -> PiecewiseLinear | Smooth:
+    """Read an activation off the graph of an expression of ``z``: as a table if there is one.
+
+    Raises
+    ------
+    NotElementwiseError
+        As :func:`read_smooth`.
+    """
+    try:
+        return read_piecewise_linear(expression, z)
+    except NotPiecewiseLinearError:
+        return read_smooth(expression, z)
+
+
+def read_smooth(expression: Variable, z: Variable) -> Smooth:
+    """Read an elementwise expression of ``z`` off its graph.
+
+    Raises
+    ------
+    NotElementwiseError
+        If the expression holds anything but elementwise operations and single numbers, or is not finite on (−12, 12);
+        the message names what was found.
+    """
+    rebuild(expression, z, pt.dvector("z"))
+    found = Smooth(lambda new: rebuild(expression, z, new))
+    grid = np.linspace(-REACH, REACH, 101)
+    if not np.isfinite(found(grid)).all():
+        bad = grid[~np.isfinite(found(grid))][0]
+        raise NotElementwiseError(f"a value at {bad:g} that is not finite")
+    return found

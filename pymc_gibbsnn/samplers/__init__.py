@@ -1,0 +1,1 @@
+"""Transitions as PyTensor graphs: one algorithm a file."""

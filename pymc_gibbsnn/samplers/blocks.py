@@ -1,0 +1,186 @@
+"""Partitions of the parameters of a model into blocks that a sampler moves one at a time.
+
+Parameters are numbered through the sampled variables, one variable after the other, each in row-major order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pymc as pm
+from scipy.cluster.hierarchy import average, to_tree
+from scipy.spatial.distance import squareform
+
+from pymc_gibbsnn.networks.network import Affine
+
+__all__ = ["Layer", "correlated_blocks", "flat_layers", "network_layers", "partition", "unit_pieces"]
+
+Blocks = list[np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A layer's name and the parameters of each of its nodes: incoming weights, and the bias last."""
+
+    name: str
+    nodes: list[np.ndarray]
+
+    @property
+    def parameters(self) -> np.ndarray:
+        """Those of all nodes."""
+        return np.concatenate(self.nodes)
+
+
+def numbering(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """The numbers of each variable's parameters, in the variable's shape."""
+    first, numbers = 0, {}
+    for name, shape in shapes.items():
+        size = int(np.prod(shape))
+        numbers[name] = np.arange(first, first + size).reshape(shape)
+        first += size
+    return numbers
+
+
+def flat_layers(shapes: dict[str, tuple[int, ...]]) -> list[Layer]:
+    """Variables of which nothing else is known: each is a layer, and a stretch along its last axis a node."""
+    return [
+        Layer(name, list(numbers.reshape(-1, numbers.shape[-1] if numbers.ndim else 1)))
+        for name, numbers in numbering(shapes).items()
+    ]
+
+
+def network_layers(layers: Sequence[Affine], shapes: dict[str, tuple[int, ...]]) -> list[Layer]:
+    """Layers of a network, followed by the variables that are not the network's."""
+    numbers, found = numbering(shapes), []
+    for layer in layers:
+        w = numbers.pop(layer.weights.name)
+        w = w[None] if layer.layout == "vector" else w.T if layer.layout == "columns" else w
+        if layer.has_bias:
+            w = np.c_[w, numbers.pop(layer.bias.name).reshape(-1, 1)]
+        found.append(Layer(layer.weights.name, list(w)))
+    rest = [layer for layer in flat_layers(shapes) if layer.name in numbers]
+    return found + rest
+
+
+def partition(blocks: str | int | Sequence[Sequence[int]], layers: Sequence[Layer]) -> Blocks:
+    """The parameters of each block, in the order of the sweep.
+
+    Parameters
+    ----------
+    blocks : {"node", "layer", "all"}, int, or sequence of sequences of int
+        A node a block, a layer a block, all in one; nodes cut into even pieces of at most that many parameters; or the
+        numbers of each block's parameters.
+    layers : sequence of Layer
+
+    Raises
+    ------
+    ValueError
+        If blocks overlap or miss a parameter, hold what is no parameter, or are none of these.
+    """
+    nodes = [node for layer in layers for node in layer.nodes]
+    if isinstance(blocks, str):
+        known = {"node": nodes, "layer": [layer.parameters for layer in layers], "all": [np.concatenate(nodes)]}
+        if blocks not in known:
+            raise ValueError(f"blocks must be 'node', 'layer', 'all', a number or lists of numbers; found {blocks!r}.")
+        return known[blocks]
+    if not isinstance(blocks, Sequence | np.ndarray):
+        if isinstance(blocks, bool) or int(blocks) != blocks or blocks < 1:
+            raise ValueError(f"blocks, the most parameters in a block, must be a positive integer; found {blocks}.")
+        return [piece for node in nodes for piece in np.array_split(node, -(-len(node) // int(blocks)))]
+    size = sum(map(len, nodes))
+    found = [np.asarray(block) for block in blocks]
+    if any(block.ndim != 1 or block.size == 0 or block.dtype.kind not in "iu" for block in found):
+        raise ValueError("Every block must be a list of numbers of parameters, not empty.")
+    counts = np.concatenate(found) if found else np.empty(0, int)
+    if counts.size and (counts.min() < 0 or counts.max() >= size):
+        raise ValueError(f"Parameters are numbered from 0 to {size - 1}; found {counts.min()} to {counts.max()}.")
+    counts = np.bincount(counts, minlength=size)
+    for problem, wrong in (("overlap in", counts > 1), ("miss", counts == 0)):
+        if wrong.any():
+            raise ValueError(f"Blocks must hold every parameter once; they {problem} {np.flatnonzero(wrong)[:10]}.")
+    return found
+
+
+def unit_pieces(blocks: Blocks, layers: Sequence[Layer]) -> list[list[tuple[int, int]]] | None:
+    """(first, end) of the pieces into which blocks cut the nodes of each layer, all alike and in order; else None."""
+    pieces, rest = [], iter(blocks)
+    for layer in layers:
+        cuts = [0]
+        while cuts[-1] < len(layer.nodes[0]):
+            cuts.append(cuts[-1] + len(next(rest, layer.nodes[0])))
+        pieces.append(list(pairwise(cuts)))
+        for _ in range((len(layer.nodes) - 1) * len(pieces[-1])):
+            next(rest, None)
+    expected = [
+        node[first:end]
+        for layer, cuts in zip(layers, pieces, strict=True)
+        for node in layer.nodes
+        for first, end in cuts
+    ]
+    same = len(expected) == len(blocks) and all(map(np.array_equal, expected, blocks))
+    return pieces if same else None
+
+
+def correlated_blocks(idata, model: pm.Model | None = None, *, largest: int = 10) -> list[list[int]]:
+    r"""Blocks of parameters that a pilot run found correlated, for ``FNBG(blocks=...)``.
+
+    The tree of average linkage under the distance 1 − \|correlation\| is cut, from the root down, where a branch holds
+    at most ``largest`` parameters.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        A pilot run with all free variables of the model in its posterior. Correlations are those within chains.
+    model : pm.Model, optional
+        Taken from the context by default.
+    largest : int
+        Most parameters in a block.
+
+    Returns
+    -------
+    list of list of int
+        Numbers of each block's parameters.
+
+    Raises
+    ------
+    ValueError
+        If the posterior lacks a variable, a variable is transformed, draws are fewer than three, or ``largest`` is less
+        than 1.
+
+    References
+    ----------
+    .. [1] T. Papamarkou. The premise of approximate MCMC in Bayesian deep learning. arXiv 2208.11389, section 6.
+    """
+    model = pm.modelcontext(model)
+    posterior = idata["posterior"]
+    if largest < 1:
+        raise ValueError(f"largest must be at least 1; found {largest}.")
+    draws = []
+    for value, rv in zip(model.value_vars, model.free_RVs, strict=True):
+        if rv.name not in posterior:
+            raise ValueError(f"The posterior lacks '{rv.name}': record it by naming it in var_names of pm.sample.")
+        if value.name != rv.name:
+            raise ValueError(f"'{rv.name}' is transformed: correlations are those of its transform, not recorded.")
+        series = posterior[rv.name].transpose("chain", "draw", ...).values
+        draws.append(series.reshape(*series.shape[:2], -1))
+    draws = np.concatenate(draws, axis=-1).astype(float)
+    if draws.shape[1] < 3:
+        raise ValueError(f"Correlations need at least three draws a chain; found {draws.shape[1]}.")
+    if draws.shape[-1] == 1:
+        return [[0]]
+    centred = (draws - draws.mean(axis=1, keepdims=True)).reshape(-1, draws.shape[-1])
+    norm = np.sqrt((centred**2).sum(axis=0))
+    correlation = (centred.T @ centred) / np.maximum(np.outer(norm, norm), np.finfo(float).tiny)
+    distance = 1 - np.minimum(np.abs(correlation), 1)
+    np.fill_diagonal(distance, 0)
+    blocks, branches = [], [to_tree(average(squareform(distance, checks=False)))]
+    while branches:
+        branch = branches.pop()
+        if branch.count <= largest:
+            blocks.append(sorted(map(int, branch.pre_order())))
+        else:
+            branches += [branch.right, branch.left]
+    return sorted(blocks)

@@ -1,0 +1,227 @@
+r"""Metropolis within blocked Gibbs: one block of parameters at a time, without gradients.
+
+The parameters θ of all variables are cut into blocks. A sweep visits them in order; for block q, of scale s_q,
+
+    θ*_q = θ_q + s_q ξ,   ξ ~ N(0, I),     accepted with probability min(1, π(θ*)/π(θ)),
+
+the other blocks at their current values. Where it is refused the block goes back before the next is moved. With the
+blocks of a network's nodes this is the node-blocked, with parts of nodes the finer node-blocked Gibbs sampler (FNBG,
+[1]_, algorithm 2). On minibatches one batch serves a whole sweep, at whose start π(θ) is evaluated anew; such a chain
+is not exact.
+
+While the chain tunes, log s_q follows the acceptance of its block to a target.
+
+References
+----------
+.. [1] T. Papamarkou. The premise of approximate MCMC in Bayesian deep learning. arXiv 2208.11389 (2022).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.tensor.random import normal, uniform
+
+from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.moves.tuning import robbins_monro
+from pymc_gibbsnn.networks.minibatch import Batches
+from pymc_gibbsnn.samplers.blocks import Layer
+from pymc_gibbsnn.samplers.transition import Transition
+
+__all__ = ["fnbg", "sweep_by_density"]
+
+FIRST_SCALE = 0.1
+TUNE_STEPS = 1000
+MOST_NODES = 100  # of a layer whose nodes are reported one by one
+
+Sweep = Callable[[dict, Variable, Variable, Variable | None], tuple[dict, Variable, Variable]]
+
+
+def fnbg(
+    variables: Sequence[Variable],
+    sweep: Sweep,
+    blocks: Sequence[np.ndarray],
+    layers: Sequence[Layer],
+    *,
+    scale: float | Sequence[float] | None = None,
+    target_accept: float = 0.35,
+    batches: Batches | None = None,
+    check: Callable[[], None] = lambda: None,
+    rows: Variable | None = None,
+) -> Transition:
+    """Blocked Metropolis for the parameters of some variables.
+
+    Parameters
+    ----------
+    variables : sequence of Variable
+        Value variables.
+    sweep : callable
+        ``sweep(state, steps, log_u, rows) -> (state, log_ratios, lp)``: moves each block by its ``steps`` (one number a
+        parameter) where ``log_u`` (one number a block) is less than the log ratio of the densities; ``rows`` are those
+        of the batch. See :func:`sweep_by_density` and :mod:`pymc_gibbsnn.samplers.fnbg_network`.
+    blocks : sequence of array
+        A partition of the parameters, see :mod:`pymc_gibbsnn.samplers.blocks`.
+    layers : sequence of Layer
+        Whose acceptance to report.
+    scale : float or sequence of float, optional
+        Standard deviations of the proposals: one number, one a layer or one a block. Tuned if it is None.
+    target_accept : float
+        What the scales are tuned to.
+    batches : Batches, optional
+    check, rows
+        As of :class:`~pymc_gibbsnn.samplers.transition.Transition`.
+
+    Returns
+    -------
+    Transition
+        Its statistics: ``lp``, log density after the sweep, of the sweep's batch; ``acceptance_rate``, the mean
+        acceptance probability of the blocks; ``acceptance_W1``, ..., that of the blocks of a layer, and
+        ``acceptance_W1_0``, ..., of a node, where blocks lie within nodes and a layer has at most 100; ``scale_W1``,
+        ..., the geometric mean of a layer's scales.
+
+    Raises
+    ------
+    ValueError
+        If a scale is not positive, their number does not fit, or the target is not between 0 and 1.
+    """
+    if not 0 < target_accept < 1:
+        raise ValueError(f"target_accept must lie between 0 and 1; found {target_accept}.")
+    dtype = pytensor.config.floatX
+    owner = np.empty(sum(map(len, blocks)), "int64")
+    for q, block in enumerate(blocks):
+        owner[block] = q
+    log_scale = np.log(_scales(scale, blocks, layers)).astype(dtype)
+    start = {"log_scale": pt.constant(log_scale), **({} if batches is None else batches.start())}
+    if scale is None:
+        start["tuned"] = pt.constant(np.asarray(0, dtype))
+    names, shares = _averages(blocks, layers)
+    scale_names = [f"scale_{layer.name}" for layer in layers]
+    zero, one = pt.constant(np.array([0, 1], dtype))
+
+    def step(rng: Variable, state: dict, carry: dict, tuning: Variable) -> tuple[Variable, dict, dict, dict]:
+        rng, batch = (rng, None) if batches is None else batches.draw(rng, carry)
+        rng, xi = draw(normal, rng, zero, one, size=(len(owner),))
+        rng, u = draw(uniform, rng, zero, one, size=(len(blocks),))
+        steps = pt.exp(carry["log_scale"])[owner] * xi
+        state, log_ratios, lp = sweep(state, steps, pt.log1p(-u), batch)
+        acceptance = pt.exp(pt.minimum(pt.switch(pt.isnan(log_ratios), -math.inf, log_ratios), 0))
+        changed = {}
+        if scale is None:
+            changed["tuned"] = carry["tuned"] + 1
+            changed["log_scale"] = robbins_monro(
+                carry["log_scale"], changed["tuned"], acceptance, target_accept, tuning, largest=math.inf
+            )
+        averages = pt.constant(shares.astype(dtype)) @ acceptance
+        scales = pt.exp(pt.constant(shares[1 : 1 + len(layers)].astype(dtype)) @ carry["log_scale"])
+        stats = {"lp": lp, **{name: averages[i] for i, name in enumerate(names)}}
+        stats |= {name: scales[i] for i, name in enumerate(scale_names)}
+        return rng, state, changed, stats
+
+    tune_steps = TUNE_STEPS if scale is None else 0
+    return Transition(list(variables), step, start, ["lp", *names, *scale_names], check, tune_steps, rows)
+
+
+def sweep_by_density(
+    log_density: Variable,
+    shapes: dict[Variable, tuple[int, ...]],
+    blocks: Sequence[np.ndarray],
+    index: Variable | None = None,
+) -> Sweep:
+    """The sweep for any model: its log density is evaluated once for every block.
+
+    Parameters
+    ----------
+    log_density : Variable
+        A scalar expression of the value variables.
+    shapes : dict of Variable to tuple of int
+        Shape of each variable that is moved.
+    blocks : sequence of array
+    index : Variable, optional
+        Row numbers of the batch, of which the log density is an expression.
+    """
+    sizes = [int(np.prod(shape)) for shape in shapes.values()]
+    ends = np.cumsum(sizes)
+    members = np.zeros((len(blocks), ends[-1]), bool)
+    for q, block in enumerate(blocks):
+        members[q, block] = True
+
+    def parts(theta: Variable) -> dict[Variable, Variable]:
+        return {
+            v: theta[end - size : end].reshape(shape)
+            for (v, shape), size, end in zip(shapes.items(), sizes, ends, strict=True)
+        }
+
+    def sweep(state: dict, steps: Variable, log_u: Variable, rows: Variable | None) -> tuple[dict, Variable, Variable]:
+        def density(theta: Variable) -> Variable:
+            at = {v: v.type.filter_variable(part) for v, part in parts(theta).items()}
+            at |= {} if index is None else {index: rows}
+            return pt.cast(clone_replace([log_density], at, rebuild_strict=False)[0], steps.dtype)
+
+        def move(member, log_u, theta, current, steps):
+            new_theta = pt.switch(member, theta + steps, theta)
+            new = density(new_theta)
+            log_ratio = new - current
+            accepted = log_u < log_ratio  # False where it is NaN
+            return pt.switch(accepted, new_theta, theta), pt.switch(accepted, new, current), log_ratio
+
+        theta = pt.concatenate([state[v].ravel() for v in shapes])
+        thetas, densities, log_ratios = pytensor.scan(
+            move,
+            sequences=[pt.constant(members), log_u],
+            outputs_info=[theta, density(theta), None],
+            non_sequences=[steps],
+            return_updates=False,
+        )
+        return parts(thetas[-1]), log_ratios, densities[-1]
+
+    return sweep
+
+
+def _scales(scale: float | Sequence[float] | None, blocks: Sequence[np.ndarray], layers: Sequence[Layer]) -> np.ndarray:
+    """The scale of each block."""
+    if scale is None:
+        return np.full(len(blocks), FIRST_SCALE)
+    scales = np.asarray(scale, dtype=float)
+    if not (np.isfinite(scales) & (scales > 0)).all():
+        raise ValueError(f"scale is a standard deviation, positive and finite; found {scale}.")
+    if scales.ndim == 0:
+        return np.full(len(blocks), scales)
+    if scales.shape == (len(layers),):
+        sizes = [sum(np.isin(block, layer.parameters).all() for layer in layers) for block in blocks]
+        if not all(sizes):
+            raise ValueError("scale holds a number for each layer, but a block holds parameters of several layers.")
+        of = [next(i for i, layer in enumerate(layers) if block[0] in layer.parameters) for block in blocks]
+        return scales[of]
+    if scales.shape != (len(blocks),):
+        raise ValueError(
+            f"scale must be one number, {len(layers)} (one a layer) or {len(blocks)} (one a block); "
+            f"found shape {scales.shape}."
+        )
+    return scales
+
+
+def _averages(blocks: Sequence[np.ndarray], layers: Sequence[Layer]) -> tuple[list[str], np.ndarray]:
+    """Names of averages over blocks, and the share of each block in them: all, by layer, by node."""
+    size = sum(map(len, blocks))
+    owner, node_of = np.empty(size, int), np.empty(size, int)
+    for q, block in enumerate(blocks):
+        owner[block] = q
+    nodes = [node for layer in layers for node in layer.nodes]
+    for number, node in enumerate(nodes):
+        node_of[node] = number
+    groups = {"acceptance_rate": np.arange(len(blocks))}
+    groups |= {f"acceptance_{layer.name}": np.unique(owner[layer.parameters]) for layer in layers}
+    if all((node_of[block] == node_of[block[0]]).all() for block in blocks):
+        for layer in layers:
+            if len(layer.nodes) <= MOST_NODES:
+                groups |= {f"acceptance_{layer.name}_{k}": np.unique(owner[x]) for k, x in enumerate(layer.nodes)}
+    shares = np.zeros((len(groups), len(blocks)))
+    for row, group in zip(shares, groups.values(), strict=True):
+        row[group] = 1 / len(group)
+    return list(groups), shares

@@ -1,0 +1,238 @@
+"""The sweep of :mod:`pymc_gibbsnn.samplers.fnbg_network` for Numba, in place, unit by unit.
+
+What Numba does not take several numbers at a time it takes one at a time: exponentials are those of
+:func:`pymc_gibbsnn.backends.numba_kernels.exp`, and logarithms are taken of products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pymc_gibbsnn.backends.vector_math import exp, vectorisable
+
+__all__ = ["FAST", "make_sweep"]
+
+AT_ONCE = 8  # sums of exponentials whose product has one logarithm
+
+
+@vectorisable
+def _sigmoid(z):
+    return 1.0 / (1.0 + exp(-z))
+
+
+@vectorisable
+def _tanh(z):
+    return 2.0 / (1.0 + exp(-2.0 * z)) - 1.0
+
+
+FAST: dict[str, Callable] = {"sigmoid": _sigmoid, "tanh": _tanh}
+"""Activations in operations that LLVM can vectorise."""
+
+
+def _elementwise(function: Callable) -> Callable:
+    @vectorisable
+    def apply(z, a):
+        for i in range(z.shape[0]):
+            for j in range(z.shape[1]):
+                a[i, j] = function(z[i, j])
+
+    return apply
+
+
+def _by_layer(functions: Sequence[Callable]) -> Callable:
+    """apply(layer, z, a), with the function of a layer; the last serves all layers that follow."""
+    if not functions:
+        return vectorisable(lambda layer, z, a: None)
+    first = _elementwise(functions[0])
+    if len(functions) == 1:
+        return vectorisable(lambda layer, z, a: first(z, a))
+    rest = _by_layer(functions[1:])
+
+    @vectorisable
+    def apply(layer, z, a):
+        if layer == 0:
+            first(z, a)
+        else:
+            rest(layer - 1, z, a)
+
+    return apply
+
+
+# Log-likelihoods of z (units, n) and y, as the Op takes it; s is scratch, (2, n).
+
+
+@vectorisable
+def _sum_of_logs(s):
+    total, product = 0.0, 1.0
+    for i in range(len(s)):
+        product *= s[i]
+        if i % AT_ONCE == AT_ONCE - 1:
+            total += math.log(product)
+            product = 1.0
+    return total + math.log(product)
+
+
+@vectorisable
+def _categorical(z, y, s):
+    largest, total = s[0], s[1]
+    largest[:] = z[0]
+    for k in range(1, z.shape[0]):
+        for i in range(z.shape[1]):
+            largest[i] = z[k, i] if z[k, i] > largest[i] else largest[i]
+    total[:] = 0
+    for k in range(z.shape[0]):
+        for i in range(z.shape[1]):
+            total[i] += exp(z[k, i] - largest[i])
+    found = -_sum_of_logs(total)
+    for i in range(z.shape[1]):
+        found += z[y[i], i] - largest[i]
+    return found
+
+
+@vectorisable
+def _bernoulli(z, y, s):
+    found = 0.0
+    for k in range(z.shape[0]):
+        for i in range(z.shape[1]):
+            s[0, i] = 1.0 + exp(-abs(z[k, i]))
+        found -= _sum_of_logs(s[0])
+        for i in range(z.shape[1]):
+            found += y[i, k] * z[k, i] - max(z[k, i], 0)
+    return found
+
+
+@vectorisable
+def _normal(z, y, s):
+    found = 0.0
+    for k in range(z.shape[0]):
+        for i in range(z.shape[1]):
+            found -= 0.5 * (y[i, k] - z[k, i]) ** 2
+    return found
+
+
+LIKELIHOODS = {"categorical": _categorical, "bernoulli": _bernoulli, "normal": _normal}
+
+
+@vectorisable
+def _add(z, factor, change, total):
+    for i in range(len(z)):
+        total[i] = z[i] + factor * change[i]
+
+
+@vectorisable
+def _shifts(x, steps, pieces):
+    """(pieces, d_out, n): by how much the step of each piece changes the pre-activation of its unit."""
+    d_in = x.shape[1]
+    shifts = np.empty((len(pieces), len(steps), len(x)), steps.dtype)
+    for g in range(len(pieces)):
+        first, end = pieces[g]
+        columns = np.empty((len(x), min(end, d_in) - first), x.dtype)
+        for i in range(len(x)):
+            for j in range(columns.shape[1]):
+                columns[i, j] = x[i, first + j]
+        np.dot(np.ascontiguousarray(steps[:, first : min(end, d_in)]), columns.T, shifts[g])
+        if end > d_in:
+            for k in range(len(steps)):
+                shifts[g, k] += steps[k, d_in]
+    return shifts
+
+
+def make_sweep(functions: Sequence[Callable], likelihood: str) -> Callable:
+    """The sweep for activations, functions of a number, and a likelihood."""
+    activate, log_likelihood = _by_layer(functions), LIKELIHOODS[likelihood]
+
+    @vectorisable
+    def affine(l, a, theta, layers, z):
+        """Write layer l's pre-activations to z from the activations a below it, which are followed by a row of ones."""
+        first = 0
+        for j in range(l):
+            first += layers[j, 0] * (layers[j, 1] + layers[j, 2])
+        d_out, width = layers[l, 0], layers[l, 1] + layers[l, 2]
+        np.dot(theta[first : first + d_out * width].reshape(d_out, width), a[:width], z[:d_out])
+
+    @vectorisable
+    def activations(l, z, layers, a):
+        """Write those of layer l to a, and ones below them."""
+        activate(l, z[: layers[l, 0]], a)
+        a[layers[l, 0]] = 1
+
+    @vectorisable
+    def from_layer(l, z, y, theta, layers, a, above, s):
+        """The log-likelihood from the pre-activations of layer l; a, above and s are scratch."""
+        for j in range(l, len(layers) - 1):
+            activations(j, z, layers, a)
+            affine(j + 1, a, theta, layers, above)
+            z = above
+        return log_likelihood(z[: layers[-1, 0]], y, s)
+
+    @vectorisable
+    def sweep(x, y, theta, steps, precision, log_u, power, layers, blocks):
+        n, last, widest = len(x), len(layers) - 1, layers[:, 0].max()
+        x, theta = np.ascontiguousarray(x), theta.copy()
+        steps, precision = np.ascontiguousarray(steps), np.ascontiguousarray(precision)
+        z, z_next = np.empty((widest, n), theta.dtype), np.empty((widest, n), theta.dtype)
+        new_next, above = np.empty((widest, n), theta.dtype), np.empty((widest, n), theta.dtype)
+        a = np.empty((widest + 1, n), theta.dtype)
+        rows, posts = np.empty((2, n), theta.dtype), np.empty((2, n), theta.dtype)  # a unit before and after its move
+        scratch = np.empty((2, n), theta.dtype)
+
+        d_out, d_in, bias = layers[0]
+        w = theta[: d_out * (d_in + bias)].reshape(d_out, d_in + bias)
+        np.dot(np.ascontiguousarray(w[:, :d_in]), x.T, z[:d_out])
+        if bias:
+            for k in range(d_out):
+                z[k] += w[k, d_in]
+        current = from_layer(0, z, y, theta, layers, a, above, scratch)
+
+        log_ratios = np.empty_like(log_u)
+        q = number = 0  # of a block, and of the first weight of a layer
+        for l in range(last + 1):
+            d_out, d_in, bias = layers[l]
+            pieces = 0  # of a unit
+            while q + pieces < len(blocks) and blocks[q + pieces, 0] == l and blocks[q + pieces, 1] == 0:
+                pieces += 1
+            cuts = blocks[q : q + pieces, 2:]
+            own = steps[number : number + d_out * (d_in + bias)].reshape(d_out, d_in + bias)
+            shifts = _shifts(x, own, cuts) if l == 0 else _shifts(a[:d_in].T, own, cuts)
+            if l < last:
+                activations(l, z, layers, a)
+                affine(l + 1, a, theta, layers, z_next)
+            for k in range(d_out):
+                for g in range(pieces):
+                    rows[0] = z[k]
+                    _add(z[k], 1, shifts[g, k], rows[1])
+                    if l < last:
+                        activate(l, rows, posts)
+                        _add(posts[1], -1, posts[0], posts[1])
+                        width = layers[l + 1, 1] + layers[l + 1, 2]
+                        column = theta[number + d_out * (d_in + bias) + k :: width]
+                        for j in range(layers[l + 1, 0]):
+                            _add(z_next[j], column[j], posts[1], new_next[j])
+                    else:
+                        new_next[:] = z
+                        new_next[k] = rows[1]
+                    new = from_layer(min(l + 1, last), new_next, y, theta, layers, a, above, scratch)
+                    unit = number + k * (d_in + bias)
+                    first, end = unit + cuts[g, 0], unit + cuts[g, 1]
+                    log_ratio = power * (new - current)
+                    for i in range(first, end):
+                        log_ratio -= 0.5 * precision[i] * steps[i] * (2 * theta[i] + steps[i])
+                    log_ratios[q] = log_ratio
+                    if log_u[q] < log_ratio:  # False where it is NaN
+                        current = new
+                        theta[first:end] += steps[first:end]
+                        z[k] = rows[1]
+                        z_next, new_next = new_next, z_next
+                    q += 1
+            number += d_out * (d_in + bias)
+            if l < last:
+                activations(l, z, layers, a)
+                z, z_next = z_next, z
+        found = np.empty((), theta.dtype)
+        found[()] = current
+        return theta, log_ratios, found
+
+    return sweep

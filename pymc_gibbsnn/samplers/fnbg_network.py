@@ -1,0 +1,299 @@
+r"""The sweep of blocked Metropolis on a classical network, each block a piece of one unit's weights.
+
+Of the layers ``Z_l = A_{l−1} W_lᵀ + b_l``, ``A_l = σ(Z_l)``, a step of unit k in layer l changes one column of Z_l, by
+``A_{l−1}[:, piece] step``; then a column of A_l; then Z_{l+1} by a matrix of rank one; and only from there on whole
+layers. Layers are visited upwards: while one moves, A_{l−1} and the weights above stay, so that Z_l and Z_{l+1} are all
+that is kept, and what each step would change Z_l by is one product for each piece of all units.
+
+The sweep is a deterministic function of the random numbers it is given, in three forms: NumPy and JAX share the
+formulas below, Numba has its own (:mod:`pymc_gibbsnn.samplers.fnbg_kernels`). Arrays are kept unit by unit,
+(units, n), in all of them. The law is that of :func:`pymc_gibbsnn.samplers.fnbg.sweep_by_density`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from hashlib import sha256
+
+import numpy as np
+import pytensor
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key, register_funcify_and_cache_key
+
+from pymc_gibbsnn._compat import jax_op
+from pymc_gibbsnn.backends.source_key import source_key
+from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, Elementwise
+from pymc_gibbsnn.samplers.fnbg import Sweep
+from pymc_gibbsnn.samplers.fnbg_kernels import FAST, make_sweep
+
+__all__ = ["UnitSweep", "sweep_by_units"]
+
+Piece = tuple[int, int]
+
+
+class UnitSweep(Op):
+    """One visit to every piece of every unit's weights, layer by layer, unit by unit.
+
+    Parameters
+    ----------
+    shapes : sequence of (int, int)
+        (d_out, d_in) of each layer.
+    has_bias : sequence of bool
+    pieces : sequence of sequences of (int, int)
+        For each layer, the stretches (first, end) into which the weights of each unit are cut, the bias being last.
+    activations : sequence of Elementwise
+    likelihood : {"categorical", "bernoulli", "normal"}
+
+    Inputs
+    ------
+    x : (n, d)
+    y : (n,) integers if categorical, else (n, k)
+    theta, steps, precision : (p,)
+        Weights, their steps and prior precisions, unit by unit, the bias of each last.
+    log_u : (m,)
+        Logarithm of a uniform number for each block.
+    power : ()
+        Of the likelihood; for a normal one, over its variance.
+
+    Outputs
+    -------
+    theta after the sweep; log_ratios : (m,), log densities of each proposal less that of the current state;
+    log_likelihood : (), after the sweep, without its constant
+    """
+
+    __props__ = ("shapes", "has_bias", "pieces", "activations", "likelihood")
+
+    def __init__(
+        self,
+        shapes: Sequence[tuple[int, int]],
+        has_bias: Sequence[bool],
+        pieces: Sequence[Sequence[Piece]],
+        activations: Sequence[Elementwise],
+        likelihood: str,
+    ):
+        self.shapes, self.has_bias = tuple(map(tuple, shapes)), tuple(has_bias)
+        self.pieces = tuple(map(tuple, pieces))
+        self.activations, self.likelihood = tuple(activations), likelihood
+
+    def make_node(self, *inputs):
+        """One node; see the class for its inputs. The structure follows them as numbers, for Numba."""
+        inputs = [pt.as_tensor(x) for x in inputs]
+        _, _, theta, _, _, log_u, _ = inputs
+        layers = [(d_out, d_in, bias) for (d_out, d_in), bias in zip(self.shapes, self.has_bias, strict=True)]
+        blocks = [
+            (l, k, first, end)
+            for l, (d_out, _) in enumerate(self.shapes)
+            for k in range(d_out)
+            for first, end in self.pieces[l]
+        ]
+        structure = [pt.constant(np.array(numbers, "int64")) for numbers in (layers, blocks)]
+        return Apply(self, [*inputs, *structure], [theta.type(), log_u.type(), pt.scalar(dtype=theta.dtype)])
+
+    def infer_shape(self, *args):
+        """Shapes of the outputs, from those of the inputs."""
+        _, _, theta, _, _, log_u, *_ = args[-1]  # PyTensor 2 passes the graph first
+        return [theta, log_u, ()]
+
+    def matrices(self, theta):
+        """[W, b] of each layer from the vector of all weights."""
+        shapes = [(d_out, d_in + bias) for (d_out, d_in), bias in zip(self.shapes, self.has_bias, strict=True)]
+        ends = np.cumsum([math.prod(shape) for shape in shapes])
+        return [theta[end - math.prod(shape) : end].reshape(shape) for shape, end in zip(shapes, ends, strict=True)]
+
+    def perform(self, node, inputs, outputs):
+        """Run with NumPy."""
+        functions = [_numpy_function(activation) for activation in self.activations]
+        found = _sweep(self, *inputs[:7], functions, np, _loop)
+        for storage, value, output in zip(outputs, found, node.outputs, strict=True):
+            storage[0] = np.asarray(value, output.dtype)
+
+
+def sweep_by_units(network: ClassicalNetwork, numbers: np.ndarray, pieces: Sequence[Sequence[Piece]]) -> Sweep:
+    """The sweep for a classical network, of whose units' weights the blocks are pieces.
+
+    Parameters
+    ----------
+    network : ClassicalNetwork
+    numbers : array
+        Where the steps of the weights are found, unit by unit, the bias of each last.
+    pieces : sequence of sequences of (int, int)
+        For each layer, see :class:`UnitSweep`.
+    """
+    layers = network.layers
+    op = UnitSweep(
+        [layer.shape for layer in layers],
+        [layer.has_bias for layer in layers],
+        pieces,
+        network.activations,
+        network.likelihood,
+    )
+
+    def flat(values: dict[Variable, Variable]) -> Variable:
+        """Numbers unit by unit."""
+        return pt.concatenate([layer.matrix(values).ravel() for layer in layers])
+
+    def sweep(state: dict, steps: Variable, log_u: Variable, rows: Variable | None) -> tuple[dict, Variable, Variable]:
+        x, y, variance, weight = network.on(rows)
+        if network.likelihood != "categorical":
+            y = pt.cast(y, steps.dtype)
+            y = y[:, None] if y.ndim == 1 else y
+        power = weight / variance
+        precision = pt.concatenate(
+            [pt.broadcast_to(layer.precision, layer.augmented_shape).ravel() for layer in layers]
+        )
+        theta = flat(state)
+        theta, log_ratios, log_likelihood = op(x, y, theta, steps[numbers], precision, log_u, power)
+        lp = power * log_likelihood - 0.5 * (precision * theta**2 - pt.log(precision / (2 * math.pi))).sum()
+        if network.likelihood == "normal":
+            lp -= 0.5 * weight * pt.cast(y.size, theta.dtype) * pt.log(2 * math.pi * variance)
+        state = {}
+        for layer, matrix in zip(layers, op.matrices(theta), strict=True):
+            state |= layer.values(matrix)
+        return state, log_ratios, lp
+
+    return sweep
+
+
+# Formulas for NumPy and JAX, in which ``xp`` is the module and ``scan`` a loop as that of jax.lax.
+
+
+def _log_likelihood(kind: str, z, y, xp):
+    if kind == "categorical":
+        largest = z.max(axis=0)
+        log_sum = largest + xp.log(xp.exp(z - largest).sum(axis=0))
+        return (z[y, xp.arange(len(y))] - log_sum).sum()
+    if kind == "bernoulli":
+        return (y * z - xp.logaddexp(0, z)).sum()
+    return -0.5 * ((y - z) ** 2).sum()
+
+
+def _affine(w, a, has_bias: bool):
+    return w[:, :-1] @ a + w[:, -1:] if has_bias else w @ a
+
+
+def _shifts(steps, x, pieces: Sequence[Piece], xp):
+    """(d_out, pieces, n): by how much the step of each piece changes the pre-activation of its unit."""
+    d_in, shifts = x.shape[1], []
+    for first, end in pieces:
+        shift = steps[:, first : min(end, d_in)] @ x[:, first:end].T
+        shifts.append(shift + steps[:, d_in:] if end > d_in else shift)
+    return xp.stack(shifts, axis=1)
+
+
+def _sweep(
+    op: UnitSweep, x, y, theta, steps, precision, log_u, power, functions: Sequence[Callable], xp, scan: Callable
+) -> tuple:
+    """The outputs of the Op from its inputs."""
+    w, steps, precision = (op.matrices(vector) for vector in (theta, steps, precision))
+    y, last = y.T, len(w) - 1
+
+    def log_likelihood(l: int, z):
+        """From the pre-activations of layer l."""
+        for j in range(l, last):
+            z = _affine(w[j + 1], functions[j](z), op.has_bias[j + 1])
+        return _log_likelihood(op.likelihood, z, y, xp)
+
+    def visit(l: int, z, z_next, current, shifts, log_priors, log_us):
+        """((Z_{l+1}, log-likelihood), (Z_l, log ratios, accepted)) after the moves of all pieces of all units.
+
+        The output layer is followed by a copy of itself.
+        """
+        activate = functions[l] if l < last else lambda z: z
+        columns = w[l + 1][:, : len(z)].T if l < last else xp.eye(len(z), dtype=z.dtype)
+
+        def move_unit(state, unit):
+            row, column, *pieces = unit
+
+            def move_piece(state, piece):
+                row, z_next, current = state
+                shift, log_prior, log_u = piece
+                new_row = row + shift
+                new_next = z_next + column[:, None] * (activate(new_row[None]) - activate(row[None]))
+                new = log_likelihood(min(l + 1, last), new_next)
+                log_ratio = power * (new - current) + log_prior
+                accepted = log_u < log_ratio  # False where it is NaN
+                changed = zip((new_row, new_next, new), state, strict=True)
+                return tuple(xp.where(accepted, one, other) for one, other in changed), (log_ratio, accepted)
+
+            (row, *state), found = scan(move_piece, (row, *state), tuple(pieces))
+            return tuple(state), (row, *found)
+
+        return scan(move_unit, (z_next, current), (z, columns, shifts, log_priors, log_us))
+
+    z = _affine(w[0], x.T, op.has_bias[0])
+    current = log_likelihood(0, z)
+    log_ratios, done = [], 0
+    for l, pieces in enumerate(op.pieces):
+        masks = xp.asarray(_masks(op, l), theta.dtype)
+        # A weight moves once: what its step would change the log prior by is known beforehand.
+        log_priors = -0.5 * (precision[l] * steps[l] * (2 * w[l] + steps[l])) @ masks.T
+        log_us = log_u[done : done + log_priors.size].reshape(log_priors.shape)
+        z_next = _affine(w[l + 1], functions[l](z), op.has_bias[l + 1]) if l < last else z
+        shifts = _shifts(steps[l], x, pieces, xp)
+        (z_next, current), (z, found, accepted) = visit(l, z, z_next, current, shifts, log_priors, log_us)
+        w[l] = xp.where(accepted @ masks > 0, w[l] + steps[l], w[l])
+        log_ratios.append(found.ravel())
+        done += log_us.size
+        if l < last:
+            x, z = functions[l](z).T, z_next
+    return xp.concatenate([matrix.ravel() for matrix in w]), xp.concatenate(log_ratios), current
+
+
+def _masks(op: UnitSweep, l: int) -> np.ndarray:
+    """(pieces, d_in (+ 1)): which weights of a unit belong to each piece."""
+    width = op.shapes[l][1] + op.has_bias[l]
+    return np.array([[first <= i < end for i in range(width)] for first, end in op.pieces[l]], dtype=float)
+
+
+def _loop(move: Callable, state: tuple, numbers: tuple) -> tuple:
+    """jax.lax.scan in Python."""
+    found = []
+    for row in zip(*numbers, strict=True):
+        state, new = move(state, row)
+        found.append(new)
+    return state, tuple(np.array(column) for column in zip(*found, strict=True))
+
+
+@cache
+def _numpy_function(activation: Elementwise) -> Callable:
+    return pytensor.function([activation.z], activation.output, mode="FAST_COMPILE")
+
+
+@jax_op(UnitSweep)
+def _jax(op, node, **kwargs):
+    import jax
+    import jax.numpy as jnp
+    from pytensor.link.jax.dispatch import jax_funcify
+
+    def in_jax(activation: Elementwise) -> Callable:
+        function = jax_funcify(FunctionGraph([activation.z], [activation.output], clone=True))
+        return lambda z: function(z)[0].astype(z.dtype)
+
+    functions = [in_jax(activation) for activation in op.activations]
+
+    def sweep(x, y, theta, *numbers):
+        numbers = (jnp.asarray(number, theta.dtype) for number in numbers[:4])
+        return _sweep(op, x.astype(theta.dtype), y, theta, *numbers, functions, jnp, jax.lax.scan)
+
+    return sweep
+
+
+@register_funcify_and_cache_key(UnitSweep)
+def _numba(op, node, **kwargs):
+    functions, keys = [], []
+    for activation in op.activations:
+        apply = activation.scalar_op.make_node(ps.get_scalar_type(node.outputs[0].dtype)())
+        function, key = numba_funcify_and_cache_key(activation.scalar_op, node=apply)
+        functions.append(FAST.get(activation.name, function))
+        keys.append(key)
+    if len(set(keys)) == 1 and keys[0] is not None:
+        functions = functions[:1]  # serves all layers, however many: the code is found in the cache
+        keys = keys[:1]
+    key = None if None in keys else sha256(f"{op.likelihood} {keys} {source_key(__file__)}".encode()).hexdigest()
+    return make_sweep(functions, op.likelihood), key

@@ -1,0 +1,92 @@
+r"""The Metropolis-adjusted Langevin algorithm, MALA, and its underdamped form with one leapfrog step.
+
+Target: π(φ). One step of size ε, from u with momentum m; α in (0, 1] is the share of the momentum that is new:
+
+    m₀ = sqrt(1 − α) m + sqrt(α) ξ,   ξ ~ N(0, I)
+    m½ = m₀ + ε/2 ∇log π(u),   v = u + ε m½,   m₁ = m½ + ε/2 ∇log π(v),
+
+accepted with probability min(1, exp(log π(v) − ‖m₁‖²/2 − log π(u) + ‖m₀‖²/2)); if not, the momentum is flipped to −m₀.
+With α = 1 this is MALA: v = u + ε²/2 ∇log π(u) + ε ξ with the Metropolis-Hastings ratio of that proposal.
+
+References
+----------
+.. [1] G. O. Roberts, J. S. Rosenthal. Optimal scaling of discrete approximations to Langevin diffusions. JRSSB 60
+   (1998).
+.. [2] A. M. Horowitz. A generalized guided Monte Carlo algorithm. Physics Letters B 268 (1991).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pymc_gibbsnn.samplers.metropolis_hastings import metropolis_hastings, standard_normals
+from pymc_gibbsnn.samplers.transition import Transition
+from pymc_gibbsnn.targets.target import Place, Target
+
+__all__ = ["mala"]
+
+TARGET_ACCEPTANCE = 0.574
+
+
+def mala(target: Target, *, step_size: float | None = None, momentum_refresh: float = 1.0) -> Transition:
+    """MALA on a target, whitened or not.
+
+    Parameters
+    ----------
+    target : Target
+    step_size : float, optional
+        ε, positive; None tunes it to an acceptance of 0.574.
+    momentum_refresh : float
+        α, in (0, 1].
+
+    Returns
+    -------
+    Transition
+        With the statistics of :func:`~pymc_gibbsnn.samplers.metropolis_hastings.metropolis_hastings`.
+    """
+    if step_size is not None and not (np.isfinite(step_size) and step_size > 0):
+        raise ValueError(f"step_size must be positive and finite, or None to be tuned; found {step_size}.")
+    if not 0 < momentum_refresh <= 1:
+        raise ValueError(
+            f"momentum_refresh, the share of the momentum that is new, is in (0, 1]; found {momentum_refresh}."
+        )
+    names = {f"momentum_{name}": x for name, x in target.coordinates.items()} if momentum_refresh < 1 else {}
+
+    def propose(rng, u, step_size, evaluate, memory):
+        rng, momentum = standard_normals(rng, u.position)
+        if momentum_refresh < 1:
+            kept, new = (1 - momentum_refresh) ** 0.5, momentum_refresh**0.5
+            momentum = [kept * m + new * xi for m, xi in zip(memory.values(), momentum, strict=True)]
+        half = [m + step_size / 2 * g for m, g in zip(momentum, slope(u), strict=True)]
+        v = evaluate([x + step_size * m for x, m in zip(u.position, half, strict=True)])
+        end = [m + step_size / 2 * g for m, g in zip(half, slope(v), strict=True)]
+        log_ratio = (
+            log_density(v)
+            - log_density(u)
+            + sum(((m**2).sum() - (m_end**2).sum()) / 2 for m, m_end in zip(momentum, end, strict=True))
+        )
+        # Nothing is remembered where all of the momentum is new.
+        moved, stayed = (dict(zip(names, m, strict=False)) for m in (end, [-m for m in momentum]))
+        return rng, v, log_ratio, moved, stayed
+
+    def slope(place: Place):
+        """∇log π"""
+        if not target.whitened:
+            return place.gradient
+        return [g - x for g, x in zip(place.gradient, place.position, strict=True)]
+
+    def log_density(place: Place):
+        """Log π up to a constant"""
+        if not target.whitened:
+            return place.log_likelihood
+        return sum((-(x**2).sum() / 2 for x in place.position), place.log_likelihood)
+
+    return metropolis_hastings(
+        target,
+        propose,
+        step_size=step_size,
+        start=0.1,
+        target_acceptance=TARGET_ACCEPTANCE,
+        with_gradient=True,
+        memory=names,
+    )

@@ -1,0 +1,299 @@
+r"""Finds the linear readout of a network in a PyMC model and integrates it out.
+
+    y ~ Normal(Ψ θ + o, σ),     θ ~ Normal(m, s)
+
+Ψ and o are any expressions of other variables; θ are weights and biases with Normal priors, whose scale is the same for
+all outputs, that enter the model in this way alone. The laws are in :mod:`pymc_gibbsnn.targets.marginal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.random.basic import NormalRV
+
+from pymc_gibbsnn.networks.forms import is_elemwise, match_product, show, spans_columns, undimshuffle
+from pymc_gibbsnn.networks.network import NetworkError, evaluate
+from pymc_gibbsnn.targets.marginal import Marginal
+from pymc_gibbsnn.targets.target import Target
+from pymc_gibbsnn.targets.whitening import Whitening, canonical, free_variables, gaussian_prior, log_density_of_others
+
+__all__ = ["readout_target"]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One variable of the readout: weights θ with their features, or a bias with a column of ones.
+
+    ``layout`` is "columns" for θ of shape (h, k), "rows" for (k, h), "vector" for (h,), "bias" for (k,) or ().
+    """
+
+    value: Variable
+    features: Variable
+    layout: str
+    mean: Variable
+    scale: Variable
+    shape: tuple[int, ...]
+
+    @property
+    def inputs(self) -> int:
+        """The number h of features."""
+        return 1 if self.layout == "bias" else self.shape[1 if self.layout == "rows" else 0]
+
+    def matrix(self, x: Variable) -> Variable:
+        """What is in the shape of θ, or less, as something that goes with (h, k)."""
+        x = pt.shape_padleft(x, self.value.ndim - x.ndim)
+        if self.layout == "rows":
+            return x.T
+        return x[:, None] if self.layout == "vector" else x.reshape((1, -1)) if self.layout == "bias" else x
+
+    def theta(self, phi: Variable) -> Variable:
+        """θ of φ_out (h, k), in the shape the user gave it."""
+        matrix = self.matrix(self.mean) + self.matrix(self.scale) * phi
+        return matrix.T if self.layout == "rows" else matrix.reshape(self.shape)
+
+
+def readout_target(model: pm.Model, vars: Sequence[Variable] | None = None, *, reduce: bool = True) -> Target:
+    """The posterior of a network's inner weights, whitened, with its linear readout integrated out.
+
+    Parameters
+    ----------
+    model : pm.Model
+    vars : sequence of Variable, optional
+        Random or value variables, the readout among them; all free ones by default.
+    reduce : bool
+        Use the row space of data that have more columns than rows.
+
+    Returns
+    -------
+    Target
+        Its ``draw`` gives the readout too.
+
+    Raises
+    ------
+    ValueError
+        If a prior is not Gaussian; the message names it.
+    NetworkError
+        If no likelihood with a linear readout is found; the message names what was found instead.
+    """
+    rvs = free_variables(model, vars)
+    for rv in rvs:
+        gaussian_prior(model, rv)
+    observed, parts, residual, noise = _read(model, rvs)
+    outs = [model.values_to_rvs[part.value] for part in parts]
+    inner = [rv for rv in rvs if rv not in outs]
+    rest = log_density_of_others(model, [*rvs, observed])
+    expressions = [residual, noise, rest]
+    for part in parts:
+        expressions += [part.features, part.mean, part.scale]
+    residual, noise, rest, *read = canonical(expressions)
+    parts = [
+        replace(part, features=features, mean=mean, scale=scale)
+        for part, features, mean, scale in zip(parts, read[::3], read[1::3], read[2::3], strict=True)
+    ]
+    features = [part.features * part.matrix(part.scale).T for part in parts]
+    for part in parts:
+        if not _is_zero(part.mean):
+            mean = part.matrix(part.mean) + pt.zeros((part.features.shape[1], 1), dtype=residual.dtype)
+            residual = residual - part.features @ mean
+    whitening = Whitening(model, inner, [*features, residual, noise, rest], reduce)
+    sizes = [part.inputs for part in parts]
+    y = model.rvs_to_values[observed]
+    shape = y.shape[0], y.shape[1] if y.ndim == 2 else pt.constant(1)
+    wide = sum(sizes) >= len(evaluate(y))
+
+    def marginal(position: list[Variable], constants: dict[str, Variable]) -> tuple[Marginal, Variable]:
+        *psi, r, variance, other = whitening.at(position, constants, [*features, residual, noise, rest])
+        return Marginal(psi, sizes, r, variance, shape, wide), other
+
+    def log_likelihood(position: list[Variable], constants: dict[str, Variable]) -> Variable:
+        found, other = marginal(position, constants)
+        return found.log_likelihood + other
+
+    def gradient(position: list[Variable], constants: dict[str, Variable]) -> tuple[Variable, list[Variable]]:
+        found, other = marginal(position, constants)
+        psi_slopes, r_slope, noise_slope = found.gradient()
+        slopes = [*psi_slopes, r_slope, noise_slope]
+        functions = [*found.features, found.residual, found.noise]
+        surrogate = other + sum((slope * x).sum() for slope, x in zip(slopes, functions, strict=True))
+        slopes = (
+            pt.grad(surrogate, position, consider_constant=slopes, disconnected_inputs="ignore") if position else []
+        )
+        return found.log_likelihood + other, slopes
+
+    def draw_all(rng: Variable, position: list[Variable], constants: dict[str, Variable]) -> tuple[Variable, dict]:
+        found, _ = marginal(position, constants)
+        rng, state = whitening.draw(rng, position, constants)
+        rng, phis = found.draw(rng)
+        thetas = [part.theta(phi) for part, phi in zip(parts, phis, strict=True)]
+        thetas = whitening.at(position, constants, thetas)
+        return rng, state | {part.value: theta for part, theta in zip(parts, thetas, strict=True)}
+
+    return Target(
+        [*whitening.variables, *(part.value for part in parts)],
+        whitening.coordinates,
+        whitening.constants,
+        whitening.locate,
+        log_likelihood,
+        gradient,
+        whitening.log_prior,
+        draw_all,
+    )
+
+
+def _is_zero(x: Variable) -> bool:
+    return isinstance(x, Constant) and not np.any(x.data)
+
+
+# Reading the model
+
+
+def _read(model: pm.Model, rvs: list[Variable]) -> tuple[Variable, list[Part], Variable, Variable]:
+    """(y, readout, y less its offset, σ²) of the one likelihood with a linear readout."""
+    found, refusals, shapes = [], [], model.eval_rv_shapes()
+    for observed in model.observed_RVs:
+        try:
+            found.append((observed, *_Reader(model, rvs, observed, shapes).read()))
+        except NetworkError as refusal:
+            refusals.append(str(refusal))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(f"'{observed.name}'" for observed, *_ in found)
+        raise NetworkError(
+            f"The likelihoods {names} each have a linear readout; one can be integrated out: name the rest "
+            f"of the variables in vars= of another step."
+        )
+    reason = " ".join(refusals) or "The model observes nothing."
+    raise NetworkError(
+        f"No linear readout to integrate out. {reason} Known form: y ~ Normal(features @ W + b, sigma), "
+        f"W and b ~ Normal; otherwise use reparametrise=False."
+    )
+
+
+class _Reader:
+    """Reads the readout of one observed variable."""
+
+    def __init__(self, model: pm.Model, rvs: list[Variable], observed: Variable, shapes: dict[str, tuple[int, ...]]):
+        self.model, self.observed, self.members = model, observed, rvs
+        self.candidates = {model.rvs_to_values[rv]: rv for rv in rvs if isinstance(rv.owner.op, NormalRV)}
+        self.shapes = {v: shapes[v.name] for v in self.candidates}
+        self.found: list[tuple[Variable, Variable, str, Variable]] = []  # value, features, layout, the term itself
+        self.offsets: list[Variable] = []
+
+    def read(self) -> tuple[list[Part], Variable, Variable]:
+        name, op = self.observed.name, self.observed.owner.op
+        if not isinstance(op, NormalRV):
+            raise NetworkError(f"The likelihood '{name}' is no Normal but {getattr(op, 'name', None) or op}.")
+        mean, sigma = canonical(self.model.replace_rvs_by_values(op.dist_params(self.observed.owner)))
+        if not all(sigma.type.broadcastable):
+            raise NetworkError(f"sigma of '{name}' has shape {sigma.type.shape}; the noise must be one number.")
+        y = pt.as_tensor(self.model.rvs_to_values[self.observed])
+        if y.ndim not in (1, 2):
+            raise NetworkError(f"'{name}' has {y.ndim} dimensions; a network's output has shape (n,) or (n, k).")
+        self.outputs = 1 if y.ndim == 1 else int(evaluate(y).shape[1])
+        self._collect(mean, pt.constant(np.asarray(1, pytensor.config.floatX)))
+        reasons = self._drop_what_serves_elsewhere(sigma)
+        if all(layout == "bias" for _, _, layout, _ in self.found):
+            raise NetworkError(
+                f"The mean of '{name}' is not linear in weights with a Normal prior: {show(mean)}. {' '.join(reasons)}"
+            )
+        residual = self._as_matrix(pt.cast(y, pytensor.config.floatX))
+        for offset in self.offsets:
+            residual = residual - self._as_matrix(offset)
+        noise = pt.cast(sigma.dimshuffle() ** 2, pytensor.config.floatX)
+        return [self._part(*found[:3]) for found in self.found], residual, noise
+
+    def _collect(self, term: Variable, factor: Variable) -> None:
+        """Sort the terms of a mean into readout and offset."""
+        inputs = term.owner.inputs if term.owner is not None else []
+        if is_elemwise(term, ps.Add):
+            for x in inputs:
+                self._collect(x, factor)
+            return
+        if is_elemwise(term, ps.Sub):
+            self._collect(inputs[0], factor)
+            self._collect(inputs[1], -factor)
+            return
+        if is_elemwise(term, ps.Neg):
+            self._collect(inputs[0], -factor)
+            return
+        if is_elemwise(term, ps.Mul):
+            rest = [x for x in inputs if not all(x.type.broadcastable)]
+            rest = rest or [x for x in inputs if undimshuffle(x) in self.candidates]
+            if len(rest) == 1 and len(inputs) > 1:
+                for x in inputs:
+                    factor = factor * x.dimshuffle() if x is not rest[0] else factor
+                self._collect(rest[0], factor)
+                return
+        if (
+            is_elemwise(term, ps.TrueDiv)
+            and all(inputs[1].type.broadcastable)
+            and not all(inputs[0].type.broadcastable)
+        ):
+            self._collect(inputs[0], factor / inputs[1].dimshuffle())
+            return
+        value, features, layout = self._readout(term)
+        if value is not None:
+            self.found.append((value, factor * features, layout, factor * term))
+        elif isinstance(getattr(term.owner, "op", None), DimShuffle) and inputs[0].type.broadcastable[1:] == (True,):
+            self._collect(inputs[0], factor)  # a column squeezed to a vector
+        else:
+            self.offsets.append(factor * term)
+
+    def _readout(self, term: Variable) -> tuple[Variable | None, Variable | None, str]:
+        """(θ, features, layout) of a term, or nothing."""
+        product = match_product(term)
+        if product is not None:
+            source, value, layout = product
+            columns = {"rows": 0, "columns": 1}.get(layout)
+            if value in self.candidates and source.ndim == 2 and value.ndim == 1 + (columns is not None):
+                outputs = 1 if columns is None else self.shapes[value][columns]
+                if outputs == self.outputs:
+                    return value, source, layout
+        value = undimshuffle(term)
+        if value in self.candidates and spans_columns(term) and np.prod(self.shapes[value]) == self.outputs:
+            n = self.model.rvs_to_values[self.observed].shape[0]
+            return value, pt.ones((n, 1), dtype=pytensor.config.floatX), "bias"
+        return None, None, ""
+
+    def _drop_what_serves_elsewhere(self, sigma: Variable) -> list[str]:
+        """Count as offset what enters the model in another way too; returns what was dropped, in words."""
+        elsewhere = [log_density_of_others(self.model, [*self.members, self.observed]), sigma]
+        for rv in self.members:
+            elsewhere += self.model.replace_rvs_by_values(rv.owner.op.dist_params(rv.owner))
+        reasons = []
+        while True:
+            values = [value for value, *_ in self.found]
+            used = set(ancestors([*elsewhere, *self.offsets, *(features for _, features, *_ in self.found)]))
+            wrong = [part for part in self.found if part[0] in used or values.count(part[0]) > 1]
+            if not wrong:
+                return reasons
+            self.found = [part for part in self.found if part not in wrong]
+            self.offsets += [term for *_, term in wrong]
+            reasons += [f"'{value.name}' enters the model in another way too." for value, *_ in wrong]
+
+    def _as_matrix(self, x: Variable) -> Variable:
+        """(n, k) of an expression in the shape of y, or less."""
+        ndim = self.model.rvs_to_values[self.observed].ndim
+        if ndim == 2 or x.ndim == 2:
+            return pt.shape_padleft(x, 2 - x.ndim)
+        return pt.shape_padleft(x, 1 - x.ndim)[:, None]
+
+    def _part(self, value: Variable, features: Variable, layout: str) -> Part:
+        rv = self.candidates[value]
+        mean, scale = gaussian_prior(self.model, rv)
+        axis = {"rows": 0, "columns": 1, "vector": None, "bias": -1}[layout]
+        padded = pt.shape_padleft(scale, value.ndim - scale.ndim)
+        if self.outputs > 1 and axis is not None and not padded.type.broadcastable[axis]:
+            raise NetworkError(f"The prior scale of '{rv.name}' differs between outputs; the readout has one for all.")
+        return Part(value, pt.cast(features, pytensor.config.floatX), layout, mean, scale, self.shapes[value])

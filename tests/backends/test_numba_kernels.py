@@ -1,0 +1,130 @@
+"""Numba's kernels of :mod:`pymc_gibbsnn.backends.numba_kernels` against NumPy and the C library."""
+
+import math
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.io import In
+from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
+from pytensor.raise_op import Assert
+from pytensor.tensor.random.type import random_generator_type
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn import _compat
+from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
+from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
+
+RNG = np.random.default_rng(0)
+
+
+def compile_and_find(inputs, output, name):
+    """The function in Numba; the Op of this name must be in it."""
+    function = pytensor.function(inputs, output, mode=with_our_kernels(_compat.compilation_mode("NUMBA")))
+    assert any(type(node.op).__name__ == name for node in function.maker.fgraph.apply_nodes)
+    return function
+
+
+@pytest.mark.parametrize("columns", [5, 300])
+def test_products_of_few_and_of_many_columns(columns):
+    x, y, values = [], [], []
+    for shape, found in (((7, 4), x), ((4, columns), y)):
+        value = RNG.normal(size=shape)
+        straight, turned = pt.matrix(shape=shape), pt.matrix(shape=shape[::-1])
+        found += [straight, turned.T]
+        values += [value, value.T]
+    inputs = [x[0], x[1].owner.inputs[0], y[0], y[1].owner.inputs[0]]
+    function = compile_and_find(inputs, [left @ right for left in x for right in y], "Product")
+    for found in function(*values):
+        assert found.flags.c_contiguous == (columns == 300)
+        np.testing.assert_allclose(found, values[0] @ values[2], rtol=1e-12, atol=1e-12)
+
+
+def test_a_matrix_times_its_transpose_is_one_half_mirrored():
+    x = pt.matrix("x")
+    function = compile_and_find([x], x @ x.T, "Gram")
+    for shape in ((3, 5), (64, 7), (150, 9)):
+        matrix = RNG.normal(size=shape)
+        for ordered in (matrix, np.asfortranarray(matrix)):
+            np.testing.assert_allclose(function(ordered), matrix @ matrix.T, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("function", "exact"), [(pt.erf, math.erf), (pt.erfc, math.erfc)])
+def test_error_functions_to_their_last_digits(function, exact):
+    x = pt.matrix("x")
+    compiled = compile_and_find([x], function(x), "ErrorFunction")
+    points = np.r_[np.linspace(-7, 26, 30_001), RNG.normal(size=20_000), 10.0 ** np.arange(-300, 0), -(10.0**-200), 0.5]
+    points = np.c_[points, -points]
+    for ordered in (points, np.asfortranarray(points)):
+        expected = np.vectorize(exact)(ordered)
+        found = compiled(ordered)
+        inside = np.abs(ordered) <= 26
+        np.testing.assert_allclose(found[inside], expected[inside], rtol=1e-15)
+        np.testing.assert_allclose(found, expected, rtol=1e-15, atol=1e-300)
+    edges = np.array([[np.nan, np.inf, -np.inf, 1e300, -1e300]])
+    np.testing.assert_allclose(compiled(edges), function(edges).eval(mode="FAST_COMPILE"), atol=1e-300)
+
+
+def test_gradients_of_gelu_go_through_the_error_function():
+    x = pt.matrix("x")
+    gelu = x * (1 + pt.erf(x / 2**0.5)) / 2
+    function = compile_and_find([x], pt.grad(gelu.sum(), x), "ErrorFunction")
+    z = RNG.normal(size=(40, 3)) * 3
+    cdf = 0.5 * np.vectorize(math.erfc)(-z / 2**0.5)
+    density = np.exp(-(z**2) / 2) / (2 * np.pi) ** 0.5
+    np.testing.assert_allclose(function(z), cdf + z * density, rtol=1e-12, atol=1e-15)
+
+
+def test_a_sampler_leaves_a_generator_that_is_not_its_own():
+    rng, m = random_generator_type("rng"), pt.matrix("m")
+    function = compile_and_find([rng, m], _compat.draw(isotropic_normal, rng, m, pt.constant(2.0))[1], "Sampler")
+    generator, mean = np.random.default_rng(0), np.zeros((3, 2))
+    np.testing.assert_array_equal(function(generator, mean), function(generator, mean))
+
+
+X, Y = RNG.normal(size=(30, 3)), RNG.normal(size=(30, 2))
+LABELS = RNG.integers(0, 3, 30)
+PLAIN = {"collapse": False, "interweave": False}
+
+
+@pytest.mark.parametrize(
+    ("model", "step"),
+    [
+        pytest.param(lambda: pmg.mlp(X, Y, [4, 3]), pmg.GibbsNN, id="pieces"),
+        pytest.param(
+            lambda: pmg.mlp(X, Y, [4, 3]),
+            lambda: pmg.GibbsNN(interweave="langevin"),
+            id="langevin",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            lambda: pmg.mlp(X, Y, [4, 4, 4]),
+            lambda: pmg.GibbsNN(schedule="layer-parallel", **PLAIN),
+            id="layer-parallel",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(lambda: pmg.mlp(X, LABELS, 4, likelihood="probit"), lambda: pmg.GibbsNN(**PLAIN), id="labels"),
+        pytest.param(
+            lambda: pmg.mlp(X, LABELS > 0, 4, likelihood="probit", activation="tanh"), pmg.GibbsNN, id="smooth"
+        ),
+        pytest.param(lambda: pmg.wide_mlp(X, Y, 8, 2), lambda: pmg.PCN(reparametrise=True), id="narrow"),
+        pytest.param(lambda: pmg.wide_mlp(X, Y, 64, 2), lambda: pmg.PCN(reparametrise=True), id="wide"),
+        pytest.param(lambda: pmg.classical_mlp(X, LABELS, [4]), pmg.FNBG, id="fnbg"),
+    ],
+)
+def test_compiled_code_is_found_again(model, step):
+    """A graph compiled anew in another process has the same key, in which asserts of shapes vary their order."""
+    keys = set()
+    for _ in range(2):
+        with model():
+            found = step()
+        graph = found.transition.graph()
+        for name, stage in graph.stages.items():
+            inputs = [In(graph.rng, mutable=True), *graph.inputs[1:]]
+            function = pytensor.function(inputs, stage.outputs, mode=found._mode, on_unused_input="ignore")
+            _, key = numba_funcify_and_cache_key(function.maker.fgraph)
+            assert key is not None
+            assert not any(isinstance(node.op, Assert) for node in function.maker.fgraph.apply_nodes)
+            keys.add((name, key))
+    assert len(keys) == len(graph.stages)

@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from pymc_gibbsnn.diagnostics.scoring import (
+    brier,
+    expected_calibration_error,
+    log_predictive_density,
+    reliability,
+    rmse,
+)
+from pymc_gibbsnn.plots import plot_calibration
+
+RNG = np.random.default_rng(0)
+
+
+def test_against_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    p, labels = RNG.dirichlet(np.ones(3), size=50), RNG.integers(3, size=50)
+    one_hot = np.eye(3)[labels]
+    assert np.isclose(brier(p, labels), ((p - one_hot) ** 2).sum(1).mean())
+    binary = labels > 0
+    assert np.isclose(brier(p[:, 0], binary), 2 * metrics.brier_score_loss(binary, p[:, 0]))
+    samples, y = RNG.normal(size=(2, 30, 40)), RNG.normal(size=40)
+    assert np.isclose(rmse(samples, y), metrics.root_mean_squared_error(y, samples.mean((0, 1))))
+    log_p = np.log(RNG.dirichlet(np.ones(3), size=(2, 30, 50)))
+    picked = np.take_along_axis(log_p, labels[None, None, :, None], axis=-1)[..., 0]
+    loss = metrics.log_loss(labels, np.exp(log_p).mean((0, 1)), labels=[0, 1, 2])
+    assert np.isclose(log_predictive_density(picked), -loss)
+
+
+def test_density_of_a_mixture():
+    mu, y = RNG.normal(size=(2, 500)), np.array([0.3, 8.0])
+    density = norm.pdf(y, mu[..., None]).mean((0, 1))
+    assert np.isclose(log_predictive_density(norm.logpdf(y, mu[..., None])), np.log(density).mean())
+    assert np.isfinite(log_predictive_density(np.full((1, 2, 3), -2000.0)))
+
+
+def test_calibration_error():
+    p = np.array([0.95, 0.95, 0.65, 0.1])  # of class 1: predicted 1, 1, 1, 0
+    labels = np.array([1, 0, 1, 0])
+    share, confidence, accuracy = reliability(p, labels, bins=10)
+    np.testing.assert_allclose(share[[6, 8, 9]], [0.25, 0.25, 0.5])
+    np.testing.assert_allclose(confidence[[6, 8, 9]], [0.65, 0.9, 0.95])
+    np.testing.assert_allclose(accuracy[[6, 8, 9]], [1, 1, 0.5])
+    assert np.isclose(expected_calibration_error(p, labels), 0.25 * 0.35 + 0.25 * 0.1 + 0.5 * 0.45)
+    confident = RNG.uniform(size=200_000)
+    calibrated = RNG.uniform(size=200_000) < confident
+    assert expected_calibration_error(confident, calibrated.astype(int)) < 0.01
+    assert expected_calibration_error(confident**2, calibrated.astype(int)) > 0.03
+
+
+def test_the_figure_shows_the_error():
+    p, labels = np.array([0.95, 0.95, 0.65, 0.1]), np.array([1, 0, 1, 0])
+    ax = plot_calibration(p, labels)
+    assert ax.get_title() == f"expected calibration error {expected_calibration_error(p, labels):.3f}"
+    np.testing.assert_allclose(ax.lines[1].get_ydata(), [1, 1, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rmse(np.zeros((2, 3)), np.zeros(3)), "samples must be"),
+        (lambda: log_predictive_density(np.zeros(3)), "must be \\(chain, draw, point"),
+        (lambda: brier(np.ones((3, 2)) / 2, np.zeros(2, int)), "labels \\(point,\\)"),
+        (lambda: brier(np.ones((3, 2)), np.zeros(3, int)), "sum to 1"),
+        (lambda: brier(np.ones((3, 2)) / 2, np.full(3, 2)), "integers from 0 to 1"),
+        (lambda: expected_calibration_error(np.ones((3, 2)) / 2, np.zeros(3)), "integers from 0 to 1"),
+    ],
+)
+def test_bad_arguments_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,260 @@
+from dataclasses import replace
+from importlib import import_module
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytensor
+import pytest
+import xarray as xr
+from scipy.signal import lfilter
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn.diagnostics.convergence import blockwise_rhat, merge, when_close, when_settled, when_stationary
+from pymc_gibbsnn.models.datasets import check_teacher
+from pymc_gibbsnn.plots import plot_rhat, plot_thermalisation
+
+QUIET = {"cores": 1, "quiet": True, "compile_kwargs": {"mode": "FAST_COMPILE"}}
+
+
+def autoregression(rng, rho, n):
+    """A stationary Gaussian series of mean 0 and variance 1."""
+    noise = rng.normal(size=n)
+    noise[1:] *= np.sqrt(1 - rho**2)
+    return lfilter([1], [1, -rho], noise)
+
+
+# The rules
+
+
+@pytest.mark.parametrize(("rho", "draws"), [(0.0, 200), (0.9, 4000), (0.97, 1000), (0.99, 1000), (0.999, 1000)])
+def test_false_alarms_on_pairs_in_equilibrium(rho, draws):
+    rng = np.random.default_rng(0)
+    pairs = [np.exp([autoregression(rng, rho, draws), autoregression(rng, rho, draws)]) for _ in range(200)]
+    found = [merge(*pair) for pair in pairs]
+    verdicts = [m.verdict for m in found]
+    assert verdicts.count("not thermalised") <= 10
+    if rho < 0.95:  # worth enough independent draws to tell
+        assert verdicts.count("thermalised") >= 180
+        assert np.mean([m.draw == 0 for m in found if m.verdict == "thermalised"]) >= 0.9
+
+
+@pytest.mark.parametrize("rho", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("slope", [0.0, -1.0])
+def test_stuck_chains_are_never_thermalised(rho, slope):
+    rng, draws = np.random.default_rng(1), 1000
+    drift = slope * np.linspace(0, 1, draws)
+    pairs = [(autoregression(rng, rho, draws), 3 + drift + 0.3 * autoregression(rng, rho, draws)) for _ in range(50)]
+    verdicts = [merge(a, b).verdict for a, b in pairs]
+    assert verdicts.count("thermalised") == 0
+    assert verdicts.count("not thermalised") >= {0.5: 48, 0.9: 35, 0.99: 0}[rho]
+
+
+def test_the_merge_is_where_the_curves_meet():
+    rng, time = np.random.default_rng(2), np.arange(4000)
+    informed = np.exp(autoregression(rng, 0.5, 4000)) * (1 - np.exp(-(time + 1) / 50))
+    late = np.exp(autoregression(rng, 0.5, 4000)) * (1 + 1000 * np.exp(-time / 100))
+    found = merge(informed, late)
+    assert found.verdict == "thermalised"
+    assert 550 <= found.draw <= 1000  # 1000 exp(-t/100) passes 1 at 691
+    assert 550 <= when_stationary(late, 50) <= 1000
+    assert merge(informed, 10 * late).verdict == "not thermalised"
+    later = np.exp(autoregression(rng, 0.5, 4000)) * np.where(time < 2600, 50, 1)  # within the second half
+    assert merge(informed, later)[:2] == ("thermalised", 2600)
+    assert np.isnan(when_stationary(np.linspace(0, 1, 4000) + 0.01 * informed, 50))
+
+
+def test_a_chain_that_leaves_at_the_end_is_not_settled():
+    rng = np.random.default_rng(3)
+    informed, other = rng.normal(size=(2, 1000))
+    other[-50:] += 5
+    assert merge(informed, other).verdict != "thermalised"
+
+
+def test_blockwise_rhat_is_the_papers():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(3, 120, 2))
+    m, n = 3, 50
+    for block, found in enumerate(blockwise_rhat(x, n)):
+        part = x[:, block * n : (block + 1) * n]
+        within = part.var(axis=1, ddof=1).mean(0)
+        between = n * part.mean(1).var(axis=0, ddof=1)
+        pooled = (n - 1) / n * within + between / n
+        np.testing.assert_allclose(found, (m + 1) / m * pooled / within - (n - 1) / (m * n))
+        rank = [float(az.rhat(part[..., i])) for i in range(2)]
+        np.testing.assert_allclose(blockwise_rhat(x, n, rank=True)[block], rank)
+    assert len(blockwise_rhat(x, n)) == 2
+    with pytest.raises(ValueError, match="two chains"):
+        blockwise_rhat(x[:1], n)
+
+
+def test_times():
+    assert when_close(np.array([[9.0], [1.1], [1.5], [1.0], [1.1]]), 50) == 150
+    assert np.isnan(when_close(np.array([[1.0], [np.nan]]), 50))
+    rng = np.random.default_rng(5)
+    series = rng.normal(size=1000)
+    series[:7] = 30
+    assert when_stationary(series, 10) == 10
+    assert when_settled(series[10:], pmg.convergence.law_of(series), 10) == 0
+
+
+@pytest.mark.parametrize(
+    ("series", "message"),
+    [
+        (np.ones(99), "two blocks"),
+        (np.ones(200), "constant"),
+        (np.r_[np.arange(100.0), np.ones(100)], "constant"),
+        (np.r_[np.nan, np.arange(199.0)], "not finite"),
+        (np.arange(150.0), "differ in length"),
+    ],
+)
+def test_bad_series_are_refused(series, message):
+    with pytest.raises(ValueError, match=message):
+        merge(np.random.default_rng(0).normal(size=200), series)
+
+
+# Chains
+
+
+@pytest.fixture(scope="module")
+def study():
+    return pmg.teacher_student((3, 2, 1), n=40, n_test=30, noise=0.1, random_seed=1)
+
+
+@pytest.fixture(scope="module")
+def step(study):
+    return pmg.GibbsNN(model=study.model, sweeps_per_draw=2, compile_kwargs={"mode": "FAST_COMPILE"})
+
+
+@pytest.fixture(scope="module")
+def found(study, step):
+    starts = ["zero", "prior", "prior"]
+    return pmg.thermalisation(study, step=step, starts=starts, draws=120, block=20, points=7, random_seed=0, **QUIET)
+
+
+def test_what_is_returned(study, found):
+    assert list(found["chain"].values) == ["informed", "zero", "prior 1", "prior 2"]
+    assert list(found["start"].values) == ["zero", "prior 1", "prior 2"]
+    assert found["rhat"].dims == found["rhat_rank"].dims == ("start", "block", "point")
+    assert found["rhat"].shape == (3, 6, 7)
+    np.testing.assert_array_equal(found["draw"][:3], [2, 4, 6])
+    np.testing.assert_array_equal(found["block"][:2], [20, 60])
+    assert set(found["verdict"].values) <= {"thermalised", "not thermalised", "undecided"}
+    for start in found["start"].values:
+        assert f"{start}: {found['verdict'].sel(start=start).item()}" in found.attrs["verdict"]
+    series = found["series"]
+    assert float(series.sel(chain="informed")[0]) < float(series.sel(chain="zero")[0])
+    assert not np.allclose(series.sel(chain="prior 1"), series.sel(chain="prior 2"))
+
+
+def test_chains_that_were_run_already(study, step, monkeypatch):
+    results = {}
+    with study.model:
+        for seed, kind in enumerate(("informed", "zero")):
+            teacher = study.teacher if kind == "informed" else None
+            results[kind] = pm.sample(
+                60,
+                tune=0,
+                chains=1,
+                step=step,
+                initvals=pmg.initial_values(kind=kind, teacher=teacher),
+                random_seed=seed,
+                progressbar=False,
+                compute_convergence_checks=False,
+                **QUIET,
+            )
+    monkeypatch.setattr(import_module("pymc_gibbsnn.diagnostics.thermalisation"), "NUMBERS", 59 * 30)  # two parts
+    again = pmg.thermalisation(study, results, block=20, sweeps_per_draw=2)
+    error = ((pmg.function_space(results["zero"], study.model, study.X_test)["output"] - study.f_test) ** 2).mean(
+        "point"
+    )
+    np.testing.assert_allclose(again["series"].sel(chain="zero"), error[0])
+    norm = pmg.thermalisation(study, results, block=20, test_function=lambda space: space["norm"].sel(layer=1))
+    w = results["informed"]["posterior"]
+    expected = (w["W1"] ** 2).sum(["hidden_2", "feature"]) + (w["b1"] ** 2).sum("hidden_2")
+    np.testing.assert_allclose(norm["series"].sel(chain="informed"), expected[0])
+    for figure in (plot_thermalisation, plot_rhat):
+        figure(again)
+
+    for change, message in [
+        ({"results": {"informed": results["informed"]}}, "one chain only"),
+        ({"results": {"zero": results["zero"]}}, "lack the chain 'informed'"),
+        ({"block": 31}, "two blocks of 31"),
+        ({"block": 3}, "at least 10"),
+        ({"test_function": lambda space: 0 * space["norm"].sel(layer=1)}, "'informed' is constant"),
+        ({"test_function": lambda space: space["norm"]}, "must return a DataArray"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            pmg.thermalisation(study, **({"results": results, "block": 20} | change))
+
+
+def test_the_score_is_the_gradient(study, found):
+    rng = np.random.default_rng(0)
+    point = {name: rng.normal(size=np.shape(v)) for name, v in study.teacher.items()}
+    noise = point["Z2"] - study.X @ point["W1"].T - point["b1"]
+    gradient = noise.T @ study.X - 0.01 * 3 * point["W1"]
+    [score] = study.model.replace_rvs_by_values([study.model["score"]])
+    values = {v: point[v.name] for v in study.model.value_vars}
+    function = pytensor.function(list(values), score, mode="FAST_COMPILE", on_unused_input="ignore")
+    np.testing.assert_allclose(function(*values.values()), gradient.mean())
+    assert found["score"].shape == found["series"].shape
+    assert (found["score_time"].values <= 240).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"draws": 99}, "two blocks"),
+        ({"starts": []}, "no uninformed chain"),
+        ({"block": 5}, "at least 10"),
+    ],
+)
+def test_bad_runs_are_refused(study, change, message):
+    with pytest.raises(ValueError, match=message):
+        pmg.thermalisation(study, **change)
+
+
+def test_teachers_of_another_model_are_refused(study):
+    other = pmg.teacher_student((3, 4, 1), n=40, n_test=30, noise=0.1, random_seed=1)
+    with pytest.raises(ValueError, match="teacher does not belong to the model: \\['A2', 'W1', 'W2', 'Z2', 'b1'\\]"):
+        pmg.thermalisation(replace(study, teacher=other.teacher))
+    with pytest.raises(ValueError, match="other data than the study as 'y'"):
+        pmg.thermalisation(replace(study, y=study.y + 1))
+    with pytest.raises(ValueError, match="other data than the study as the inputs"):
+        pmg.thermalisation(replace(study, X=study.X + 1))
+    for name, wrong in [("W1", "Z2"), ("Z2", "Z2"), ("A2", "A2"), ("W2", "y"), ("b2", "y")]:
+        with pytest.raises(ValueError, match=f"'{wrong}' has .* times the variance"):
+            pmg.thermalisation(replace(study, teacher=study.teacher | {name: 2 + study.teacher[name]}))
+    for k, noisy in ((2, True), (3, False)):
+        labels = {"likelihood": "probit", "noise": 0.1, "noisy": noisy}
+        check_teacher(pmg.teacher_student((3, 4, k), n=30, n_test=5, random_seed=1, **labels))
+
+
+def test_heat_spares_the_informed_chain(study, monkeypatch):
+    tunes = []
+
+    def sample(draws, *, tune, chains, var_names, **_):
+        tunes.append(tune)
+        rng = np.random.default_rng(tune)
+        values = {n: rng.normal(size=(chains, draws, *study.teacher[n].shape)) for n in var_names if n != "score"}
+        dims = {n: ("chain", "draw", *(f"{n}_{i}" for i in range(v.ndim - 2))) for n, v in values.items()}
+        coords = {"chain": np.arange(chains), "draw": np.arange(draws)}
+        return {"posterior": xr.Dataset({n: (dims[n], v) for n, v in values.items()}, coords=coords)}
+
+    monkeypatch.setattr(pm, "sample", sample)
+    for anneal in (None, 1.0):
+        pmg.thermalisation(study, step=pmg.GibbsNN(model=study.model, anneal=anneal), tune=7, draws=100)
+    assert tunes == [7, 7, 0, 7]
+
+
+# Figures
+
+
+def test_figures(found):
+    ax = plot_thermalisation(found)
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert {"test function (informed)", "R-hat (zero, prior 1, prior 2)"} <= set(labels)
+    assert sum(label.startswith("time:") for label in labels) == 4
+    assert len(plot_rhat(found, start="zero").lines) == 5
+    with pytest.raises(ValueError, match="start must be one of"):
+        plot_rhat(found, start="warm")

@@ -1,0 +1,430 @@
+"""The JAX driver: the same law as ``pm.sample``, the same result, on any number of chains and devices."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+
+import arviz as az
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pymc.util import _get_seeds_per_chain
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn import _compat
+from pymc_gibbsnn.drivers import program as _program
+from pymc_gibbsnn.drivers import sample as sampling
+from pymc_gibbsnn.drivers.program import Program, _factors_batches
+from tests.helpers import check_mean
+
+X = np.random.default_rng(0).normal(size=(8, 2))
+Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=8)
+WEIGHTS = ["W1", "b1", "W2", "b2"]
+
+
+@pytest.fixture
+def model():
+    return pmg.mlp(X, Y, 3, noise=0.3)
+
+
+def sample(model, draws=20, step=None, **kwargs):
+    with model:
+        step = step or pmg.GibbsNN()
+        return pmg.sample(draws, step=step, **({"chains": 2, "random_seed": 7, "progressbar": False} | kwargs))
+
+
+def w1(idata):
+    return idata["posterior"]["W1"].values
+
+
+def test_the_draws_are_those_of_the_step_in_jax(model):
+    """Number by number, from the same key."""
+    idata = sample(model, 5, chains=2)
+    step = pmg.GibbsNN(model=model, compile_kwargs={"mode": "JAX"})
+    for chain, seed in enumerate(_get_seeds_per_chain(7, 2)):
+        point = model.initial_point()
+        step.set_rng(0)
+        step._jax_key = step._jax_key | {"jax_state": np.random.SeedSequence([int(seed), 0]).generate_state(2)}
+        for draw in range(5):
+            point, [stats] = step.step(point)
+            for name in ("W1", "A2", "b2"):
+                np.testing.assert_allclose(idata["posterior"][name][chain, draw], point[name], rtol=1e-6)
+            for name, value in stats.items():
+                np.testing.assert_allclose(idata["sample_stats"][name][chain, draw], value, rtol=1e-6)
+
+
+def test_chains_do_not_depend_on_those_beside_them(model, monkeypatch):
+    """Three calls of a chain, which is spared vmap, or one call of three chains."""
+    programs, run = [], Program.run
+    monkeypatch.setattr(Program, "run", lambda self, *arguments: (programs.append(self), run(self, *arguments))[1])
+    alone = sample(model, 5, tune=2, chains=3)
+    assert len(programs[0].chains) == 3
+    monkeypatch.setattr(_program, "_factors_batches", lambda program: True)
+    together = sample(model, 5, tune=2, chains=3)
+    assert len(programs[-1].chains) == 1
+    for group in ("posterior", "sample_stats"):
+        for name, series in alone[group].data_vars.items():
+            np.testing.assert_allclose(series, together[group][name], rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("function", [jnp.linalg.cholesky, jnp.linalg.eigh, jnp.linalg.inv])
+def test_batches_of_matrices_are_seen(function):
+    """Two programs that factor them at once can wait for each other for ever."""
+    batched, single = (jax.jit(function).lower(jnp.ones(shape)).as_text() for shape in ((3, 4, 4), (4, 4)))
+    assert _factors_batches(batched)
+    assert not _factors_batches(single)
+
+
+@cache
+def functions_by_pm_sample(interweave):
+    model = pmg.mlp(X, Y, 3, noise=0.3)
+    with model:
+        idata = pm.sample(
+            5000, tune=1000, chains=1, random_seed=1, progressbar=False, var_names=WEIGHTS,
+            step=pmg.GibbsNN(interweave=interweave, compile_kwargs={"mode": "FAST_COMPILE"}),
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    return functions(idata, model)
+
+
+def functions(idata, model):
+    """Series (chain, draw) of what can be compared."""
+    found = pmg.function_space(idata, model, [[1.0, 0.0], [-1.0, 0.5]])
+    return {
+        "lp": idata["sample_stats"]["lp"].values.astype(float),
+        **{f"{name} {i}": found[name].values[:, :, i].astype(float) for name in ("output", "norm") for i in range(2)},
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("interweave", "precision"), [("pieces", "float32"), ("pieces", "float64"), ("langevin", "float64")]
+)
+def test_the_law_is_that_of_pm_sample(model, interweave, precision):
+    step = pmg.GibbsNN(model=model, interweave=interweave)
+    idata = sample(model, 2500, step, chains=4, tune=500, precision=precision, var_names=WEIGHTS)
+    assert w1(idata).dtype == precision
+    expected = functions_by_pm_sample(interweave)
+    for name, found in functions(idata, model).items():
+        for power in (1, 2):
+            truth = expected[name] ** power
+            mcse = truth.std() / np.sqrt(float(az.ess(truth, method="mean")))
+            check_mean(found**power, truth.mean(), f"{name} to the power {power}", mcse)
+
+
+def test_the_result_is_that_of_pm_sample(model):
+    with model:
+        pm.Deterministic("largest", pt.max(model["W2"]))
+        one = pm.sample(
+            5, tune=0, chains=2, cores=1, step=pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"}), progressbar=False,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    other = sample(model, 5)
+    for group in ("posterior", "sample_stats", "observed_data", "constant_data"):
+        expected, found = one[group], other[group]
+        assert set(expected.data_vars) - {"sampling_time"} <= set(found.data_vars)
+        for name, variable in found.data_vars.items():
+            assert variable.dims == expected[name].dims
+            assert variable.dtype == expected[name].dtype
+        assert all((found[c] == expected[c]).all() for c in expected.coords)
+    posterior = other["posterior"]
+    attrs = {"inference_library", "inference_library_version", "sampling_time", "tuning_steps", "precision", "devices"}
+    assert set(posterior.attrs) >= attrs
+    np.testing.assert_array_equal(posterior["largest"], posterior["W2"].max("hidden_2"))
+    point = {v.name: posterior[v.name].values[1, -1] for v in model.free_RVs}
+    logp = model.compile_logp(mode="FAST_COMPILE")(point)
+    np.testing.assert_allclose(other["sample_stats"]["lp"].values[1, -1], logp, rtol=1e-8, atol=1e-6)
+
+
+def test_var_names_and_start(model):
+    start = pmg.initial_values(model, "prior", chains=2, random_seed=0)
+    idata = sample(model, 3, initvals=start, var_names=["W2", "b2"])
+    assert list(idata["posterior"].data_vars) == ["W2", "b2"]
+    assert not np.allclose(idata["sample_stats"]["lp"][0], idata["sample_stats"]["lp"][1])
+
+
+def test_a_program_is_compiled_once(model, monkeypatch):
+    programs, run, compiled = [], Program.run, []
+    monkeypatch.setattr(Program, "run", lambda self, *arguments: (programs.append(self), run(self, *arguments))[1])
+    compile_ = jax.stages.Lowered.compile
+    monkeypatch.setattr(jax.stages.Lowered, "compile", lambda *arguments: (compiled.append(1), compile_(*arguments))[1])
+    sample(model, 20, tune=5)
+    assert len(programs) > 3
+    assert len(compiled) == 1
+
+
+def test_seeds_decide_and_the_length_of_calls_does_not(model, monkeypatch):
+    first, other = (w1(sample(model, random_seed=seed)) for seed in (1, 2))
+    monkeypatch.setattr(sampling, "SECONDS_A_CALL", 0)
+    again = w1(sample(model, random_seed=1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first, other)
+    assert not np.allclose(first[0], first[1])
+
+
+def test_thinning(model):
+    every = w1(sample(model, 12))
+    np.testing.assert_array_equal(
+        w1(sample(model, 2, thin=3, step=pmg.GibbsNN(model=model, sweeps_per_draw=2))), every[:, 5::6]
+    )
+
+
+def test_step_sizes_change_while_tuning_and_noise_falls():
+    model = pmg.mlp(X, Y, 3, noise=0.01)
+    step = pmg.GibbsNN(model=model, interweave="langevin", anneal=1e4)
+    calls = []
+    run = Program.run
+
+    def watch(program, *arguments):
+        drawn = run(program, *arguments)
+        calls.append((drawn[1], float(program.chains[0][2][0]["log_step_W1"][0])))
+        return drawn
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Program, "run", watch)
+        patch.setattr(sampling, "SECONDS_A_CALL", 0)  # a call a draw
+        sample(model, 10, step=step, tune=20)
+    steps = [call[1] for call in calls]
+    assert len(set(steps[:20])) > 5
+    assert len(set(steps[19:])) == 1
+    ratios = np.array([call[0]["noise_Z2"].mean() for call in calls])
+    assert ((ratios > 0.3) & (ratios < 3)).all()
+
+
+def test_tuning_by_default_is_what_the_step_asks_for(model):
+    assert sample(model, 2)["posterior"].attrs["tuning_steps"] == 0
+    idata = sample(model, 2, step=pmg.GibbsNN(model=model, interweave="langevin"))
+    assert idata["posterior"].attrs["tuning_steps"] == 1000
+
+
+def test_two_networks_in_one_model():
+    with pm.Model() as model:
+        names = []
+        for i, y in enumerate((Y, -Y)):
+            w, b = pm.Normal(f"w{i}", 0, 1, shape=2), pm.Normal(f"b{i}", 0, 1)
+            pm.Normal(f"y{i}", X @ w + b, 0.3, observed=y)
+            names.append([w, b])
+        steps = [pmg.GibbsNN(vars) for vars in names]
+    idata = sample(model, 2000, step=steps)
+    gram = np.c_[X, np.ones(8)].T @ np.c_[X, np.ones(8)] / 0.09 + np.eye(3)
+    mean = np.linalg.solve(gram, np.c_[X, np.ones(8)].T @ Y / 0.09)
+    for i, sign in enumerate((1, -1)):
+        for j in range(2):
+            check_mean(idata["posterior"][f"w{i}"].values[..., j], sign * mean[j], f"w{i}")
+    assert {"lp", "lp_1", "norm_w0", "norm_w1"} <= set(idata["sample_stats"].data_vars)
+
+
+# Bad input
+
+
+def test_steps_of_others_are_refused(model):
+    with model, pytest.raises(TypeError, match="NUTS is none"):
+        pmg.sample(5, step=pm.NUTS())
+
+
+def test_free_variables_without_a_step_are_refused(model):
+    with model:
+        pm.Poisson("count", 1.0)
+    with pytest.raises(ValueError, match=r"No step moves the free variables \['count'\]"):
+        sample(model)
+
+
+def test_variables_with_two_steps_are_refused(model):
+    step = pmg.GibbsNN(model=model)
+    with pytest.raises(ValueError, match=r"More than one step moves.*W1"):
+        sample(model, step=[step, step])
+
+
+def test_steps_of_other_models_are_refused(model):
+    with pytest.raises(ValueError, match="GibbsNN was made for another model"):
+        sample(model, step=pmg.GibbsNN(model=pmg.mlp(X, Y, 2, noise=0.3)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"draws": 0}, "draws must be an integer of at least 1; found 0"),
+        ({"chains": 1.5}, "chains must be an integer"),
+        ({"thin": 0}, "thin must be"),
+        ({"tune": -1}, "tune must be"),
+        ({"precision": "float16"}, "precision must be 'float32' or 'float64'; found 'float16'"),
+        ({"var_names": ["V"]}, r"var_names holds \['V'\]"),
+        ({"var_names": []}, "var_names names nothing to record"),
+        ({"shards": 2}, "shards must divide the number of devices, 1; found 2"),
+        ({"initvals": {"W1": np.full((3, 2), np.nan)}}, "initial value of 'W1' is not finite"),
+    ],
+)
+def test_impossible_arguments_are_refused(model, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        sample(model, **arguments)
+
+
+def test_double_precision_of_a_single_model_is_refused():
+    with pytensor.config.change_flags(floatX="float32"):
+        model = pmg.mlp(X, Y, 3, noise=0.3)
+        with pytest.raises(ValueError, match="floatX='float64'"):
+            sample(model, precision="float64")
+
+
+def test_a_chain_that_leaves_the_numbers_stops(model, monkeypatch):
+    run, done = Program.run, []
+
+    def broken(program, count, *arguments):
+        values, stats = run(program, count, *arguments)
+        done.append(count)
+        if len(done) == 3:
+            stats["lp"][-1, 1] = np.nan
+        return values, stats
+
+    monkeypatch.setattr(Program, "run", broken)
+    with pytest.warns(UserWarning, match=r"lp is not finite in chains \[1\]"):
+        idata = sample(model, 10_000)
+    assert idata["posterior"].sizes["draw"] == sum(done[:2])
+    done[:] = [0, 0]
+    with pytest.raises(FloatingPointError, match="lp is not finite"):
+        sample(model, 10_000)
+
+
+def test_data_are_checked_again(model):
+    step = pmg.GibbsNN(model=model)
+    model.set_data("X", np.full_like(X, np.nan))
+    with pytest.raises(pmg.NetworkError, match="16 values that are NaN"):
+        sample(model, step=step)
+
+
+def test_changed_data_are_used(model):
+    step = pmg.GibbsNN(model=model)
+    model.set_data("X", 2 * X)
+    np.testing.assert_array_equal(w1(sample(model, step=step)), w1(sample(model)))
+
+
+def test_jax_missing(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(ImportError, match=r"pymc-gibbsnn\[jax\]"):
+        sample(model)
+
+
+# Interrupts, progress, memory
+
+
+def test_an_interrupt_returns_what_was_drawn(model, monkeypatch):
+    run, done = Program.run, []
+
+    def interrupted(*arguments):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(arguments[1])
+        return run(*arguments)
+
+    monkeypatch.setattr(Program, "run", interrupted)
+    idata = sample(model, 10_000)
+    assert idata["posterior"].sizes["draw"] == sum(done) < 10_000
+    with pytest.raises(KeyboardInterrupt):
+        sample(model)
+
+
+def test_progress(model, capsys):
+    sample(model, 30, progressbar=True)
+    shown = capsys.readouterr().out
+    assert "30/30" in shown
+    assert "lp" in shown
+
+
+def test_more_draws_than_memory_holds(model, monkeypatch):
+    monkeypatch.setattr(_compat, "free_memory", lambda: 10_000)
+    with pytest.warns(UserWarning, match=r"GiB.*Z2.*var_names="):
+        sample(model)
+
+
+# A store on disk
+
+
+def test_a_store(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(sampling, "SECONDS_A_CALL", 0)
+    path = tmp_path / "draws.zarr"
+    expected, found = sample(model, 5), sample(model, 5, store=path)
+    for group in ("posterior", "sample_stats", "observed_data"):
+        for name, variable in expected[group].data_vars.items():
+            np.testing.assert_array_equal(found[group][name], variable)
+            assert found[group][name].dims == variable.dims
+    assert found["posterior"].attrs["inference_library"] == "pymc_gibbsnn"
+    with pytest.raises(FileExistsError, match="give another path, or append=True"):
+        sample(model, store=path)
+    more = sample(model, 3, store=path, append=True, random_seed=8)
+    np.testing.assert_array_equal(more["posterior"]["draw"], np.arange(8))
+    np.testing.assert_array_equal(w1(more)[:, :5], w1(expected))
+    assert not np.allclose(w1(more)[:, 5:], w1(expected)[:, :3])
+    assert len(list((path / "posterior" / "W1" / "c").rglob("*"))) < 10
+    with pytest.raises(ValueError, match="holds the posterior"):
+        sample(model, 3, store=path, append=True, chains=3)
+
+
+def test_zarr_missing(model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    with pytest.raises(ImportError, match="pip install zarr"):
+        sample(model, store=tmp_path / "draws.zarr")
+
+
+# Devices
+
+MESH = """
+import contextlib, json, sys
+import jax
+import numpy as np
+import pymc_gibbsnn as pmg
+
+found = {}
+
+
+def draw(n, devices, shards):
+    idata = pmg.sample(
+        4, step=pmg.GibbsNN(), chains=8, devices=jax.devices()[:devices], shards=shards, random_seed=1,
+        progressbar=False, initvals={"W1": np.ones((3, 2)), "Z2": np.ones((n, 3))},
+    )
+    return idata["posterior"]["Z2"].values.ravel().tolist()
+
+
+X = np.random.default_rng(0).normal(size=(6, 2))
+with pmg.mlp(X, np.maximum(X[:, 0], 0), 3, noise=0.3):
+    for devices in (1, 8, 4):
+        found[f"6 {devices} 1"] = draw(6, devices, 1)
+
+jax.threefry_partitionable = lambda flag: contextlib.nullcontext()  # rows that are spread need other random numbers
+for n in (16, 13):
+    X = np.random.default_rng(0).normal(size=(n, 2))
+    model = pmg.mlp(X, np.maximum(X[:, 0], 0), 3, noise=0.3)
+    with model:
+        for devices, shards in ((1, 1), (8, 4) if n == 16 else (8, 8)):
+            found[f"{n} {devices} {shards}"] = draw(n, devices, shards)
+    try:
+        with model:
+            pmg.sample(4, step=pmg.GibbsNN(), chains=3, devices=jax.devices())
+    except ValueError as error:
+        found["uneven"] = str(error)
+small = pmg.mlp(X[:4], X[:4, 0], 3, noise=0.3)
+try:
+    with small:
+        pmg.sample(4, step=pmg.GibbsNN(), devices=jax.devices(), shards=8)
+except ValueError as error:
+    found["shards"] = str(error)
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_a_mesh_of_devices_draws_the_same():
+    """Eight devices on the CPU: chains over all, rows over four or eight, evenly and not."""
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    done = subprocess.run([sys.executable, "-c", MESH], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert "3 chains cannot be spread evenly over 8 groups of devices" in found.pop("uneven")
+    assert "8 shards are more than the 4 rows" in found.pop("shards")
+    for name, values in found.items():
+        np.testing.assert_allclose(values, found[f"{name.split()[0]} 1 1"], rtol=1e-6, err_msg=name)

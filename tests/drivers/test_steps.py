@@ -1,0 +1,257 @@
+"""What PyMC expects of a step method, and what its users expect of ours."""
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn import _compat
+from pymc_gibbsnn.networks.reader import read_network
+from pymc_gibbsnn.samplers.gibbs import _heated
+from tests.helpers import check_mean, value
+
+X = np.random.default_rng(0).normal(size=(8, 2))
+Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=8)
+PYTHON = {"mode": "FAST_COMPILE"}
+QUIET = {"progressbar": False, "compute_convergence_checks": False}
+
+
+@pytest.fixture
+def model():
+    return pmg.mlp(X, Y, 3, noise=0.3)
+
+
+def sample(model, draws=20, step=None, compile_kwargs=PYTHON, **kwargs):
+    with model:
+        step = step or pmg.GibbsNN(compile_kwargs=compile_kwargs)
+        return pm.sample(draws, step=step, **({"tune": 0, "chains": 2, "cores": 1, "random_seed": 7} | QUIET | kwargs))
+
+
+def test_chains_differ_and_cores_do_not_matter(model):
+    one, two = (sample(model, cores=cores)["posterior"]["W1"].values for cores in (1, 2))
+    assert not np.allclose(one[0], one[1])
+    np.testing.assert_array_equal(one, two)
+
+
+def test_seeds(model):
+    first, again, other = (sample(model, random_seed=seed)["posterior"]["W1"].values for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first, other)
+
+
+def test_statistics_reach_sample_stats(model):
+    idata = sample(model)
+    stats, posterior = idata["sample_stats"], idata["posterior"]
+    names = {"lp", "norm_W1", "norm_W2", "noise_Z2", "noise_A2", "noise_y"}
+    assert names <= set(stats.data_vars)
+    point = {v.name: posterior[v.name].values[1, -1] for v in model.free_RVs}
+    logp = model.compile_logp(mode="FAST_COMPILE")(point)
+    np.testing.assert_allclose(stats["lp"].values[1, -1], logp, rtol=1e-8, atol=1e-6)
+
+
+def test_numba_is_what_nobody_has_to_name():
+    from pytensor.link.numba.linker import NumbaLinker
+
+    assert isinstance(_compat.compilation_mode(None).linker, NumbaLinker)
+    with pmg.mlp(X, np.stack([Y, Y], axis=1), 2, noise=1.0):  # as in test_gibbs.py: compiled once
+        idata = pm.sample(50, step=pmg.GibbsNN(), tune=0, chains=2, cores=2, random_seed=1, **QUIET)
+    w = idata["posterior"]["W1"].values
+    assert np.isfinite(w).all()
+    assert not np.allclose(w[0], w[1])
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"interweave": "langevin"}, {"collapse": False}])
+def test_arguments_keep_their_types(model, kwargs):
+    """Or Numba would compile the sweep again for the second draw, in every process."""
+    step, seen = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, **kwargs), []
+    assert step.vars
+    function = step._functions["step"]
+
+    def watch(random, *arguments):
+        seen.append([(x.dtype, x.ndim, x.flags.c_contiguous, x.flags.writeable) for x in map(np.asarray, arguments)])
+        return function(random, *arguments)
+
+    step._functions["step"] = watch
+    point = {name: np.asfortranarray(x) if x.ndim else x for name, x in model.initial_point().items()}
+    for _ in range(3):
+        point, _ = step.step(point)
+    assert seen[0] == seen[1] == seen[2]
+    assert all(c_contiguous for _, _, c_contiguous, _ in seen[0])
+
+
+def test_the_c_backend(model):
+    idata = sample(model, compile_kwargs={"mode": "CVM"})
+    assert np.isfinite(idata["sample_stats"]["lp"].values).all()
+
+
+def test_the_jax_backend(model):
+    w = sample(model, compile_kwargs={"mode": "JAX"})["posterior"]["W1"].values
+    assert np.isfinite(w).all()
+    assert not np.allclose(w[0], w[1])
+
+
+def test_jax_in_a_fork_is_refused_rather_than_left_to_hang(model, monkeypatch):
+    step = pmg.GibbsNN(model=model, compile_kwargs={"mode": "JAX"})
+    process = type("ForkProcess", (), {})()
+    monkeypatch.setattr("multiprocessing.current_process", lambda: process)
+    with pytest.raises(RuntimeError, match="forkserver"):
+        step.set_rng(1)
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "JAX", pytest.param("NUMBA", marks=pytest.mark.slow)])
+def test_single_precision(mode):
+    import pytensor
+
+    with pytensor.config.change_flags(floatX="float32"):
+        idata = sample(pmg.mlp(X, Y, 3, noise=0.3), compile_kwargs={"mode": mode})
+    assert idata["posterior"]["Z2"].dtype == "float32"
+    assert np.isfinite(idata["sample_stats"]["lp"].values).all()
+
+
+def test_sweeps_per_draw_thin_the_chain(model):
+    once, thrice = (
+        pmg.GibbsNN(model=model, compile_kwargs=PYTHON),
+        pmg.GibbsNN(model=model, compile_kwargs=PYTHON, sweeps_per_draw=3),
+    )
+    point = start = model.initial_point()
+    once.set_rng(3)
+    thrice.set_rng(3)
+    for _ in range(3):
+        point, _ = once.step(point)
+    np.testing.assert_array_equal(thrice.step(start)[0]["W1"], point["W1"])
+    with pytest.raises(ValueError, match="sweeps_per_draw must be a positive integer; found 0"):
+        pmg.GibbsNN(model=model, sweeps_per_draw=0)
+
+
+def test_var_names_keep_latents_out(model):
+    idata = sample(model, var_names=["W1", "b1", "W2", "b2"])
+    assert set(idata["posterior"].data_vars) == {"W1", "b1", "W2", "b2"}
+
+
+def test_prediction_at_new_inputs(model):
+    idata = sample(model, draws=100, var_names=["W1", "b1", "W2", "b2"])
+    x_new = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
+    with model:
+        pm.set_data({"X": x_new})
+        predictive = pm.sample_posterior_predictive(idata, progressbar=False, random_seed=1)
+    assert predictive["posterior_predictive"]["y"].shape == (2, 100, 3)
+
+
+def test_changed_data_reach_the_next_chain(model):
+    """The spectrum of the inputs belongs to the chain, not to the step."""
+    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON)
+    model.set_data("X", 2 * X)
+    changed = sample(model, step=step)["posterior"]["W1"].values
+    fresh = sample(model)["posterior"]["W1"].values
+    np.testing.assert_allclose(changed, fresh)
+    model.set_data("X", np.full_like(X, np.nan))
+    with pytest.raises(pmg.NetworkError, match="input data holds 16 values that are NaN"):
+        step.set_rng(0)
+
+
+def test_compound_with_nuts():
+    """Noise with its own prior is left to NUTS, the network to Gibbs; NUTS alone agrees."""
+    x = np.linspace(-1, 1, 12)[:, None]
+    y = x[:, 0] + 0.3 * np.random.default_rng(5).normal(size=12)
+    with pm.Model():
+        w, b = pm.Normal("w", shape=1), pm.Normal("b")
+        sigma = pm.HalfNormal("sigma")
+        pm.Normal("y", x @ w + b, sigma, observed=y)
+        both = pm.sample(
+            3000, tune=500, chains=2, cores=2, random_seed=1, step=[pmg.GibbsNN([w, b], compile_kwargs=PYTHON)], **QUIET
+        )
+        alone = pm.sample(3000, tune=500, chains=2, cores=2, random_seed=2, **QUIET)
+    for name in ("w", "b", "sigma"):
+        found, truth = both["posterior"][name].values.reshape(2, -1), alone["posterior"][name].values.reshape(2, -1)
+        check_mean(found, truth.mean(), name, truth.std() / np.sqrt(1000))
+        check_mean(found**2, (truth**2).mean(), f"{name}²", (truth**2).std() / np.sqrt(1000))
+    assert "lp" in both["sample_stats"]
+
+
+def test_pickling(model):
+    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON)
+    copy = cloudpickle.loads(cloudpickle.dumps(step))
+    for s in (step, copy):
+        s.set_rng(5)
+    point = model.initial_point()
+    np.testing.assert_array_equal(step.step(point)[0]["W1"], copy.step(point)[0]["W1"])
+
+
+def test_sampling_state_resumes(model):
+    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON)
+    state = step.sampling_state
+    first, _ = step.step(model.initial_point())
+    step.sampling_state = state
+    again, _ = step.step(model.initial_point())
+    np.testing.assert_array_equal(first["W1"], again["W1"])
+
+
+def test_progress_bar_shows_the_log_density(model, capsys):
+    sample(model, progressbar=True)
+    columns, start = pmg.GibbsNN._progressbar_config(2)
+    assert columns
+    assert len(start["lp"]) == 2
+    [update] = pmg.GibbsNN._make_progressbar_update_functions()
+    assert update({"lp": 1.5, "norm_W1": 2.0}) == {"lp": 1.5}
+
+
+def test_an_interrupt_returns_what_was_drawn(model):
+    def interrupt(trace, draw):
+        if draw.draw_idx == 30:
+            raise KeyboardInterrupt
+
+    idata = sample(model, draws=100, chains=1, callback=interrupt)
+    assert 29 <= idata["posterior"].sizes["draw"] <= 31
+
+
+def test_more_draws_than_memory_holds(model, monkeypatch):
+    monkeypatch.setattr(_compat, "free_memory", lambda: 10_000)
+    with pytest.warns(UserWarning, match=r"GiB.*Z2.*var_names="):
+        sample(model)
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sample(model, var_names=["b2"])
+
+
+# Annealing
+
+
+def test_noise_falls_geometrically_to_its_own_value(model):
+    network = read_network(model)
+    for share in (1.0, 0.5, 0.0):
+        hot = _heated(network, 4.0, pt.constant(share))
+        for part, now in zip([*network.layers, *network.activations], [*hot.layers, *hot.activations], strict=True):
+            np.testing.assert_allclose(value(now.noise), value(part.noise) ** (1 - share) * 4.0**share)
+    cold = _heated(network, 0.01, pt.constant(1.0))
+    assert value(cold.layers[0].noise) == value(network.layers[0].noise)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_the_share_of_tuning_to_come_reaches_the_sweep(model, cores):
+    """The mean squared noise in units of the hotter variance stays near 1 only if both fall together."""
+    with model:
+        step = pmg.GibbsNN(anneal=1e4, compile_kwargs=PYTHON)
+    idata = sample(model, draws=30, step=step, tune=30, cores=cores, discard_tuned_samples=False)
+    warmup, after = (idata[group]["noise_Z2"].values for group in ("warmup_sample_stats", "sample_stats"))
+    assert warmup.shape == (2, 30)
+    for ratios in (warmup[:, 10:], after):
+        assert 0.5 < np.median(ratios) < 2
+    posterior, hot = idata["posterior"], idata["warmup_posterior"]
+    residual = hot["Z2"].values - (X @ np.swapaxes(hot["W1"].values, -1, -2) + hot["b1"].values[..., None, :])
+    found = np.log((residual**2).mean((0, 2, 3)))
+    expected = np.log(0.09) + (1 - np.arange(30) / 30) * np.log(1e4 / 0.09)
+    np.testing.assert_allclose(found[3:], expected[3:], atol=0.8)
+    residual = posterior["Z2"].values - (
+        X @ np.swapaxes(posterior["W1"].values, -1, -2) + posterior["b1"].values[..., None, :]
+    )
+    np.testing.assert_allclose((residual**2).mean(), 0.09, rtol=0.3)
+
+
+@pytest.mark.parametrize("anneal", [0, -1.0, np.nan, np.inf])
+def test_an_impossible_start_of_annealing_is_refused(model, anneal):
+    with pytest.raises(ValueError, match="anneal is the variance"):
+        pmg.GibbsNN(model=model, anneal=anneal)

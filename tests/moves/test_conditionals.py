@@ -1,0 +1,114 @@
+"""Each conditional against a dense Gaussian built by brute force, or against differences of the joint density."""
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+from pymc_gibbsnn.moves.postactivations import draw_postactivations, gain
+from pymc_gibbsnn.moves.weights import (
+    augment,
+    draw_weights,
+    draw_weights_from_spectrum,
+    gram_matrix,
+    predict,
+    products,
+    spectrum,
+)
+from tests.helpers import check_moments, compile_draw, value
+
+COPIES = 40_000  # columns (or rows) that are independent draws of one law
+
+
+def regression(n, d, has_bias, seed=0):
+    rng = np.random.default_rng(seed)
+    a, z = rng.normal(size=(n, d)), rng.normal(size=n)
+    precision = rng.gamma(3.0, size=d + has_bias)
+    augmented = np.c_[a, np.ones(n)] if has_bias else a
+    noise = 0.3
+    covariance = np.linalg.inv(augmented.T @ augmented / noise + np.diag(precision))
+    return a, z, precision, noise, covariance @ augmented.T @ z / noise, covariance
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_products_without_augmentation(has_bias):
+    rng = np.random.default_rng(0)
+    a, z, w = rng.normal(size=(7, 3)), rng.normal(size=(7, 2)), rng.normal(size=(2, 3 + has_bias))
+    augmented = value(augment(pt.constant(a), len(a), has_bias))
+    np.testing.assert_allclose(value(products(pt.constant(a), pt.constant(z), has_bias)), augmented.T @ z)
+    np.testing.assert_allclose(value(predict(pt.constant(a), pt.constant(w), has_bias)), augmented @ w.T)
+    np.testing.assert_allclose(value(gram_matrix(pt.constant(a), len(a), has_bias)), augmented.T @ augmented)
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+@pytest.mark.parametrize(("n", "d"), [(12, 3), (3, 5)], ids=["square", "thin"])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_weights_from_spectrum(n, d, has_bias, mode):
+    a, z, precision, noise, mean, covariance = regression(n, d, has_bias)
+    thin = d + has_bias > n
+    precision = pt.constant(precision[None])
+
+    def build(rng):
+        u, eigenvalues = (pt.constant(value(x)) for x in spectrum(pt.constant(a), len(a), has_bias, precision, thin))
+        moments = products(pt.constant(a), pt.constant(np.tile(z[:, None], COPIES)), has_bias)
+        return draw_weights_from_spectrum(rng, u, eigenvalues, moments, pt.constant(noise), precision, thin)
+
+    check_moments(compile_draw(build, mode)(), mean, covariance)
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+@pytest.mark.parametrize("shared", [True, False], ids=["shared prior", "prior by unit"])
+def test_weights_from_cholesky(shared, mode):
+    a, z, precision, noise, mean, covariance = regression(12, 3, True)
+    copies = COPIES if shared else 4000
+
+    def build(rng):
+        augmented = pt.constant(np.c_[a, np.ones(len(a))])
+        targets = pt.constant(np.tile(z[:, None], copies))
+        prior = pt.constant(precision[None] if shared else np.tile(precision, (copies, 1)))
+        return draw_weights(rng, augmented.T @ augmented, augmented.T @ targets, pt.constant(noise), prior)
+
+    check_moments(compile_draw(build, mode)(), mean, covariance)
+
+
+def test_units_keep_their_own_priors():
+    """Two units with opposite priors: each is shrunk by its own."""
+    prior = pt.constant([[1e8, 1e-8], [1e-8, 1e8]])
+    gram, moments = pt.constant(np.eye(2)), pt.constant(np.full((2, 2), 100.0))
+    draw = compile_draw(lambda rng: draw_weights(rng, gram, moments, pt.constant(1e-2), prior))
+    np.testing.assert_allclose(draw(), [[0, 100], [100, 0]], atol=1)
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (2, 4), (4, 2), (3, 3)])
+def test_gain(shape):
+    w = np.random.default_rng(0).normal(size=shape)
+    found = value(gain(pt.constant(w), shape, pt.constant(0.2), pt.constant(0.05)))
+    np.testing.assert_allclose(found, np.linalg.solve(0.05 * np.eye(shape[0]) + 0.2 * w @ w.T, w), rtol=1e-10)
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+@pytest.mark.parametrize("shape", [(1, 3), (2, 3), (4, 2)])
+def test_postactivations(shape, mode):
+    rng = np.random.default_rng(1)
+    w, s, y = rng.normal(size=shape), rng.normal(size=shape[1]), rng.normal(size=shape[0])
+    below, above = 0.4, 0.1
+    covariance = np.linalg.inv(w.T @ w / above + np.eye(shape[1]) / below)
+    mean = covariance @ (s / below + w.T @ y / above)
+
+    def build(rng):
+        w_, s_, y_ = pt.constant(w), pt.constant(np.tile(s, (COPIES, 1))), pt.constant(np.tile(y, (COPIES, 1)))
+        below_, above_ = pt.constant(below), pt.constant(above)
+        return draw_postactivations(rng, s_, y_, w_, gain(w_, shape, below_, above_), below_, above_)
+
+    check_moments(compile_draw(build, mode)(), mean, covariance)
+
+
+def test_postactivations_of_a_dead_unit_are_their_prior():
+    w = np.zeros((1, 2))
+    zero = pt.constant(np.zeros((COPIES, 2)))
+    below, above = pt.constant(0.4), pt.constant(0.1)
+    draw = compile_draw(
+        lambda rng: draw_postactivations(
+            rng, zero, zero[:, :1], pt.constant(w), gain(pt.constant(w), (1, 2), below, above), below, above
+        )
+    )
+    check_moments(draw(), np.zeros(2), 0.4 * np.eye(2))

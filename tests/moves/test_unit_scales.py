@@ -1,0 +1,158 @@
+"""Both moves of a unit's scale against densities written down by brute force."""
+
+from functools import cache
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy.stats import multivariate_normal, norm
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn import _compat
+from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
+from pymc_gibbsnn.moves.noncentred_scale import NoncentredScale
+from pymc_gibbsnn.networks.activations import ACTIVATIONS
+from pymc_gibbsnn.networks.reader import read_network
+from pymc_gibbsnn.samplers.gibbs import scale_law
+from tests.helpers import MODES, random_point, value
+
+HOMOGENEOUS = ["relu", "leaky_relu", "abs", "identity"]
+NETWORKS = {
+    "one layer": {"hidden": 3},
+    "no bias": {"hidden": [2, 3], "bias": False},
+    "leaky": {"hidden": 2, "activation": "leaky_relu"},
+    "abs": {"hidden": 2, "activation": "abs"},
+    "sign": {"hidden": [2, 2], "activation": "sign"},
+    "more outputs than units": {"hidden": 2},
+}
+
+# Oracle 6: differences of the joint density
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_scale_law_is_the_joint_density_along_the_orbit(name):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(5, 2)), rng.normal(size=(5, 4 if name.startswith("more") else 2))
+    model = pmg.mlp(x, y, noise=0.5, **NETWORKS[name])
+    network = read_network(model)
+    below, above = network.layers[:2]
+    activation = network.activations[0]
+    point = random_point(model, 1)
+    state = {v: pt.constant(point[v.name]) for v in network.variables}
+    (w_below, z), (w_above, _) = below.matrices(state), above.matrices(state)
+    w_below, w_above, z, a = (value(x) for x in (w_below, w_above, z, state[activation.output]))
+    m = x @ w_below[:, :2].T + (w_below[:, 2] if below.has_bias else 0)
+    squares = [((z - m) ** 2).sum(0), ((a - activation.function(z)) ** 2).sum(0)]
+    law = scale_law(
+        activation.function,
+        below,
+        above,
+        *(pt.constant(x) for x in (w_below, w_above)),
+        [pt.constant(x) for x in squares],
+        activation.noise,
+        pt.constant(len(x)),
+    )
+    p, q1, q2 = (value(x) for x in law)
+    logp = model.compile_logp(mode="FAST_COMPILE")
+    c = np.exp(rng.normal(size=len(q1)) / 3)
+    moved = dict(point)
+    moved["W1"] = point["W1"] * c[:, None]
+    if below.has_bias:
+        moved["b1"] = point["b1"] * c
+    moved["Z2"] = point["Z2"] * c
+    jacobian = p * np.log(c).sum()
+    if activation.function.is_homogeneous:
+        moved["A2"], moved["W2"] = point["A2"] * c, point["W2"] / c
+        powers = w_below.shape[1] + 2 * len(x) - len(w_above)
+    else:
+        powers = w_below.shape[1] + len(x)
+    assert p == powers
+    expected = jacobian - (q1 * (c**2 - 1)).sum() / 2 - (q2 * (c**-2 - 1)).sum() / 2
+    np.testing.assert_allclose(logp(moved) - logp(point) + jacobian, expected, rtol=1e-8)
+
+
+class Layer:
+    """A random layer and the law of its weights and those above it, with the noise of Z fixed."""
+
+    def __init__(self, function, c=2, n=12, d=3, h=3, seed=0):
+        rng = np.random.default_rng(seed)
+        self.function, self.rng = function, rng
+        self.x = np.c_[rng.normal(size=(n, d - 1)), np.ones(n)]
+        self.w, self.v = rng.normal(size=(h, d)), rng.normal(size=(c, h))
+        self.noise = 0.3 * rng.normal(size=(n, h))
+        self.y = function(self.x @ self.w.T + self.noise) @ self.v.T + 0.5 * rng.normal(size=(n, c))
+        self.precision, self.precision_above = rng.uniform(0.5, 2, size=(1, d)), rng.uniform(0.5, 2, size=(1, h))
+
+    def covariance(self, v):
+        return 0.2 * np.eye(len(v)) + 0.1 * v @ v.T
+
+    def log_density(self, u):
+        """With every unit j moved by u_j, in the measure of the orbit."""
+        w, v = self.w * np.exp(u)[:, None], self.v * np.exp(-u)
+        residual = self.y - self.function(self.x @ w.T + self.noise) @ v.T
+        likelihood = multivariate_normal(cov=self.covariance(v)).logpdf(residual).sum()
+        prior = norm(0, self.precision**-0.5).logpdf(w).sum() + norm(0, self.precision_above**-0.5).logpdf(v).sum()
+        return likelihood + prior + (w.shape[1] - v.shape[0]) * u.sum()
+
+    def arguments(self, log_u, points, dtype="float64"):
+        m, (left, right) = self.x @ self.w.T, self.function.slopes[[0, -1]]
+        arrays = (
+            m, m + self.noise, self.y, self.v, np.linalg.solve(self.covariance(self.v), self.v),
+            (self.precision * self.w**2).sum(1), (self.precision_above * self.v**2).sum(0),
+            0.1, self.x.shape[1] - len(self.v), log_u, points, [(right + left) / 2, (right - left) / 2],
+        )  # fmt: skip
+        return [np.asarray(array, dtype) for array in arrays]
+
+
+@cache
+def compiled(mode, dtype="float64"):
+    ranks = [2, 2, 2, 2, 2, 1, 1, 0, 0, 1, 2, 1]
+    inputs = [pt.tensor(dtype=dtype, shape=(None,) * rank) for rank in ranks]
+    return pytensor.function(inputs, NoncentredScale()(*inputs), mode=with_our_kernels(_compat.compilation_mode(mode)))
+
+
+@pytest.mark.parametrize("c", [1, 2, 4])
+@pytest.mark.parametrize("function", HOMOGENEOUS)
+@pytest.mark.parametrize("mode", MODES)
+def test_the_slice_is_that_of_the_density(mode, function, c):
+    """A height just below the ratio of densities takes the point, one just above it does not, whatever moved before."""
+    for seed, n in enumerate((12, 12, 12, 12, 1100)):
+        layer = Layer(ACTIVATIONS[function], c, n=n, seed=seed)
+        u = layer.rng.uniform(-0.5, 0.5, size=3)
+        points = np.c_[np.full(3, 0.5), u + 0.5]
+        moves = layer.rng.permutation([True, True, False])  # of the units before
+        for j in range(3):
+            before = np.where(moves & (np.arange(3) < j), u, 0)
+            after = np.where(np.arange(3) == j, u, before)
+            ratio = layer.log_density(after) - layer.log_density(before)
+            for difference, expected in ((-1e-9, u[j]), (1e-9, 0)):
+                log_u = np.where(moves & (np.arange(3) < j), -np.inf, np.inf)
+                log_u[j] = ratio + difference
+                found = compiled(mode)(*layer.arguments(log_u, points))
+                np.testing.assert_allclose(found[j], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_interval_shrinks_towards_the_present_scale(mode):
+    layer = Layer(ACTIVATIONS["relu"], h=1)
+    points = np.array([[0.25, 0.9, 0.1, 0.5, 0.5]])
+    # -0.25 .. 0.75: first 0.65, then of -0.25 .. 0.65 -0.16, then of -0.16 .. 0.65 0.245, at last the middle
+    third = -0.16 + 0.5 * 0.81
+    tried = [0.65, -0.16, third, -0.16 + 0.5 * (third + 0.16)]
+    ratios = [layer.log_density(np.array([u])) - layer.log_density(np.zeros(1)) for u in tried]
+    for height in [*(ratio + shift for ratio in ratios for shift in (-1e-9, 1e-9)), np.inf]:
+        expected = next((u for u, ratio in zip(tried, ratios, strict=True) if height < ratio), 0.0)
+        found = compiled(mode)(*layer.arguments([height], points))
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_single_precision(mode):
+    layer = Layer(ACTIVATIONS["relu"], n=40)
+    log_u, points = np.log(layer.rng.uniform(size=3)), layer.rng.uniform(size=(3, 34))
+    found = compiled(mode, "float32")(*layer.arguments(log_u, points, "float32"))
+    expected = compiled(MODES[0])(*layer.arguments(log_u, points))
+    assert np.asarray(found).dtype == "float32"
+    assert (expected != 0).all()
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,265 @@
+"""What the reader knows, and that it names what it does not know."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn.networks.network import NetworkError
+from pymc_gibbsnn.networks.reader import read_network
+
+N, D, H = 6, 3, 4
+X = np.random.default_rng(0).normal(size=(N, D))
+Y = np.random.default_rng(1).normal(size=(N, 2))
+
+
+def hidden_layer(x=X):
+    w = pm.Normal("W1", 0, 1, shape=(H, D))
+    b = pm.Normal("b1", 0, 2, shape=H)
+    z = pm.Normal("Z2", pt.as_tensor(x) @ w.T + b, 0.1)
+    return pm.Normal("A2", pm.math.maximum(z, 0), 0.2)
+
+
+def plain():
+    with pm.Model() as model:
+        a = hidden_layer()
+        w = pm.Normal("W2", 0, 0.5, shape=(2, H))
+        pm.Normal("y", a @ w.T, 0.3, observed=Y)
+    return model
+
+
+def test_a_plain_network():
+    network = read_network(plain())
+    first, last = network.layers
+    assert [v.name for v in network.variables] == ["W1", "b1", "W2", "Z2", "A2"]
+    assert (first.shape, first.layout, first.has_bias) == ((H, D), "rows", True)
+    assert (last.shape, last.layout, last.has_bias) == ((2, H), "rows", False)
+    assert network.activations[0].function == pmg.activations.ACTIVATIONS["relu"]
+    np.testing.assert_allclose(first.noise.eval(), 0.01)
+    np.testing.assert_allclose(network.activations[0].noise.eval(), 0.04)
+    np.testing.assert_allclose(first.precision.eval(), [[1, 1, 1, 0.25]])
+    np.testing.assert_allclose(last.precision.eval(), np.full((1, H), 4))
+
+
+OUTPUTS = {
+    "rows": (lambda a: a @ pm.Normal("W2", shape=(2, H)).T, Y, "rows"),
+    "columns": (lambda a: a @ pm.Normal("W2", shape=(H, 2)), Y, "columns"),
+    "turned": (lambda a: pm.math.dot(pm.Normal("W2", shape=(2, H)), a.T).T, Y, "rows"),
+    "vector": (lambda a: a @ pm.Normal("W2", shape=H) + pm.Normal("b2"), Y[:, 0], "vector"),
+    "squeezed": (lambda a: (a @ pm.Normal("W2", shape=(1, H)).T)[:, 0] + pm.Normal("b2"), Y[:, 0], "rows"),
+    "bias as a row": (lambda a: a @ pm.Normal("W2", shape=(2, H)).T + pm.Normal("b2", shape=(1, 2)), Y, "rows"),
+    "deterministic": (lambda a: pm.Deterministic("mean", a @ pm.Normal("W2", shape=(2, H)).T), Y, "rows"),
+}
+
+
+@pytest.mark.parametrize("case", OUTPUTS)
+def test_ways_to_write_a_layer(case):
+    mean, y, layout = OUTPUTS[case]
+    with pm.Model() as model:
+        pm.Normal("y", mean(hidden_layer()), 0.3, observed=y)
+        step = pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"}, rng=0)
+    assert read_network(model).layers[-1].layout == layout
+    point, [stats] = step.step(model.initial_point())
+    np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-8, atol=1e-6)
+    assert {name: x.shape for name, x in point.items()} == {n: x.shape for n, x in model.initial_point().items()}
+
+
+SCALES = {
+    "by input": (np.arange(1.0, D + 1), (H, D), lambda w: w.T),
+    "by unit": (np.arange(1.0, H + 1)[:, None], (H, D), lambda w: w.T),
+    "each": (np.arange(1.0, H * D + 1).reshape(H, D), (H, D), lambda w: w.T),
+    "columns, by unit": (np.arange(1.0, H + 1), (D, H), lambda w: w),
+    "columns, by input": (np.arange(1.0, D + 1)[:, None], (D, H), lambda w: w),
+}
+
+
+@pytest.mark.parametrize("case", SCALES)
+def test_priors_of_any_constant_scale(case):
+    scale, shape, turn = SCALES[case]
+    with pm.Model() as model:
+        w = pm.Normal("W1", 0, scale, shape=shape)
+        b = pm.Normal("b1", 0, np.arange(1, H + 1), shape=H)
+        z = pm.Normal("Z2", X @ turn(w) + b, 0.1)
+        a = pm.Normal("A2", abs(z), 0.1)
+        pm.Normal("y", a @ pm.Normal("W2", shape=(H, 2)), 0.3, observed=Y)
+        step = pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"}, rng=0)
+    sd = turn(np.broadcast_to(scale, shape)).T
+    expected = 1 / np.c_[sd, np.arange(1, H + 1)] ** 2
+    np.testing.assert_allclose(np.broadcast_to(read_network(model).layers[0].precision.eval(), (H, D + 1)), expected)
+    point, [stats] = step.step(model.initial_point())
+    np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-8, atol=1e-6)
+
+
+def test_scales_that_are_variables_enter_as_such():
+    with pm.Model() as model:
+        sigma = pm.HalfNormal("sigma")
+        pm.Normal("y", hidden_layer() @ pm.Normal("W2", 0, sigma, shape=(H, 2)), sigma, observed=Y)
+        step = pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"}, rng=0)
+    point, [stats] = step.step(model.initial_point())
+    sigma_prior = model.compile_logp(vars=[model["sigma"]], mode="FAST_COMPILE")(point)
+    np.testing.assert_allclose(
+        stats["lp"] + sigma_prior, model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-8, atol=1e-6
+    )
+
+
+def test_linear_regression_is_a_network_without_hidden_layers():
+    with pm.Model() as model:
+        pm.Normal("y", X @ pm.Normal("w", shape=D) + pm.Normal("b"), 0.3, observed=Y[:, 0])
+    assert len(read_network(model).layers) == 1
+
+
+def sigmas(sigma):
+    return lambda: pm.Normal("y", hidden_layer() @ pm.Normal("W2", shape=(H, 2)), sigma, observed=Y)
+
+
+def deterministic_activation():
+    w = pm.Normal("W1", shape=(D, H))
+    z = pm.Normal("Z2", X @ w, 0.1)
+    pm.Normal("y", pm.math.maximum(z, 0) @ pm.Normal("W2", shape=(H, 2)), 1, observed=Y)
+
+
+def no_activation():
+    z = pm.Normal("Z2", X @ pm.Normal("W1", shape=(D, H)), 0.1)
+    pm.Normal("y", z @ pm.Normal("W2", shape=(H, 2)), 1, observed=Y)
+
+
+def shared_weights():
+    w = pm.Normal("W", shape=(D, D))
+    z = pm.Normal("Z2", X @ w, 0.1)
+    a = pm.Normal("A2", pm.math.maximum(z, 0), 0.1)
+    z = pm.Normal("Z3", a @ w, 0.1)
+    a = pm.Normal("A3", pm.math.maximum(z, 0), 0.1)
+    pm.Normal("y", a @ pm.Normal("W2", shape=(D, 2)), 1, observed=Y)
+
+
+def latent_twice():
+    a = hidden_layer()
+    pm.Normal("other", a.sum(), 1, observed=0.0)
+    pm.Normal("y", a @ pm.Normal("W2", shape=(H, 2)), 1, observed=Y)
+
+
+def potential():
+    a = hidden_layer()
+    pm.Potential("penalty", -(a**2).sum())
+    pm.Normal("y", a @ pm.Normal("W2", shape=(H, 2)), 1, observed=Y)
+
+
+def prior_mean():
+    pm.Normal("y", hidden_layer() @ pm.Normal("W2", 1, 1, shape=(H, 2)), 1, observed=Y)
+
+
+def laplace():
+    pm.Normal("y", hidden_layer() @ pm.Laplace("W2", 0, 1, shape=(H, 2)), 1, observed=Y)
+
+
+def poisson():
+    pm.Poisson("y", pm.math.exp(hidden_layer() @ pm.Normal("W2", shape=(H, 2))), observed=np.ones((N, 2)))
+
+
+def wrong_output():
+    pm.Normal("y", hidden_layer() @ pm.Normal("W2", shape=(H, 1)), 1, observed=Y)
+
+
+def missing():
+    pm.Normal("y", hidden_layer() @ pm.Normal("W2", shape=(H, 2)), 1, observed=pm.Data("y_data", Y))
+    pm.set_data({"y_data": np.where(Y[0, 0] == Y, np.nan, Y)})
+
+
+def bad_input():
+    bad = X.copy()
+    bad[0, 0] = np.inf
+    pm.Normal("y", hidden_layer(bad) @ pm.Normal("W2", shape=(H, 2)), 1, observed=Y)
+
+
+def nothing_observed():
+    hidden_layer()
+
+
+def sigma_of_the_network():
+    a = hidden_layer()
+    w = pm.Normal("W2", shape=(H, 2))
+    pm.Normal("y", a @ w, pm.math.exp(w[0, 0]), observed=Y)
+
+
+def two_inputs():
+    z = pm.Normal("Z2", X @ pm.Normal("v", shape=(D, 2)) + X**2 @ pm.Normal("w", shape=(D, 2)), 1)
+    a = pm.Normal("A2", pm.math.maximum(z, 0), 1)
+    pm.Normal("y", a @ pm.Normal("W2", shape=(2, 2)), 1, observed=Y)
+
+
+def weights_twice():
+    w = pm.Normal("W2", shape=(H, 2))
+    pm.Normal("y", hidden_layer() @ w + w.sum(), 1, observed=Y)
+
+
+def flat_scale():
+    delta = pm.HalfFlat("delta")
+    pm.Normal("y", hidden_layer() @ pm.Normal("W2", shape=(H, 2)), pm.math.sqrt(delta), observed=Y)
+
+
+def bad_prior():
+    delta = pm.InverseGamma("delta", -1, 1)
+    pm.Normal("y", hidden_layer() @ pm.Normal("W2", shape=(H, 2)), pm.math.sqrt(delta), observed=Y)
+
+
+REFUSED = [
+    (sigmas(0.0), "sigma of 'y' must be positive"),
+    (sigmas(-1.0), "sigma of 'y' must be positive"),
+    (sigmas(np.ones(2)), "sigma of 'y' has shape"),
+    (deterministic_activation, "'Z2' enters 'y' .* carries no noise"),
+    (no_activation, "'Z2' enters the next layer without a noisy post-activation"),
+    (shared_weights, "'W' serves twice"),
+    (latent_twice, "'A2' must enter 'y' and nothing else; it is used by .*other"),
+    (potential, "'A2' .* used by .*penalty"),
+    (prior_mean, "prior of 'W2' has a mean other than 0"),
+    (laplace, "'W2' is no Normal"),
+    (poisson, "'y' is no Normal"),
+    (wrong_output, "'y' has shape .* but its mean has shape"),
+    (missing, "data of 'y' holds 1 values that are NaN"),
+    (bad_input, "input data holds 1 values that are NaN or infinite"),
+    (nothing_observed, "observes nothing"),
+    (sigma_of_the_network, "'W2'"),
+    (two_inputs, "'Z2' holds two products"),
+    (weights_twice, "'W2' enters the mean of 'y' twice"),
+    (flat_scale, "prior of 'delta', in the scale of 'y', is improper"),
+    (bad_prior, "alpha of the prior of 'delta' must be positive"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_refused_by_name(build, message):
+    with pm.Model() as model:
+        build()
+        with pytest.raises(NetworkError, match=message):
+            pmg.GibbsNN(model=model, compile_kwargs={"mode": "FAST_COMPILE"})
+
+
+def test_inputs_that_do_not_fit_the_weights():
+    with pm.Model() as model:
+        x = pm.Data("X", X)
+        pm.Normal("y", x @ pm.Normal("w", shape=D), 1, observed=Y[:, 0])
+        pm.set_data({"X": X[:4]})
+        with pytest.raises(NetworkError, match="shape"):
+            read_network(model)
+
+
+def test_an_empty_model():
+    with pytest.raises(ValueError, match="No free random variables"), pm.Model():
+        pmg.GibbsNN()
+
+
+def test_vars_must_be_the_whole_network():
+    model = plain()
+    read_network(model, model.free_RVs)
+    with pytest.raises(NetworkError, match=r"missing \['A2', 'Z2'\]"):
+        read_network(model, [model["W1"], model["W2"]])
+
+
+def test_two_networks_need_vars():
+    with pm.Model() as model:
+        pm.Normal("u", X @ pm.Normal("v", shape=D), 1, observed=Y[:, 0])
+        pm.Normal("y", X @ pm.Normal("w", shape=D), 1, observed=Y[:, 1])
+    with pytest.raises(NetworkError, match="'v', 'w'"):
+        read_network(model)
+    assert read_network(model, [model["w"]]).layers[0].name == "y"

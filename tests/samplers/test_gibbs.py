@@ -1,0 +1,331 @@
+"""The sweep as a whole leaves the joint law of its model unchanged."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn.moves.postactivations import draw_postactivations, gain
+from pymc_gibbsnn.moves.preactivations import draw_preactivations, draw_preactivations_collapsed
+from pymc_gibbsnn.moves.weights import draw_weights
+from pymc_gibbsnn.networks.activations import ACTIVATIONS
+from pymc_gibbsnn.networks.reader import read_network, read_networks
+from tests.helpers import check_mean, compile_draw, random_point, value
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(5, 2))
+PLAIN = {"collapse": False, "scale_move": False, "interweave": False}
+PARALLEL = {"collapse": False, "interweave": False, "schedule": "layer-parallel"}
+FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
+
+ARCHITECTURES = {
+    "linear regression": {"hidden": []},
+    "one layer": {"hidden": 3},
+    "vector output": {"hidden": 3, "outputs": None},
+    "deep": {"hidden": [3, 2, 4], "noise": np.linspace(0.2, 0.8, 7)},
+    "no bias": {"hidden": [2, 3], "bias": False},
+    "more outputs than units": {"hidden": 2, "outputs": 4},
+    "leaky": {"hidden": 2, "activation": "leaky_relu"},
+    "sign": {"hidden": [2, 2], "activation": "sign"},
+    "abs": {"hidden": 2, "activation": "abs"},
+    "identity": {"hidden": 2, "activation": "identity"},
+    "hard tanh": {"hidden": 2, "activation": "hard_tanh"},
+    "relu6": {"hidden": 2, "activation": "relu6"},
+    "table": {"hidden": 2, "activation": pmg.PiecewiseLinear([-0.5, 0.5], [1, -1, 2], [0, 0.2, -0.5])},
+}
+
+
+def network(hidden=3, outputs=2, noise=0.5, x=X, **kwargs):
+    y = rng.normal(size=(len(x),) if outputs is None else (len(x), outputs))
+    return pmg.mlp(x, y, hidden, noise=noise, **kwargs)
+
+
+def gibbs(model, **kwargs):
+    return pmg.GibbsNN(model=model, rng=1, **(FAST | kwargs))
+
+
+@pytest.mark.parametrize("kwargs", [{}, PLAIN, PARALLEL], ids=["default", "plain", "layer-parallel"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_lp_is_the_log_density_of_the_model(name, kwargs):
+    model = network(**ARCHITECTURES[name])
+    point, [stats_] = gibbs(model, **kwargs).step(random_point(model, 0))
+    np.testing.assert_allclose(stats_["lp"], model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-9, atol=1e-6)
+    for layer in read_network(model).layers:
+        norm = sum((point[v.name] ** 2).sum() for v in (layer.weights, layer.bias) if v is not None)
+        np.testing.assert_allclose(stats_[f"norm_{layer.weights.name}"], norm)
+
+
+def test_statistics_of_noise():
+    model = network(hidden=3)
+    point, [stats_] = gibbs(model).step(random_point(model, 0))
+    z = X @ point["W1"].T + point["b1"]
+    np.testing.assert_allclose(stats_["noise_Z2"], ((point["Z2"] - z) ** 2).mean() / 0.25)
+    np.testing.assert_allclose(stats_["noise_A2"], ((point["A2"] - np.maximum(point["Z2"], 0)) ** 2).mean() / 0.25)
+
+
+# Oracle 1: forward draws of (variables, data) against the sweep alternating with data given the variables
+
+
+def geweke(model, draws, **kwargs):
+    """Draws of test functions by the successive-conditional simulator, and by the prior."""
+    network_ = read_networks(model)[-1]
+    step = gibbs(model, **kwargs)
+    step.stop_tuning()
+    generator = np.random.default_rng(5)
+    free = {rv.name: model.rvs_to_values[rv].name for rv in model.free_RVs}
+    names = list(free)
+    last = network_.layers[-1]
+
+    labels = network_.labels
+    if labels:  # (Z, y) given the rest is redrawn as one
+        names.remove(last.name)
+
+    def functions(point, y):
+        values = [
+            f(point[free[name]])
+            for name in names
+            for f in (np.mean, lambda x: np.mean(x**2), lambda x: x.ravel()[0] ** 3)
+        ]
+        return [*values, np.mean(y**2), np.mean(y * point[free[names[-2]]].ravel()[0])]
+
+    output = model[last.name]
+    [mean] = model.replace_rvs_by_values([output.owner.op.dist_params(output.owner)[0]])
+    mean = pytensor.function(model.value_vars, mean, mode="FAST_COMPILE", on_unused_input="ignore")
+    sd = pytensor.function(model.value_vars, pt.sqrt(last.noise), mode="FAST_COMPILE", on_unused_input="ignore")
+    prior = pm.draw([*(model[name] for name in names), output], draws=3000, random_seed=3, mode="FAST_COMPILE")
+    prior = [np.log(x) if free.get(name, name) != name else x for name, x in zip([*names, ""], prior, strict=True)]
+    values = [free[name] for name in names]
+    forward = np.array([functions(dict(zip(values, x, strict=False)), x[-1]) for x in zip(*prior, strict=True)])
+    point = {name: x[0] for name, x in zip([*values, last.name][: len(names) + bool(labels)], prior, strict=False)}
+    chain = []
+    for _ in range(draws):
+        z, s = (f(*(point[v.name] for v in model.value_vars)) for f in (mean, sd))
+        z = z + s * generator.normal(size=z.shape)
+        if labels:
+            point = {**point, last.name: z}
+        y = z if not labels else z.argmax(1) if labels.kind == "argmax" else (z > 0).astype("int64")
+        model["y_data"].set_value(y.astype(model["y_data"].dtype))
+        point, _ = step.step(point)
+        chain.append(functions(point, point[last.name] if labels else y))
+    return np.array(chain), forward
+
+
+def check_geweke(model, draws=3000, **kwargs):
+    chain, forward = geweke(model, draws, **kwargs)
+    for k in range(chain.shape[1]):
+        if np.ptp(forward[:, k]) > 0:
+            mcse = forward[:, k].std() / np.sqrt(len(forward))
+            check_mean(chain[:, k], forward[:, k].mean(), f"function {k}", mcse, least_ess=100)
+
+
+GEWEKE = {
+    "all": {},
+    "langevin": {"interweave": "langevin"},
+    "collapsed with scale": {"interweave": False},
+    "collapsed": {"scale_move": False, "interweave": False},
+    "plain": PLAIN,
+    "plain with scale": {"collapse": False, "interweave": False},
+    "plain with pieces": {"collapse": False, "scale_move": False},
+    "plain with langevin": {"collapse": False, "scale_move": False, "interweave": "langevin"},
+}
+
+
+SLOW = {"plain with scale", "plain with pieces", "plain with langevin"}
+
+
+@pytest.mark.parametrize(
+    "kwargs", [pytest.param(kwargs, id=id, marks=[pytest.mark.slow] * (id in SLOW)) for id, kwargs in GEWEKE.items()]
+)
+def test_geweke(kwargs):
+    check_geweke(network(hidden=2, noise=1.0), draws=3000 if kwargs.get("collapse", True) else 6000, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hard tanh",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("sign", "deep", "more outputs than units", "vector output", "table")
+        ),
+    ],
+)
+def test_geweke_of_other_networks(name):
+    draws = {"table": 8000, "deep": 4000}.get(name, 3000)
+    check_geweke(network(**ARCHITECTURES[name] | {"noise": 1.0}), draws)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+def test_geweke_of_the_layer_parallel_order(mode):
+    """Two layers of one shape, which are drawn as one batch, and a third."""
+    model = network(hidden=[2, 2], noise=[1.0, 0.8, 1.2, 1.0, 0.9])
+    check_geweke(model, 8000 if mode == "FAST_COMPILE" else 20_000, compile_kwargs={"mode": mode}, **PARALLEL)
+
+
+def test_a_batch_of_layers_is_drawn_as_each_alone():
+    """Where all draws are the means: the noise of a batch is not what is compared."""
+    layers = [np.random.default_rng(i) for i in range(3)]
+    a, z, w = (
+        pt.constant(np.stack([layer.normal(size=shape) for layer in layers])) for shape in ((7, 3), (7, 2), (2, 3))
+    )
+    noise, precision = np.array([0.5, 1.0, 2.0]), np.abs(np.stack([layer.normal(size=(1, 3)) for layer in layers]))
+    together = gain(w, (2, 3), pt.constant(noise[:, None, None]), pt.constant(2 * noise[:, None, None]))
+    apart = [gain(w[i], (2, 3), pt.constant(noise[i]), pt.constant(2 * noise[i])) for i in range(3)]
+    np.testing.assert_allclose(value(together), [value(g) for g in apart], rtol=1e-10)
+    tiny = pt.constant(noise * 1e-24)  # the draw is then its mean
+    gram, products = a.dimshuffle(0, 2, 1) @ a, a.dimshuffle(0, 2, 1) @ z
+    draws = compile_draw(lambda g: draw_weights(g, gram, products, tiny[:, None, None], pt.constant(precision)))()
+    for i in range(3):
+        alone = compile_draw(lambda g, i=i: draw_weights(g, gram[i], products[i], tiny[i], pt.constant(precision[i])))()
+        np.testing.assert_allclose(draws[i], alone, rtol=1e-8)
+
+
+def test_the_layer_parallel_order_is_not_collapsed():
+    with pytest.raises(ValueError, match="pass collapse=False and interweave=False"):
+        gibbs(network(), schedule="layer-parallel")
+
+
+def test_geweke_with_asymmetric_noise():
+    """The unequal variances of Z, A and y cannot be exchanged."""
+    check_geweke(network(hidden=2, noise=[0.5, 1.0, 1.5]))
+
+
+@pytest.mark.parametrize(
+    ("mode", "interweave"),
+    [
+        ("NUMBA", "pieces"),
+        pytest.param("NUMBA", "langevin", marks=pytest.mark.slow),
+        pytest.param("JAX", "pieces", marks=pytest.mark.slow),
+    ],
+)
+def test_geweke_in_compiled_backends(mode, interweave):
+    check_geweke(network(hidden=2, noise=1.0), 12_000, compile_kwargs={"mode": mode}, interweave=interweave)
+
+
+@pytest.mark.slow
+def test_geweke_of_langevin_in_a_deep_network_with_few_samples():
+    model = network(hidden=[2, 3], noise=1.0, x=rng.normal(size=(2, 3)), outputs=None)
+    check_geweke(model, 6000, interweave="langevin")
+
+
+def labelled(classes, hidden=2, **kwargs):
+    y = np.arange(len(X)) % classes
+    return pmg.mlp(X, y, hidden, noise=1.0, likelihood="probit", **kwargs)
+
+
+@pytest.mark.parametrize(("classes", "hidden"), [(2, 2), (3, [])])
+def test_geweke_with_labels(classes, hidden):
+    check_geweke(labelled(classes, hidden), 4000)
+
+
+@pytest.mark.slow
+def test_geweke_with_labels_in_a_compiled_backend():
+    check_geweke(labelled(3, [2, 3]), 12_000, compile_kwargs={"mode": "NUMBA"})
+
+
+# Oracle 3: identity activation with fixed weights
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("collapse", [True, False])
+def test_latents_of_a_linear_network(collapse, mode):
+    """With σ the identity, (Z, A) given y and the weights is Gaussian; each row of many is a chain of its own."""
+    n, h, c = 4000, 2, 1
+    dz, da, dy = 0.5, 0.3, 0.2
+    m, y, w = np.array([0.4, -0.3]), np.array([0.7]), np.array([[1.0, -0.6]])
+    g = value(gain(pt.constant(w), (c, h), pt.constant(da), pt.constant(dy)))
+    rows = [pt.constant(np.tile(x, (n, 1))) for x in (m, y)]
+    identity = ACTIVATIONS["identity"]
+
+    def build(rng):
+        m_, y_ = rows
+        z, a = m_, m_
+        for _ in range(8):
+            if collapse:
+                rng, z = draw_preactivations_collapsed(
+                    rng, z, m_, y_, pt.constant(w), pt.constant(g), pt.constant(dz), identity
+                )
+            rng, a = draw_postactivations(rng, z, y_, pt.constant(w), pt.constant(g), pt.constant(da), pt.constant(dy))
+            if not collapse:
+                rng, z = draw_preactivations(rng, z, m_, a, pt.constant(dz), pt.constant(da), identity)
+        return rng, z, a
+
+    prior = np.block([[dz * np.eye(h), dz * np.eye(h)], [dz * np.eye(h), (dz + da) * np.eye(h)]])
+    lift = np.c_[np.zeros((c, h)), w]
+    k = prior @ lift.T @ np.linalg.inv(lift @ prior @ lift.T + dy * np.eye(c))
+    mean = np.r_[m, m] + k @ (y - w @ m)
+    z, a = compile_draw(build, mode)()
+    from tests.helpers import check_moments
+
+    check_moments(np.c_[z, a], mean, prior - k @ lift @ prior)
+
+
+# Oracle 2: a teacher is a draw of the posterior
+
+
+@pytest.mark.slow
+def test_rank_of_the_teacher_is_uniform():
+    model = network(hidden=2, noise=1.0, outputs=1)
+    step = gibbs(model)
+    names = [v.name for v in model.free_RVs]
+    teachers = pm.draw([*(model[name] for name in names), model["y"]], draws=200, random_seed=8, mode="FAST_COMPILE")
+    ranks = []
+    for *teacher, y in zip(*teachers, strict=True):
+        model.set_data("y_data", y)
+        point = model.initial_point()
+        draws = []
+        for sweep in range(200 + 19 * 20):
+            point, _ = step.step(point)
+            if sweep >= 200 and sweep % 20 == 0:
+                draws.append((point["W1"] ** 2).sum() + (point["W2"] ** 2).sum())
+        teacher = dict(zip(names, teacher, strict=True))
+        ranks.append(np.sum((teacher["W1"] ** 2).sum() + (teacher["W2"] ** 2).sum() > np.array(draws)))
+    counts = np.bincount(np.array(ranks) // 2, minlength=10)
+    assert stats.chisquare(counts).pvalue > 1e-3, counts
+
+
+# Oracles 9 and 17
+
+
+def equilibrium(model, sweeps, **kwargs):
+    step = gibbs(model, **kwargs)
+    point, points = model.initial_point(), []
+    for _ in range(sweeps):
+        point, _ = step.step(point)
+        points.append(point)
+    return points[sweeps // 10 :]
+
+
+def test_the_score_has_mean_zero():
+    x = np.random.default_rng(4).normal(size=(12, 2))
+    model = network(hidden=2, x=x, noise=0.5)
+    score = model.compile_dlogp(mode="FAST_COMPILE")
+    scores = np.array([score(point) for point in equilibrium(model, 2500)])
+    for k, series in enumerate(scores.T):
+        check_mean(series, 0.0, f"score {k}")
+
+
+@pytest.mark.slow
+def test_nuts_on_the_same_model():
+    x = np.random.default_rng(6).normal(size=(6, 1))
+    y = np.maximum(x[:, 0], 0) - 0.5
+    model = pmg.mlp(x, y, 2, noise=0.4)
+    points = np.linspace(-2, 2, 5)[:, None]
+    with model:
+        # as NUTS sees sharp corners, a small step
+        nuts = pm.sample(
+            1000, tune=500, chains=2, cores=2, nuts={"target_accept": 0.95}, progressbar=False, random_seed=1
+        )
+        ours = pm.sample(4000, tune=200, chains=2, cores=2, step=pmg.GibbsNN(**FAST), progressbar=False, random_seed=2)
+        found, expected = (pmg.function_space(idata, X_new=points) for idata in (ours, nuts))
+    import arviz as az
+
+    for k in range(len(points)):
+        for power in (1, 2):
+            theirs = expected["output"].values[..., k] ** power
+            mcse = theirs.std() / np.sqrt(float(az.ess(theirs, method="mean")))
+            check_mean(found["output"].values[..., k] ** power, theirs.mean(), f"output {k}^{power}", mcse)
