@@ -58,7 +58,7 @@ def measure(step: pmg.GibbsNN, study: pmg.TeacherStudent, seed: int, sweeps: int
     step.tune = False
     _, informed = run(step, study.teacher, study, sweeps)
 
-    tune = BEFORE // SPACING if step.anneal else 0
+    tune = BEFORE // SPACING if step.options.get("anneal") else 0
     step.setup_chain(seed + 1_000_000, tune=tune, draws=0)
     step.tune = tune > 0
     start = time.perf_counter()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import pymc as pm
-from pymc.blocking import PointType
-from pymc.model import modelcontext
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.samplers.mala import mala
 from pymc_gibbsnn.samplers.pcn import pcn
 from pymc_gibbsnn.samplers.pcnl import pcnl
+from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.readout import readout_target
 from pymc_gibbsnn.targets.whitening import plain_target, whitened_target
 
@@ -54,34 +53,20 @@ class PCN(GraphStep):
     """
 
     name = "pcn"
-    _transition = staticmethod(pcn)
 
-    def __init__(
-        self,
-        vars: list[Variable] | None = None,
+    @staticmethod
+    def build_transition(
+        model: pm.Model,
+        vars: Sequence[Variable] | None,
         *,
         beta: float | None = 0.1,
         reparametrise: bool = False,
-        sweeps_per_draw: int = 1,
-        model: pm.Model | None = None,
-        initial_point: PointType | None = None,
-        compile_kwargs: dict[str, Any] | None = None,
-        rng=None,
-        blocked: bool = True,
-    ):
-        model = modelcontext(model)
-        target = (readout_target if reparametrise else whitened_target)(model, vars)
-        super().__init__(
-            self._transition(target, beta=beta),
-            model=model,
-            initial_point=initial_point,
-            sweeps_per_draw=sweeps_per_draw,
-            compile_kwargs=compile_kwargs,
-            rng=rng,
-        )
+    ) -> Transition:
+        """The sampler on a whitened target."""
+        return pcn((readout_target if reparametrise else whitened_target)(model, vars), beta=beta)
 
 
-class PCNL(PCN):
+class PCNL(GraphStep):
     """The preconditioned Crank-Nicolson Langevin sampler: :class:`PCN` whose proposal follows the gradient.
 
     See :mod:`pymc_gibbsnn.samplers.pcnl` for the step. Errors are those of :class:`PCN`.
@@ -100,7 +85,17 @@ class PCNL(PCN):
     """
 
     name = "pcnl"
-    _transition = staticmethod(pcnl)
+
+    @staticmethod
+    def build_transition(
+        model: pm.Model,
+        vars: Sequence[Variable] | None,
+        *,
+        beta: float | None = 0.1,
+        reparametrise: bool = False,
+    ) -> Transition:
+        """The sampler on a whitened target."""
+        return pcnl((readout_target if reparametrise else whitened_target)(model, vars), beta=beta)
 
 
 class MALA(GraphStep):
@@ -138,27 +133,15 @@ class MALA(GraphStep):
 
     name = "mala"
 
-    def __init__(
-        self,
-        vars: list[Variable] | None = None,
+    @staticmethod
+    def build_transition(
+        model: pm.Model,
+        vars: Sequence[Variable] | None,
         *,
         step_size: float | None = None,
         momentum_refresh: float = 1.0,
         reparametrise: bool = False,
-        sweeps_per_draw: int = 1,
-        model: pm.Model | None = None,
-        initial_point: PointType | None = None,
-        compile_kwargs: dict[str, Any] | None = None,
-        rng=None,
-        blocked: bool = True,
-    ):
-        model = modelcontext(model)
+    ) -> Transition:
+        """The sampler on a plain target, or on the whitened inner weights."""
         target = (readout_target if reparametrise else plain_target)(model, vars)
-        super().__init__(
-            mala(target, step_size=step_size, momentum_refresh=momentum_refresh),
-            model=model,
-            initial_point=initial_point,
-            sweeps_per_draw=sweeps_per_draw,
-            compile_kwargs=compile_kwargs,
-            rng=rng,
-        )
+        return mala(target, step_size=step_size, momentum_refresh=momentum_refresh)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import pymc as pm
-from pymc.blocking import PointType
-from pymc.model import modelcontext
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.networks.reader import read_networks
 from pymc_gibbsnn.samplers.gibbs import gibbs
+from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["GibbsNN"]
 
@@ -60,37 +59,23 @@ class GibbsNN(GraphStep):
 
     name = "gibbs_nn"
 
-    def __init__(
-        self,
-        vars: list[Variable] | None = None,
+    @staticmethod
+    def build_transition(
+        model: pm.Model,
+        vars: Sequence[Variable] | None,
         *,
         collapse: bool = True,
         scale_move: bool = True,
         interweave: str | bool = "auto",
         schedule: str = "sequential",
         anneal: float | None = None,
-        sweeps_per_draw: int = 1,
-        model: pm.Model | None = None,
-        initial_point: PointType | None = None,
-        compile_kwargs: dict[str, Any] | None = None,
-        rng=None,
-        blocked: bool = True,
-    ):
-        model = modelcontext(model)
-        self.anneal = anneal
-        transition = gibbs(
+    ) -> Transition:
+        """The sweep on the networks of a model."""
+        return gibbs(
             read_networks(model, vars),
             collapse=collapse,
             scale_move=scale_move,
             interweave=interweave,
             schedule=schedule,
             anneal=anneal,
-        )
-        super().__init__(
-            transition,
-            model=model,
-            initial_point=initial_point,
-            sweeps_per_draw=sweeps_per_draw,
-            compile_kwargs=compile_kwargs,
-            rng=rng,
         )

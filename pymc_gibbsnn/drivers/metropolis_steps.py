@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.blocking import PointType
-from pymc.model import modelcontext
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
@@ -76,31 +73,18 @@ class FNBG(GraphStep):
 
     name = "fnbg"
 
-    def __init__(
-        self,
-        vars: list[Variable] | None = None,
+    @staticmethod
+    def build_transition(
+        model: pm.Model,
+        vars: Sequence[Variable] | None,
         *,
         blocks: str | int | Sequence[Sequence[int]] = "node",
         scale: float | Sequence[float] | None = None,
         target_accept: float = 0.35,
         stratify: bool = False,
-        sweeps_per_draw: int = 1,
-        model: pm.Model | None = None,
-        initial_point: PointType | None = None,
-        compile_kwargs: dict[str, Any] | None = None,
-        rng=None,
-        blocked: bool = True,
-    ):
-        model = modelcontext(model)
-        transition = _transition(model, vars, blocks, stratify, scale=scale, target_accept=target_accept)
-        super().__init__(
-            transition,
-            model=model,
-            initial_point=initial_point,
-            sweeps_per_draw=sweeps_per_draw,
-            compile_kwargs=compile_kwargs,
-            rng=rng,
-        )
+    ) -> Transition:
+        """The sweep over blocks of a network's units, or of any model."""
+        return _transition(model, vars, blocks, stratify, scale=scale, target_accept=target_accept)
 
 
 def _transition(model: pm.Model, vars, blocks, stratify: bool, **kwargs) -> Transition:

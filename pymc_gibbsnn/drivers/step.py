@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 import numpy as np
@@ -41,20 +44,29 @@ class GraphStepState(StepMethodState):
 class GraphStep(BlockedStep):
     """Runs a :class:`~pymc_gibbsnn.samplers.transition.Transition` inside ``pm.sample``.
 
+    A step method of this package is a subclass with a name, a docstring and one function, :meth:`build_transition`,
+    whose keyword arguments are the options of its sampler. The constructor takes them beside the arguments below, which
+    all step methods share, and so does the signature that ``help`` shows.
+
     Parameters
     ----------
-    transition : Transition
+    vars : sequence of Variable, optional
+        Random or value variables of the model to move. Which they are by default, each step method says.
+    sweeps_per_draw : int
+        Transitions between two recorded draws.
     model : pm.Model, optional
         Taken from the context by default.
     initial_point : dict, optional
         Where the first, discarded, transition starts; the model's initial point by default.
-    sweeps_per_draw : int
-        Transitions between two recorded draws.
     compile_kwargs : dict, optional
         Passed to :func:`pytensor.function`. Without a ``mode`` the step compiles for Numba, unless PyTensor's
         configuration names another one.
     rng : optional
         Seed or generator, until a driver sets its own.
+    blocked : bool
+        PyMC's: whether one step moves all variables. False makes a step for each of them.
+    **options
+        Those of the sampler.
 
     Notes
     -----
@@ -67,20 +79,27 @@ class GraphStep(BlockedStep):
     default_blocked = True
     _state_class = GraphStepState
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = _with_options(signature(GraphStep.__init__), signature(cls.build_transition))
+
     def __init__(
         self,
-        transition: Transition,
+        vars: Sequence[Variable] | None = None,
         *,
+        sweeps_per_draw: int = 1,
         model: pm.Model | None = None,
         initial_point: PointType | None = None,
-        sweeps_per_draw: int = 1,
         compile_kwargs: dict[str, Any] | None = None,
         rng=None,
+        blocked: bool = True,
+        **options,
     ):
         if int(sweeps_per_draw) != sweeps_per_draw or sweeps_per_draw < 1:
             raise ValueError(f"sweeps_per_draw must be a positive integer; found {sweeps_per_draw}.")
         self.model = modelcontext(model)
-        self.transition = transition
+        self.options = options
+        self.transition = transition = self.build_transition(self.model, vars, **options)
         self.sweeps_per_draw = int(sweeps_per_draw)
         self.default_tune_steps = transition.tune_steps
         self._vars = list(transition.variables)
@@ -92,6 +111,11 @@ class GraphStep(BlockedStep):
         self._uses_jax = _compat.uses_jax(self._mode)
         self._functions = {}
         self.set_rng(rng)
+
+    @staticmethod
+    @abstractmethod
+    def build_transition(model: pm.Model, vars: Sequence[Variable] | None, **options) -> Transition:
+        """The sampler on some variables of a model, with its options as keyword arguments."""
 
     def _compile(self) -> None:
         if self._functions:
@@ -197,6 +221,13 @@ class GraphStep(BlockedStep):
     @staticmethod
     def _make_progressbar_update_functions():
         return (lambda stats: {"lp": stats["lp"]},)
+
+
+def _with_options(constructor: Signature, build: Signature) -> Signature:
+    """The signature of a step method: the arguments that all share, with its own options before their keywords."""
+    _, vars_, *shared = [p for p in constructor.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    options = [p for p in build.parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
+    return Signature([vars_, *options, *shared])
 
 
 def _in_order(array: np.ndarray, dtype: str | None = None) -> np.ndarray:

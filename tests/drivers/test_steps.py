@@ -1,5 +1,7 @@
 """What PyMC expects of a step method, and what its users expect of ours."""
 
+import inspect
+
 import cloudpickle
 import numpy as np
 import pymc as pm
@@ -168,6 +170,23 @@ def test_compound_with_nuts():
         check_mean(found, truth.mean(), name, truth.std() / np.sqrt(1000))
         check_mean(found**2, (truth**2).mean(), f"{name}²", (truth**2).std() / np.sqrt(1000))
     assert "lp" in both["sample_stats"]
+
+
+def test_signatures_show_the_options_of_each_sampler_and_what_all_share():
+    shared = ["sweeps_per_draw", "model", "initial_point", "compile_kwargs", "rng", "blocked"]
+    for step, options in {
+        pmg.GibbsNN: {"collapse": True, "scale_move": True, "interweave": "auto", "schedule": "sequential"},
+        pmg.PCN: {"beta": 0.1, "reparametrise": False},
+        pmg.PCNL: {"beta": 0.1, "reparametrise": False},
+        pmg.MALA: {"step_size": None, "momentum_refresh": 1.0, "reparametrise": False},
+        pmg.FNBG: {"blocks": "node", "scale": None, "target_accept": 0.35, "stratify": False},
+    }.items():
+        found = inspect.signature(step).parameters
+        assert next(iter(found)) == "vars"
+        assert list(found)[-len(shared) :] == shared
+        assert options.items() <= {name: p.default for name, p in found.items()}.items()
+        with pytest.raises(TypeError, match="unexpected keyword argument 'colapse'"):
+            step(model=pm.Model(), vars=[None], colapse=True)
 
 
 def test_pickling(model):
