@@ -35,6 +35,11 @@ SUBTENSORS = tuple(
 )
 
 
+def observed_variables(model: pm.Model) -> list[Variable]:
+    """What a model observes, each once: PyMC 5.28's ``sample_posterior_predictive`` adds names to the model's list."""
+    return list(dict.fromkeys(model.observed_RVs))
+
+
 def draw(op: RandomVariable, rng: Variable, *params, size: tuple[int, ...] | None = None) -> tuple[Variable, Variable]:
     """(next rng, draw) of a RandomVariable, which hides its first output before PyTensor 3."""
     if PYTENSOR_3:

@@ -23,6 +23,7 @@ from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
 from pytensor.tensor.special import Softmax
 
 from pymc_gibbsnn._arguments import check_finite
+from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.forms import NotElementwiseError, is_elemwise, match_product, rebuild, show, terms
 from pymc_gibbsnn.networks.learned_scales import folded
 from pymc_gibbsnn.networks.minibatch import Batches, read_minibatches
@@ -155,7 +156,7 @@ def read_classical(model: pm.Model) -> ClassicalNetwork:
         If inputs and targets are minibatches of different rows.
     """
     networks, refusals = [], []
-    for rv in model.observed_RVs:
+    for rv in observed_variables(model):
         try:
             networks.append(_ClassicalReader(model).read(rv))
         except NetworkError as refusal:

@@ -16,6 +16,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import CategoricalRV, NormalRV
 
+from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
 from pymc_gibbsnn.networks.network import Dense, Network, NetworkError
 from pymc_gibbsnn.networks.reader import read_network
@@ -26,7 +27,7 @@ __all__ = ["forward", "function_evaluator", "input_data", "matrices"]
 def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | None], xr.Dataset]:
     """A model read once for :func:`pymc_gibbsnn.function_space`: ``evaluate(posterior, X_new)`` for many posteriors."""
     try:
-        network = read_network(model)
+        network = read_network(model, check_data=False)
     except NetworkError as refusal:
         return _likelihood_evaluator(model, str(refusal))
     return lambda posterior, X_new=None: _evaluate_network(network, posterior, X_new)
@@ -102,11 +103,12 @@ def input_data(model: pm.Model) -> SharedVariable:
 
 
 def _observed(model: pm.Model) -> Variable:
-    if len(model.observed_RVs) != 1:
+    observed = observed_variables(model)
+    if len(observed) != 1:
         raise NetworkError(
-            f"The function of a model is that of one observed variable; found {[rv.name for rv in model.observed_RVs]}."
+            f"The function of a model is that of one observed variable; found {[rv.name for rv in observed]}."
         )
-    return model.observed_RVs[0]
+    return observed[0]
 
 
 def _likelihood_evaluator(model: pm.Model, refusal: str) -> Callable[[xr.Dataset, ArrayLike | None], xr.Dataset]:

@@ -274,14 +274,14 @@ class Network:
             return [()]
         return [(width,)] + [()] * (width == 1)
 
-    def check_shapes(self, shapes: dict[str, tuple[int, ...]]) -> None:
-        """Refuse layers that do not fit together, given the shapes of value variables by name.
+    def check_widths(self) -> None:
+        """Refuse layers that do not fit together.
 
         Raises
         ------
         NetworkError
         """
-        n, width = self.data().shape
+        width = self.data().shape[1]
         source = "the input data"
         for layer in self.layers:
             if layer.shape[1] != width:
@@ -290,6 +290,17 @@ class Network:
                     f"but {source} has {width} columns."
                 )
             width, source = layer.shape[0], f"'{layer.name}'"
+
+    def check_rows(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        """Refuse latents and targets without a row for each row of the inputs, given shapes of value variables by name.
+
+        Raises
+        ------
+        NetworkError
+        """
+        n = len(self.data())
+        for layer in self.layers:
+            width = layer.shape[0]
             found = evaluate(layer.output).shape if layer.output is self.observed else shapes[layer.output.name]
             if found not in ((n, width), (n,) if width == 1 else (n, width)):
                 raise NetworkError(f"'{layer.name}' has shape {found}, but its mean has shape {(n, width)}.")

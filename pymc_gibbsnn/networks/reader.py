@@ -6,6 +6,8 @@ of the many ways to write a product. What it does not recognise it refuses, by n
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -16,6 +18,7 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.forms import match_product, show, spans_columns, substitute, terms, undimshuffle
 from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
 from pymc_gibbsnn.networks.learned_scales import ScaleReader, folded
@@ -31,9 +34,9 @@ KNOWN_FORMS = (
 )
 
 
-def read_network(model: pm.Model, vars: list[Variable] | None = None) -> Network:
+def read_network(model: pm.Model, vars: list[Variable] | None = None, check_data: bool = True) -> Network:
     """Read the noisy network of a model that holds one, as :func:`read_networks` does; several are refused."""
-    networks = read_networks(model, vars)
+    networks = read_networks(model, vars, check_data)
     if len(networks) > 1:
         names = ", ".join(f"'{network.layers[0].weights.name}'" for network in networks)
         raise NetworkError(
@@ -42,7 +45,7 @@ def read_network(model: pm.Model, vars: list[Variable] | None = None) -> Network
     return networks[0]
 
 
-def read_networks(model: pm.Model, vars: list[Variable] | None = None) -> list[Network]:
+def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_data: bool = True) -> list[Network]:
     """Read the noisy networks of a PyMC model: one for each product in the mean of data or of labelled latents.
 
     Parameters
@@ -51,6 +54,9 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None) -> list[N
     vars : list of Variable, optional
         Random or value variables. If given, they must be all free variables of some of the networks; biases and scales
         may be left out, for other steps to sample.
+    check_data : bool
+        Whether the data must be such that the network can be sampled. Its function can be read whatever the data are
+        now, also between ``pm.set_data`` of new inputs and of their targets.
 
     Returns
     -------
@@ -63,9 +69,9 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None) -> list[N
         message names the variable, what was found, and the forms that are known.
     """
     wanted = None if vars is None else {model.rvs_to_values.get(var, var) for var in vars}
-    reader = Reader(model, wanted)
+    reader = Reader(model, wanted, check_data)
     networks, refusals = [], []
-    for rv in model.observed_RVs:
+    for rv in observed_variables(model):
         try:
             count = reader.count(rv)
         except NetworkError as refusal:
@@ -87,7 +93,7 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None) -> list[N
             raise NetworkError(
                 f"vars= must be the free variables of a network; missing {missing}, not of the network {foreign}."
             )
-    for network in networks:
+    for network in networks if check_data else ():
         network.check_data()
     return networks
 
@@ -95,14 +101,16 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None) -> list[N
 class Reader:
     """Reads networks downwards from observed variables.
 
-    ``wanted`` are the value variables to which biases and scales are restricted, if it is given.
+    ``wanted`` are the value variables to which biases and scales are restricted, if it is given. ``check_data`` says
+    whether latents and targets must have a row for each row of the inputs.
     """
 
-    def __init__(self, model: pm.Model, wanted: set[Variable] | None = None):
+    def __init__(self, model: pm.Model, wanted: set[Variable] | None = None, check_data: bool = True):
         self.model = model
         self.wanted = wanted
+        self.check_data = check_data
         self.taken: set[Variable] = set()  # biases of networks already read
-        self.shapes = {name: np.shape(value) for name, value in model.initial_point(random_seed=0).items()}
+        self.shapes = _shapes_at_a_point(model) if check_data else _shapes_one_by_one(model)
         self.parents = {rv: self._parents(rv.owner.inputs) for rv in model.basic_RVs}
         self.scales = ScaleReader(model, self.parents, self.shapes)
 
@@ -137,7 +145,9 @@ class Reader:
         scales = tuple(scale for scale in scales if self.wanted is None or scale.value in self.wanted)
         inputs = pt.cast(folded(source), pytensor.config.floatX)
         network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)), labels, scales)
-        network.check_shapes(self.shapes)
+        network.check_widths()
+        if self.check_data:
+            network.check_rows(self.shapes)
         self.taken.update(weights)
         return network
 
@@ -233,7 +243,7 @@ class Reader:
             raise NetworkError(
                 f"The activation {show(mean)} of '{a.name}' is no elementwise function of '{z.name}': it holds {error}."
             ) from None
-        if self._shape(a) != self._shape(z):
+        if self.check_data and self._shape(a) != self._shape(z):
             raise NetworkError(
                 f"'{a.name}' has shape {self._shape(a)} and '{z.name}', its pre-activation, {self._shape(z)}."
             )
@@ -336,3 +346,17 @@ class Reader:
                     f"sigma of '{child.name}' depends on the network's "
                     f"{sorted(rv.name for rv in sigma & set(members))}."
                 )
+
+
+def _shapes_at_a_point(model: pm.Model) -> dict[str, tuple[int, ...]]:
+    """Shapes of the value variables by name."""
+    return {name: np.shape(value) for name, value in model.initial_point(random_seed=0).items()}
+
+
+def _shapes_one_by_one(model: pm.Model) -> dict[str, tuple[int, ...]]:
+    """The same, but for variables whose data do not fit together now: a weight has a shape all the same."""
+    shapes = {}
+    for rv, value in model.rvs_to_values.items():
+        with suppress(ValueError, AssertionError):
+            shapes[value.name] = tuple(map(int, pytensor.function([], rv.shape, mode="FAST_COMPILE")()))
+    return shapes

@@ -21,6 +21,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.forms import is_elemwise, match_product, show, spans_columns, undimshuffle
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.targets.marginal import Marginal
@@ -160,7 +161,7 @@ def _is_zero(x: Variable) -> bool:
 def _read(model: pm.Model, rvs: list[Variable]) -> tuple[Variable, list[Part], Variable, Variable]:
     """(y, readout, y less its offset, σ²) of the one likelihood with a linear readout."""
     found, refusals, shapes = [], [], model.eval_rv_shapes()
-    for observed in model.observed_RVs:
+    for observed in observed_variables(model):
         try:
             found.append((observed, *_Reader(model, rvs, observed, shapes).read()))
         except NetworkError as refusal:

@@ -73,3 +73,36 @@ def test_models_without_a_function_are_refused():
             build()
         with pytest.raises(pmg.NetworkError, match=message):
             pmg.function_space(posterior(W=(2,)), model)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_the_function_of_a_network_whose_data_have_changed(by_hand):
+    """The targets still have nine rows when the inputs have four: the network is the same, and so is its function."""
+    idata = posterior(W1=(3, 2), b1=(3,), W2=(3,), b2=())
+    if by_hand:
+        with pm.Model(coords={"row": np.arange(9)}) as model:
+            inputs = pm.Data("X", X)
+            b1 = pm.Normal("b1", 0, 1, shape=3)
+            z = pm.Normal("Z2", inputs @ pm.Normal("W1", 0, 1, shape=(3, 2)).T + b1, 0.1)
+            a = pm.Normal("A2", pm.math.maximum(z, 0), 0.1)
+            mean = a @ pm.Normal("W2", 0, 1, shape=3) + pm.Normal("b2", 0, 1)
+            pm.Normal("y", mean, 0.1, observed=X[:, 0], dims="row")
+    else:
+        model = pmg.mlp(X, X[:, 0], 3)
+    expected = pmg.function_space(idata, model, X[:4])
+    assert "unit_norm_W1" in expected
+    model.set_data("X", X[:4])
+    xr.testing.assert_identical(pmg.function_space(idata, model), expected)
+    xr.testing.assert_identical(pmg.function_space(idata, model, X[:4]), expected)
+    with pytest.raises(pmg.NetworkError, match="shape"):
+        pmg.GibbsNN(model=model, compile_kwargs={"mode": "FAST_COMPILE"})
+    model.set_data("X", X)
+    pmg.GibbsNN(model=model, compile_kwargs={"mode": "FAST_COMPILE"})
+
+
+def test_a_model_whose_posterior_prediction_was_drawn_is_read_as_before():
+    idata = posterior(W1=(3, 2), b1=(3,), W2=(3,), b2=())
+    model = pmg.mlp(X, X[:, 0], 3)
+    expected = pmg.function_space(idata, model)
+    model.observed_RVs.append(model["y"])  # as PyMC 5.28 does
+    xr.testing.assert_identical(pmg.function_space(idata, model), expected)

@@ -205,6 +205,9 @@ def test_class_probabilities_of_a_noisy_network(classes):
         )
         p = pmg.class_probabilities({"posterior": posterior}, X_new=X[:5], random_seed=1)
         assert p.dims == ("chain", "point", "class")
+        pm.set_data({"X": X[:5]})
+        np.testing.assert_array_equal(pmg.class_probabilities({"posterior": posterior}, random_seed=1), p)
+        pm.set_data({"X": X})
         fixed = pm.do(model, dict(zip(names, weights, strict=True)))
         labels = pm.draw(fixed["y"], draws=4000, random_seed=3, mode="FAST_COMPILE")[:, :5]
     expected = np.stack([(labels == k).mean(0) for k in range(classes)], -1)

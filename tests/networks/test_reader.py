@@ -6,6 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network
 
@@ -35,7 +36,7 @@ def test_a_plain_network():
     assert [v.name for v in network.variables] == ["W1", "b1", "W2", "Z2", "A2"]
     assert (first.shape, first.layout, first.has_bias) == ((H, D), "rows", True)
     assert (last.shape, last.layout, last.has_bias) == ((2, H), "rows", False)
-    assert network.activations[0].function == pmg.activations.ACTIVATIONS["relu"]
+    assert network.activations[0].function == ACTIVATIONS["relu"]
     np.testing.assert_allclose(first.noise.eval(), 0.01)
     np.testing.assert_allclose(network.activations[0].noise.eval(), 0.04)
     np.testing.assert_allclose(first.precision.eval(), [[1, 1, 1, 0.25]])
