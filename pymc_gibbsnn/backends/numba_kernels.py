@@ -61,6 +61,8 @@ class Product(Op):
         self.data = data
 
     def make_node(self, x, y):
+        if (x.type.ndim, y.type.ndim) != (2, 2):
+            raise TypeError(f"Product takes two matrices; found {x.type} and {y.type}.")
         shape = x.type.shape[int(self.transpose_x)], y.type.shape[int(not self.transpose_y)]
         return Apply(self, [x, y], [TensorType(x.dtype, shape)()])
 
@@ -145,7 +147,9 @@ def _numba_gram(op, node, **kwargs):
 
 
 def _is_transposed(x) -> bool:
-    return x.owner is not None and isinstance(x.owner.op, DimShuffle) and tuple(x.owner.op.new_order) == (1, 0)
+    """Whether x is a matrix, transposed: not more, such as the first two axes of an array of three exchanged."""
+    is_shuffled = x.owner is not None and isinstance(x.owner.op, DimShuffle)
+    return is_shuffled and x.owner.inputs[0].ndim == 2 and tuple(x.owner.op.new_order) == (1, 0)
 
 
 @node_rewriter([Dot])

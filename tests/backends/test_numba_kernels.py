@@ -41,6 +41,16 @@ def test_products_of_few_and_of_many_columns(columns):
         np.testing.assert_allclose(found, values[0] @ values[2], rtol=1e-12, atol=1e-12)
 
 
+def test_products_with_an_axis_dropped():
+    """As of the weights of several units, drawn as so many layers of one unit each."""
+    x, stack = pt.matrix("x"), pt.tensor("stack", shape=(3, None, 1))
+    function = compile_and_find([x, stack], [x @ stack[:, :, 0].T, stack[:, :, 0] @ x.T], "Product")
+    a, b = RNG.normal(size=(5, 2)), RNG.normal(size=(3, 2, 1))
+    straight, turned = function(a, b)
+    np.testing.assert_allclose(straight, a @ b[:, :, 0].T, rtol=1e-12)
+    np.testing.assert_allclose(turned, straight.T, rtol=1e-12)
+
+
 def test_a_matrix_times_its_transpose_is_one_half_mirrored():
     x = pt.matrix("x")
     function = compile_and_find([x], x @ x.T, "Gram")
