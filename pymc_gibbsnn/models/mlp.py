@@ -109,7 +109,7 @@ def mlp(
                 mean = mean + pm.Normal(f"b{l}", 0, d**-0.5, dims=out or None)
             if last and probit:
                 z = pm.Normal(f"Z{l + 1}", mean, sigmas[-1], dims=("row", *out))
-                (SignLabel if single else ArgmaxLabel)("y", z, observed=targets, shape=targets.shape, dims="row")
+                (SignLabel if single else ArgmaxLabel)("y", z, observed=targets, shape=z.shape[:1], dims="row")
             elif last:
                 pm.Normal("y", mean, sigmas[-1], observed=targets, shape=mean.shape, dims=("row", *out))
             else:

@@ -30,6 +30,49 @@ def test_integers_are_taken_as_numbers():
     np.testing.assert_array_equal(model["y_data"].get_value(), np.arange(9.0))
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        pmg.mlp(X, Y, 4),
+        pmg.mlp(X, X, 4),
+        pmg.mlp(X, np.arange(9) % 3, 4, likelihood="probit"),
+        pmg.mlp(X, np.arange(9) % 2, 4, likelihood="probit"),
+        pmg.classical_mlp(X, Y, 4, likelihood="normal"),
+        pmg.classical_mlp(X, X, 4, likelihood="normal"),
+        pmg.classical_mlp(X, np.arange(9) % 3, 4),
+        pmg.classical_mlp(X, np.arange(9) % 2, 4, likelihood="bernoulli"),
+        pmg.wide_mlp(X, Y, 4),
+        pmg.wide_mlp(X, X, 4),
+    ],
+    ids=[
+        "mlp",
+        "mlp-outputs",
+        "argmax",
+        "sign",
+        "normal",
+        "outputs",
+        "categorical",
+        "bernoulli",
+        "wide",
+        "wide-outputs",
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The following trace variables were implicitly frozen")
+def test_another_number_of_rows_is_predicted(model):
+    weights = {name: x for name, x in model.initial_point().items() if name[0] in "Wb"}
+    with model:
+        pm.set_data({"X": np.ones((12, 2))})
+        predictive = pm.sample_posterior_predictive(
+            [weights] * 2,
+            var_names=["y"],
+            predictions=True,
+            progressbar=False,
+            random_seed=1,
+            compile_kwargs={"mode": "FAST_COMPILE"},
+        )
+    assert predictive["predictions"]["y"].shape[:3] == (1, 2, 12)
+
+
 def test_an_activation_written_in_pytensor():
     import pytensor.tensor as pt
 
