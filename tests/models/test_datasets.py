@@ -3,6 +3,7 @@ import pymc as pm
 import pytest
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn.networks.reader import read_network
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(3, 2, size=(12, 3))
@@ -57,7 +58,7 @@ def test_labels(classes, noisy):
     np.testing.assert_array_equal(study.y, last > 0 if classes == 2 else last.argmax(1))
     if not noisy:
         np.testing.assert_allclose(last, relu_network(study.teacher, study.X))
-    assert pmg.reader.read_network(study.model).labels is not None
+    assert read_network(study.model).labels is not None
 
 
 def test_a_model_keeps_its_inputs_and_is_copied():

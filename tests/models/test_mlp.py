@@ -3,6 +3,8 @@ import pymc as pm
 import pytest
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn.networks.activations import ACTIVATIONS
+from pymc_gibbsnn.networks.reader import read_network
 
 X = np.random.default_rng(0).normal(size=(9, 2))
 Y = X[:, 0]
@@ -77,8 +79,8 @@ def test_an_activation_written_in_pytensor():
     import pytensor.tensor as pt
 
     model = pmg.mlp(X, Y, 2, activation=lambda z: pt.clip(z, -1, 1))
-    network = pmg.reader.read_network(model)
-    assert network.activations[0].function == pmg.activations.ACTIVATIONS["hard_tanh"]
+    network = read_network(model)
+    assert network.activations[0].function == ACTIVATIONS["hard_tanh"]
 
 
 @pytest.mark.parametrize(

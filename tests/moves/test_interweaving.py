@@ -271,7 +271,7 @@ def test_langevin_with_a_scale_that_is_sampled(activation):
         s = pm.HalfNormal("s", 1)
         W1 = pm.Normal("W1", 0, s, shape=(3, 2))
         Z2 = pm.Normal("Z2", x @ W1.T, 0.5)
-        A2 = pm.Normal("A2", pmg.activations.ACTIVATIONS[activation](Z2), 0.5)
+        A2 = pm.Normal("A2", ACTIVATIONS[activation](Z2), 0.5)
         pm.Normal("y", A2 @ pm.Normal("W2", 0, 1, shape=3), 0.5, observed=x[:, 0])
     vars_ = [v for v in hierarchical.free_RVs if v.name != "s"]
     step = pmg.GibbsNN(vars_, model=hierarchical, interweave="langevin", compile_kwargs={"mode": "FAST_COMPILE"})
