@@ -1,18 +1,277 @@
-"""What the functions of this package ask of their arguments."""
+"""What the functions of this package ask of their arguments, in one style: "name must be ...; found ..."."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import ArrayLike
+import math
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Real
+from typing import Any
 
-__all__ = ["check_finite", "finite"]
+import numpy as np
+import pymc as pm
+from numpy.typing import ArrayLike
+from pytensor.graph.basic import Variable
+
+__all__ = [
+    "boolean",
+    "check_finite",
+    "describe",
+    "finite",
+    "model_of",
+    "named_variables",
+    "number",
+    "one_of",
+    "positive",
+    "positive_array",
+    "positive_numbers",
+    "string_list",
+    "whole",
+    "widths",
+]
+
+SHOWN = 60  # characters of a value in a message
+
+
+def describe(value: Any) -> str:
+    """A value in a few words, for an error message."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Variable):
+        return f"the variable '{value.name}'" if value.name else "an expression of PyTensor"
+    if isinstance(value, pm.Model):
+        return "a PyMC model"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, np.ndarray) and (value.size > 6 or value.ndim > 1):
+        return f"an array of shape {value.shape}"
+    text = np.array2string(value, precision=4) if isinstance(value, np.ndarray) else repr(value)
+    if len(text) <= SHOWN:
+        return text
+    sized = f" of length {len(value)}" if isinstance(value, Sequence) else ""
+    return f"{type(value).__name__}{sized}: {text[:SHOWN]}..."
+
+
+def whole(name: str, value: Any, least: int = 1, why: str = "") -> int:
+    """An integer of at least some size; 3.0 is taken for 3.
+
+    Raises
+    ------
+    TypeError
+        If the value is no number.
+    ValueError
+        If it is no whole number, or too small.
+    """
+    what = {0: "an integer of at least 0", 1: "a positive integer"}.get(least, f"an integer of at least {least}")
+    return int(number(name, value, what + why, lambda x: x == int(x) and x >= least))
+
+
+def positive(name: str, value: Any, why: str = "") -> float:
+    """A positive, finite number.
+
+    Raises
+    ------
+    TypeError
+        If the value is no number.
+    ValueError
+        If it is not positive and finite.
+    """
+    return number(name, value, f"a positive, finite number{why}", lambda x: x > 0)
+
+
+def number(name: str, value: Any, what: str, holds: Callable[[float], bool] = lambda x: True) -> float:
+    """A finite number of which a condition holds; ``what`` says it in words.
+
+    Raises
+    ------
+    TypeError
+        If the value is no number.
+    ValueError
+        If it is not finite or the condition does not hold.
+    """
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be {what}; found {describe(value)}.")
+    if not (math.isfinite(value) and holds(value)):
+        raise ValueError(f"{name} must be {what}; found {describe(value)}.")
+    return float(value)
+
+
+def boolean(name: str, value: Any) -> bool:
+    """True or False, and not what Python takes for one of them.
+
+    Raises
+    ------
+    TypeError
+        If the value is neither.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False; found {describe(value)}.")
+    return bool(value)
+
+
+def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:
+    """One of some names.
+
+    Raises
+    ------
+    ValueError
+        If the value is none of them.
+    """
+    allowed = list(allowed)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not any(type(value) is type(known) and value == known for known in allowed):
+        *others, last = map(repr, allowed)
+        raise ValueError(f"{name} must be {', '.join(others)} or {last}; found {describe(value)}.")
+    return value
+
+
+def string_list(name: str, value: Any) -> list[str]:
+    """A list of names.
+
+    Raises
+    ------
+    TypeError
+        If the value is a single name, which Python would take for a list of letters, or holds anything but names.
+    """
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be a list of names; found the name {value!r}: write {name}=[{value!r}].")
+    if not isinstance(value, Iterable) or isinstance(value, Variable):
+        raise TypeError(f"{name} must be a list of names; found {describe(value)}.")
+    names = list(value)
+    wrong = [one for one in names if not isinstance(one, str)]
+    if wrong:
+        raise TypeError(f"{name} must be a list of names; found {describe(wrong[0])} among them.")
+    return names
+
+
+def widths(name: str, value: Any) -> list[int]:
+    """The widths of layers: a positive integer, or a sequence of them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`whole`.
+    """
+    listed = [value] if np.ndim(value) == 0 else list(value)
+    what = f"{name} must hold positive integers, one for each hidden layer"
+    if np.ndim(value) > 1:
+        raise TypeError(f"{what}; found {describe(value)}.")
+    for one in listed:
+        if isinstance(one, bool | np.bool_) or not isinstance(one, Real):
+            raise TypeError(f"{what}; found {describe(value)}.")
+        if not (math.isfinite(one) and one == int(one) and one > 0):
+            raise ValueError(f"{what}; found {describe(value)}.")
+    return [int(one) for one in listed]
+
+
+def model_of(value: Any) -> pm.Model:
+    """A PyMC model, that of the context by default.
+
+    Raises
+    ------
+    TypeError
+        If the value is no model, or there is neither one nor a context.
+    """
+    if value is not None and not isinstance(value, pm.Model):
+        raise TypeError(f"model must be a PyMC model; found {describe(value)}.")
+    return pm.modelcontext(value)
+
+
+def positive_numbers(name: str, value: Any, what: str) -> np.ndarray:
+    """One positive, finite number or several, as an array; ``what`` says in words what they are.
+
+    Raises
+    ------
+    TypeError
+        If the value holds anything but numbers.
+    ValueError
+        If one is not positive and finite.
+    """
+    must_be = f"{name} must be {what}, one positive, finite number or several"
+    if isinstance(value, Variable):
+        raise TypeError(f"{must_be}; found {describe(value)}. To learn it, write the model by hand.")
+    try:
+        numbers = np.asarray(None if isinstance(value, str) else value)
+        if numbers.dtype.kind not in "iuf":
+            raise TypeError
+    except (TypeError, ValueError):
+        raise TypeError(f"{must_be}; found {describe(value)}.") from None
+    if not (np.isfinite(numbers) & (numbers > 0)).all():
+        raise ValueError(f"{must_be}; found {describe(value)}.")
+    return numbers.astype(float)
+
+
+def positive_array(name: str, value: Any, count: int, each: str, what: str) -> np.ndarray:
+    """One positive, finite number for all, or one for each of ``count`` things, as an array of that many.
+
+    Parameters
+    ----------
+    name : str
+    value : float or sequence of float
+    count : int
+    each : str
+        What there is one for each of, in words.
+    what : str
+        What the numbers are, in words.
+
+    Raises
+    ------
+    TypeError
+        If the value holds anything but numbers.
+    ValueError
+        If their count does not fit, or one is not positive and finite.
+    """
+    numbers = positive_numbers(name, value, what)
+    if numbers.shape not in ((), (count,)):
+        raise ValueError(f"{name} must be one number or {count}, one for each of {each}; found {describe(value)}.")
+    return np.broadcast_to(numbers, (count,))
+
+
+def named_variables(model: pm.Model, vars: Sequence[Variable] | Variable | None) -> list[Variable] | None:
+    """The free random variables that a user names, in the order of the model; None if none are named.
+
+    Parameters
+    ----------
+    model : pm.Model
+    vars : sequence of Variable, or one
+        Random or value variables.
+
+    Raises
+    ------
+    TypeError
+        If one is no variable, such as a name.
+    ValueError
+        If one is no free variable of the model, or there is none.
+    """
+    if vars is None:
+        return None
+    listed = [vars] if isinstance(vars, Variable | str) or not isinstance(vars, Iterable) else list(vars)
+    for var in listed:
+        if not isinstance(var, Variable):
+            hint = f": write model[{var!r}]" if isinstance(var, str) and var in model.named_vars else ""
+            raise TypeError(f"vars must be a list of variables of the model; found {describe(var)}{hint}.")
+    rvs = [model.values_to_rvs.get(var, var) for var in listed]
+    names = [rv.name for rv in model.free_RVs]
+    foreign = [describe(rv) for rv in rvs if rv not in model.free_RVs]
+    if foreign or not rvs:
+        found = ", ".join(foreign) or "an empty list"
+        raise ValueError(f"vars must be free variables of the model, which has {names}; found {found}.")
+    return [rv for rv in model.free_RVs if rv in rvs]
 
 
 def finite(name: str, values: ArrayLike) -> np.ndarray:
     """Data as an array of floats, refused by name if a value is missing."""
+    if np.ma.is_masked(values):
+        count = np.ma.count_masked(values)
+        raise ValueError(f"{name} holds {count} masked values: drop or impute these rows first.")
+    if isinstance(values, Variable) or values is None:
+        raise TypeError(f"{name} must be an array of numbers; found {describe(values)}.")
     values = np.asarray(values)
     if values.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must hold numbers; found dtype {values.dtype}.")
+        first = next((one for one in values.ravel().tolist() if not isinstance(one, Real)), None)
+        raise ValueError(f"{name} must hold numbers; found {describe(first)} in an array of dtype {values.dtype}.")
     values = values.astype(float)
     check_finite(name, values)
     return values

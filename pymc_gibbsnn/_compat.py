@@ -155,20 +155,31 @@ def _of_the_chain(local: str = "", attribute: str = "") -> Any:
     return None
 
 
+def starts_of_sample() -> tuple[Any, int | None]:
+    """(initvals, chains) of the ``pm.sample`` up the stack that is yet to compute where chains start."""
+    sampled = _about_to_sample()
+    return (None, None) if sampled is None else (sampled["initvals"], sampled["chains"])
+
+
+def _about_to_sample() -> dict[str, Any] | None:
+    """The local variables of a ``pm.sample`` up the stack that has not computed where chains start."""
+    frame = sys._getframe(1)
+    while frame is not None and not (
+        frame.f_code.co_name == "sample" and frame.f_globals.get("__name__") == "pymc.sampling.mcmc"
+    ):
+        frame = frame.f_back
+    return None if frame is None or "initial_points" in frame.f_locals else frame.f_locals
+
+
 def warn_of_recording(sizes: dict[str, int]) -> None:
     """Warn if ``pm.sample``, up the stack, is about to record more than the machine's free memory holds.
 
     ``sizes`` are the bytes of each variable. PyMC tells a step neither which variables are recorded nor (before
     PyMC 6) how many draws.
     """
-    frame = sys._getframe(1)
-    while frame is not None and not (
-        frame.f_code.co_name == "sample" and frame.f_globals.get("__name__") == "pymc.sampling.mcmc"
-    ):
-        frame = frame.f_back
-    if frame is None or "initial_points" in frame.f_locals:  # not sampling, or warned already
+    sampled = _about_to_sample()
+    if sampled is None:  # not sampling, or warned already
         return
-    sampled = frame.f_locals
     draws = sampled["draws"] + (sampled["tune"] or 0)
     names = sampled["var_names"]
     recorded = {name: size * sampled["chains"] for name, size in sizes.items() if names is None or name in names}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pymc as pm
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn._arguments import boolean
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.samplers.mala import mala
 from pymc_gibbsnn.samplers.pcn import pcn
@@ -63,7 +64,9 @@ class PCN(GraphStep):
         reparametrise: bool = False,
     ) -> Transition:
         """The sampler on a whitened target."""
-        return pcn((readout_target if reparametrise else whitened_target)(model, vars), beta=beta)
+        return pcn(
+            (readout_target if boolean("reparametrise", reparametrise) else whitened_target)(model, vars), beta=beta
+        )
 
 
 class PCNL(GraphStep):
@@ -95,7 +98,9 @@ class PCNL(GraphStep):
         reparametrise: bool = False,
     ) -> Transition:
         """The sampler on a whitened target."""
-        return pcnl((readout_target if reparametrise else whitened_target)(model, vars), beta=beta)
+        return pcnl(
+            (readout_target if boolean("reparametrise", reparametrise) else whitened_target)(model, vars), beta=beta
+        )
 
 
 class MALA(GraphStep):
@@ -143,5 +148,5 @@ class MALA(GraphStep):
         reparametrise: bool = False,
     ) -> Transition:
         """The sampler on a plain target, or on the whitened inner weights."""
-        target = (readout_target if reparametrise else plain_target)(model, vars)
+        target = (readout_target if boolean("reparametrise", reparametrise) else plain_target)(model, vars)
         return mala(target, step_size=step_size, momentum_refresh=momentum_refresh)

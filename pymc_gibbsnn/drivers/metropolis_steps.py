@@ -12,6 +12,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
+from pymc_gibbsnn._arguments import boolean, named_variables
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, read_classical
 from pymc_gibbsnn.networks.minibatch import Batches, read_minibatches
@@ -84,7 +85,7 @@ class FNBG(GraphStep):
         stratify: bool = False,
     ) -> Transition:
         """The sweep over blocks of a network's units, or of any model."""
-        return _transition(model, vars, blocks, stratify, scale=scale, target_accept=target_accept)
+        return _transition(model, vars, blocks, boolean("stratify", stratify), scale=scale, target_accept=target_accept)
 
 
 def _transition(model: pm.Model, vars, blocks, stratify: bool, **kwargs) -> Transition:
@@ -118,10 +119,7 @@ def _transition(model: pm.Model, vars, blocks, stratify: bool, **kwargs) -> Tran
 
 def _variables(model: pm.Model, vars) -> list[Variable]:
     """Value variables to move, in the model's order."""
-    wanted = model.value_vars if vars is None else [model.rvs_to_values.get(var, var) for var in vars]
-    foreign = [str(v) for v in wanted if v not in model.value_vars]
-    if foreign:
-        raise ValueError(f"{foreign} are no free variables of the model; it has {[v.name for v in model.value_vars]}.")
+    wanted = [model.rvs_to_values[rv] for rv in named_variables(model, vars) or model.free_RVs]
     discrete = [v.name for v in wanted if not v.dtype.startswith("float")]
     if discrete:
         raise ValueError(f"FNBG moves continuous variables; {discrete} are discrete: name the others in vars=.")

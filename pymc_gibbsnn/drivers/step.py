@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from inspect import Parameter, Signature, signature
 from typing import Any
@@ -12,7 +12,6 @@ import numpy as np
 import pymc as pm
 import pytensor
 from pymc.blocking import PointType, StatsType
-from pymc.model import modelcontext
 from pymc.step_methods.compound import BlockedStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator
@@ -23,8 +22,10 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_gibbsnn import _compat
+from pymc_gibbsnn._arguments import describe, model_of, whole
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.backends.threads import take_threads_of_blas, without_threads_of_blas
+from pymc_gibbsnn.models.initial_values import check_initvals
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.transition import Transition
 
@@ -95,12 +96,16 @@ class GraphStep(BlockedStep):
         blocked: bool = True,
         **options,
     ):
-        if int(sweeps_per_draw) != sweeps_per_draw or sweeps_per_draw < 1:
-            raise ValueError(f"sweeps_per_draw must be a positive integer; found {sweeps_per_draw}.")
-        self.model = modelcontext(model)
+        self.model = model_of(model)
+        self.sweeps_per_draw = whole("sweeps_per_draw", sweeps_per_draw)
+        if compile_kwargs is not None and not isinstance(compile_kwargs, Mapping):
+            raise TypeError(
+                f"compile_kwargs must be a dictionary, such as {{'mode': 'JAX'}}; found {describe(compile_kwargs)}."
+            )
+        if initial_point is not None:
+            _check_point(self.model, initial_point)
         self.options = options
         self.transition = transition = self.build_transition(self.model, vars, **options)
-        self.sweeps_per_draw = int(sweeps_per_draw)
         self.default_tune_steps = transition.tune_steps
         self._vars = list(transition.variables)
         self.stats_dtypes_shapes = {name: (np.float64, []) for name in transition.stats}
@@ -169,8 +174,9 @@ class GraphStep(BlockedStep):
         """Value variables of the step.
 
         ``pm.sample`` reads them before it samples, in the main process: the one place where a step can compile before
-        chains fork, and learn how much is about to be recorded, and warn.
+        chains fork, learn how much is about to be recorded, and warn, and look at the starts that the user gave.
         """
+        check_initvals(self.model, *_compat.starts_of_sample())
         _compat.warn_of_recording({v.name: self._point[v.name].nbytes for v in self._vars})
         self._compile()
         return self._vars
@@ -233,3 +239,16 @@ def _with_options(constructor: Signature, build: Signature) -> Signature:
 def _in_order(array: np.ndarray, dtype: str | None = None) -> np.ndarray:
     """The array in row-major order: Numba compiles a function anew for every order in which its arguments come."""
     return np.asarray(array, dtype, order="C")
+
+
+def _check_point(model: pm.Model, point: PointType) -> None:
+    """Refuse a point of value variables that lacks some, or holds them in other shapes than the model."""
+    if not isinstance(point, Mapping):
+        raise TypeError(f"initial_point must be a dictionary of values by name; found {describe(point)}.")
+    for name, expected in model.initial_point().items():
+        if name not in point:
+            raise ValueError(f"initial_point must hold a value of '{name}'; found {sorted(point)}.")
+        if np.shape(point[name]) != np.shape(expected):
+            raise ValueError(
+                f"initial_point['{name}'] must have the shape {np.shape(expected)}; found {np.shape(point[name])}."
+            )

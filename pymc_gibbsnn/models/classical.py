@@ -8,7 +8,8 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import finite
+from pymc_gibbsnn._arguments import boolean, finite, one_of, positive, positive_array, whole, widths
+from pymc_gibbsnn.models.class_labels import read_labels
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import named_activation
 
@@ -44,7 +45,8 @@ def classical_mlp(
     X : array_like, shape (n, d)
         Inputs, finite. Data variable "X".
     y : array_like, shape (n,), or (n, k) for a normal likelihood
-        Integer labels from 0 up (categorical), 0 and 1 (bernoulli), or finite targets (normal). Data variable "y_data".
+        Labels, of two classes if bernoulli: integers from 0 up, names, which are numbered in alphabetical order, or a
+        pandas categorical. The classes are the coordinate "class". Or finite targets (normal). Data variable "y_data".
     hidden : int or sequence of int
         Widths of the hidden layers; an empty sequence gives (logistic) regression.
     activation : str, PiecewiseLinear or callable
@@ -72,9 +74,11 @@ def classical_mlp(
 
     Raises
     ------
+    TypeError
+        If an argument is of another type than asked for.
     ValueError
-        If data are not finite, labels are no integers, their shapes or the widths do not fit, a variance or the noise
-        is not positive, a batch is larger than the data, or a name is not known.
+        If data are not finite, labels do not count from 0, their shapes or the widths do not fit, a variance, the noise
+        or a number of rows is not positive, a batch is larger than the data, or a name is not known.
 
     Examples
     --------
@@ -82,35 +86,39 @@ def classical_mlp(
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'W2', 'b2']
     """
-    if likelihood not in LIKELIHOODS:
-        raise ValueError(f"likelihood must be one of {LIKELIHOODS}; found {likelihood!r}.")
-    X, y = finite("X", X), finite("y", y) if likelihood == "normal" else _labels(y, likelihood)
+    one_of("likelihood", likelihood, LIKELIHOODS)
+    X = finite("X", X)
+    if likelihood == "normal":
+        y, classes = finite("y", y), None
+    else:
+        y, classes = read_labels(y, most=2 if likelihood == "bernoulli" else None)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(f"X must have shape (n, d) and y (n,) or (n, k), none empty; found {X.shape} and {y.shape}.")
-    hidden = [hidden] if np.ndim(hidden) == 0 else list(hidden)
-    if any(width != int(width) or width < 1 for width in hidden):
-        raise ValueError(f"hidden must hold positive integers, one a layer; found {hidden}.")
-    sigmas = _standard_deviations(prior_variance, len(hidden) + 1)
-    if not (np.isfinite(noise) and noise > 0):
-        raise ValueError(f"noise is a standard deviation, positive and finite; found {noise}.")
-    function = named_activation(activation)
-    if batch_size is None and total_size is not None:
-        raise ValueError("total_size goes with batch_size.")
-    if batch_size is not None and not 1 <= batch_size <= len(X):
-        raise ValueError(f"batch_size must lie between 1 and the {len(X)} rows of the data; found {batch_size}.")
+    hidden = widths("hidden", hidden)
+    variances = positive_array("prior_variance", prior_variance, len(hidden) + 1, "the layers", "a variance")
+    noise, bias, function = positive("noise", noise), boolean("bias", bias), named_activation(activation)
+    if batch_size is not None:
+        batch_size = whole("batch_size", batch_size)
+        if batch_size > len(X):
+            raise ValueError(f"batch_size must be at most the {len(X)} rows of the data; found {batch_size}.")
+    if total_size is not None:
+        total_size = whole("total_size", total_size, why=", the number of rows for which a batch stands")
+        if batch_size is None:
+            raise ValueError(f"total_size goes with batch_size, which is None; found total_size={total_size}.")
 
-    last = int(y.max()) + 1 if likelihood == "categorical" else None if y.ndim == 1 else y.shape[1]
-    widths = [X.shape[1], *map(int, hidden), last]
-    dims = ["feature", *(f"hidden_{l}" for l in range(2, len(widths))), "class" if y.ndim == 1 else "output"]
-    coords = {dim: np.arange(width) for dim, width in zip(dims, widths, strict=True) if width is not None}
+    last = len(classes) if likelihood == "categorical" else None if y.ndim == 1 else y.shape[1]
+    sizes = [X.shape[1], *hidden, last]
+    dims = ["feature", *(f"hidden_{l}" for l in range(2, len(sizes))), "class" if y.ndim == 1 else "output"]
+    coords = {dim: np.arange(size) for dim, size in zip(dims, sizes, strict=True) if size is not None}
+    coords |= {} if classes is None else {"class": classes}
     with pm.Model(coords=coords) as model:
         a = pm.Data("X", X, dims=("row", "feature"))
         targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
         if batch_size is not None:
-            a, targets = pm.Minibatch(a, targets, batch_size=int(batch_size))
-        for l, (sigma, width) in enumerate(zip(sigmas, widths[1:], strict=True), start=1):
+            a, targets = pm.Minibatch(a, targets, batch_size=batch_size)
+        for l, (sigma, size) in enumerate(zip(np.sqrt(variances), sizes[1:], strict=True), start=1):
             a = function(a) if l > 1 else a
-            out = (dims[l],) if width is not None else ()
+            out = (dims[l],) if size is not None else ()
             a = a @ pm.Normal(f"W{l}", 0, sigma, dims=(*out, dims[l - 1])).T
             if bias:
                 a = a + pm.Normal(f"b{l}", 0, sigma, dims=out or None)
@@ -118,7 +126,7 @@ def classical_mlp(
         if batch_size is None:
             observed |= {"shape": tuple(a.shape)[: y.ndim], "dims": ("row", "output")[: y.ndim]}
         elif total_size is not None:
-            observed |= {"total_size": int(total_size)}
+            observed |= {"total_size": total_size}
         if likelihood == "categorical":
             pm.Categorical("y", logit_p=a, **observed)
         elif likelihood == "bernoulli":
@@ -126,26 +134,3 @@ def classical_mlp(
         else:
             pm.Normal("y", a, noise, **observed)
     return model
-
-
-def _labels(y: ArrayLike, likelihood: str) -> np.ndarray:
-    y = np.asarray(y)
-    if y.dtype.kind not in "biu":
-        raise ValueError(f"y must hold integer labels; found dtype {y.dtype}: cast it first.")
-    y = y.astype("int64")
-    most, known = (1, "0 and 1") if likelihood == "bernoulli" else (np.inf, "integers from 0 up, two classes or more")
-    if y.ndim != 1 or y.size == 0 or y.min() < 0 or y.max() > most or y.max() == 0:
-        raise ValueError(
-            f"y must hold labels of shape (n,), {known}; found shape {y.shape} and labels {np.unique(y)[:5]}."
-        )
-    return y
-
-
-def _standard_deviations(variance: float | Sequence[float], layers: int) -> np.ndarray:
-    variances = np.asarray(variance, dtype=float)
-    variances = np.full(layers, variances) if variances.ndim == 0 else variances
-    if variances.shape != (layers,) or not (np.isfinite(variances) & (variances > 0)).all():
-        raise ValueError(
-            f"prior_variance must be a positive number, or {layers}, one for each layer; found {variance}."
-        )
-    return np.sqrt(variances)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
+from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn._arguments import describe, model_of, one_of, whole
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.reader import read_networks
 
-__all__ = ["initial_values"]
+__all__ = ["check_initvals", "initial_values"]
 
 
 def initial_values(
@@ -48,16 +50,20 @@ def initial_values(
 
     Raises
     ------
+    TypeError
+        If an argument is of another type than asked for.
     ValueError
-        If the kind is not known, or the teacher lacks weights or scales, has a value of a wrong shape or a name that
-        the model does not have.
+        If the kind is not known, chains is not positive, or the teacher lacks weights or scales, has a value of a wrong
+        shape or a name that the model does not have.
     """
-    model = pm.modelcontext(model)
-    rng = np.random.default_rng(random_seed)
-    if kind not in ("zero", "prior", "informed"):
-        raise ValueError(f"kind must be 'zero', 'prior' or 'informed'; found {kind!r}.")
+    model = model_of(model)
+    one_of("kind", kind, ("zero", "prior", "informed"))
     if (kind == "informed") != (teacher is not None):
         raise ValueError("kind='informed' needs teacher=, and only that kind takes one.")
+    if teacher is not None and not isinstance(teacher, Mapping):
+        raise TypeError(f"teacher must be a mapping of names of variables to their values; found {describe(teacher)}.")
+    chains = None if chains is None else whole("chains", chains)
+    rng = np.random.default_rng(random_seed)
     try:
         networks = read_networks(model)
     except NetworkError:
@@ -80,6 +86,52 @@ def initial_values(
         return values
 
     return start() if chains is None else [start() for _ in range(chains)]
+
+
+def check_initvals(model: pm.Model, initvals: object, chains: int | None = None) -> None:
+    """Refuse starts of ``pm.sample`` or ``pmg.sample`` that do not go with a model, before PyMC computes with them.
+
+    Parameters
+    ----------
+    model : pm.Model
+    initvals : mapping, or sequence of mapping or None
+        Values by variable or name. Those that are not numbers, such as "prior", are left to PyMC.
+    chains : int, optional
+
+    Raises
+    ------
+    TypeError
+        If they are no mappings.
+    ValueError
+        If their number is not that of the chains, a name is not one of the model, or a shape does not fit.
+    """
+    if initvals is None:
+        return
+    if isinstance(initvals, Mapping):
+        initvals = [initvals]
+    elif isinstance(initvals, str) or not isinstance(initvals, Sequence):
+        raise TypeError(
+            f"initvals must be a mapping of names to values, or a list of them; found {describe(initvals)}."
+        )
+    elif chains is not None and len(initvals) != chains:
+        raise ValueError(
+            f"initvals must be one mapping, or one for each of the {chains} chains; found {len(initvals)}."
+        )
+    known = {name: tuple(map(int, shape)) for name, shape in model.eval_rv_shapes().items()}
+    for start in initvals:
+        if start is not None and not isinstance(start, Mapping):
+            raise TypeError(f"initvals must hold mappings of names to values; found {describe(start)} among them.")
+        for key, value in (start or {}).items():
+            name = getattr(key, "name", key)
+            if name not in known:
+                names = [rv.name for rv in model.free_RVs]
+                raise ValueError(f"initvals names {name!r}, which is no free variable of the model; it has {names}.")
+            if isinstance(value, str | Variable) or value is None:
+                continue
+            if np.shape(value) != known[name]:
+                raise ValueError(
+                    f"initvals['{name}'] must have the shape of '{name}', {known[name]}; found {np.shape(value)}."
+                )
 
 
 def _agreeing(z: np.ndarray, labels: np.ndarray, kind: str) -> np.ndarray:

@@ -8,7 +8,8 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import finite
+from pymc_gibbsnn._arguments import boolean, finite, one_of, positive_array, widths
+from pymc_gibbsnn.models.class_labels import read_labels
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.labels import ArgmaxLabel, SignLabel
 from pymc_gibbsnn.networks.named_activations import named_activation
@@ -44,8 +45,8 @@ def mlp(
         Inputs, finite; standardise them for the priors to make sense. Data variable "X".
     y : array_like, shape (n,) or (n, k)
         Targets of one or k outputs, finite; integers are taken as real numbers. For a probit likelihood labels of
-        shape (n,): integers from 0 up, two classes (binary) or more, some of which may have no examples. Data variable
-        "y_data".
+        shape (n,) of two classes (binary) or more: integers from 0 up, names, which are numbered in alphabetical order,
+        or a pandas categorical. The classes are the coordinate "class". Data variable "y_data".
     hidden : int or sequence of int
         Widths of the hidden layers; an empty sequence gives linear regression.
     activation : str, PiecewiseLinear or callable
@@ -66,8 +67,11 @@ def mlp(
 
     Raises
     ------
+    TypeError
+        If an argument is of another type than asked for.
     ValueError
-        If data are not finite, their shapes or the widths do not fit, a noise is not positive, or a name is not known.
+        If data are not finite, their shapes or the widths do not fit, labels do not count from 0, a noise is not
+        positive, or a name is not known.
 
     Examples
     --------
@@ -75,33 +79,38 @@ def mlp(
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'Z2', 'A2', 'W2', 'b2']
     """
-    if likelihood not in ("normal", "probit"):
-        raise ValueError(f"likelihood must be 'normal' or 'probit'; found {likelihood!r}.")
-    probit = likelihood == "probit"
-    X, y = finite("X", X), _labels(y) if probit else finite("y", y)
+    probit = one_of("likelihood", likelihood, ("normal", "probit")) == "probit"
+    X = finite("X", X)
+    y, classes = read_labels(y) if probit else (finite("y", y), None)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(
             f"X must have shape (n, d) and y (n,) or (n, k), none of them empty; found {X.shape} and {y.shape}."
         )
-    hidden = [hidden] if np.ndim(hidden) == 0 else list(hidden)
-    if any(width != int(width) or width < 1 for width in hidden):
-        raise ValueError(f"hidden must hold positive integers, one a layer; found {hidden}.")
+    hidden = widths("hidden", hidden)
     function = named_activation(activation)
-    sigmas = _noises(noise, 2 * len(hidden) + 1)
+    sigmas = positive_array(
+        "noise",
+        noise,
+        2 * len(hidden) + 1,
+        "Z2, A2, ..., y",
+        "a standard deviation",
+    )
+    bias = boolean("bias", bias)
     layers = len(hidden) + 1
-    widths = [X.shape[1], *map(int, hidden)]
+    sizes = [X.shape[1], *hidden]
     dims = ["feature", *(f"hidden_{l}" for l in range(2, layers + 1))]
-    coords = {dim: np.arange(width) for dim, width in zip(dims, widths, strict=True)}
-    classes = y.max() + 1 if probit else None
-    single = classes <= 2 if probit else y.ndim == 1
-    if not single:
-        coords["class" if probit else "output"] = np.arange(classes if probit else y.shape[1])
+    coords = {dim: np.arange(size) for dim, size in zip(dims, sizes, strict=True)}
+    single = len(classes) == 2 if probit else y.ndim == 1
+    if probit:
+        coords["class"] = classes
+    elif not single:
+        coords["output"] = np.arange(y.shape[1])
 
     with pm.Model(coords=coords) as model:
         a = pm.Data("X", X, dims=("row", "feature"))
         targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
         for l in range(1, layers + 1):
-            d, last = widths[l - 1], l == layers
+            d, last = sizes[l - 1], l == layers
             out = (dims[l],) if not last else () if single else ("class",) if probit else ("output",)
             weights = pm.Normal(f"W{l}", 0, d**-0.5, dims=(*out, dims[l - 1]))
             mean = a @ weights.T
@@ -116,29 +125,3 @@ def mlp(
                 z = pm.Normal(f"Z{l + 1}", mean, sigmas[2 * l - 2], dims=("row", *out))
                 a = pm.Normal(f"A{l + 1}", function(z), sigmas[2 * l - 1], dims=("row", *out))
     return model
-
-
-def _labels(y: ArrayLike) -> np.ndarray:
-    y = np.asarray(y)
-    if y.dtype.kind not in "biu":
-        raise ValueError(f"y must hold integer labels for a probit likelihood; found dtype {y.dtype}: cast it first.")
-    y = y.astype("int64")
-    if y.ndim != 1 or y.size == 0 or y.min() < 0 or y.max() == 0:
-        raise ValueError(
-            f"y must hold labels of shape (n,), integers from 0 up of at least two classes; found shape {y.shape} and "
-            f"labels {np.unique(y)[:5]}."
-        )
-    return y
-
-
-def _noises(noise: float | Sequence[float], count: int) -> np.ndarray:
-    noises = np.asarray(noise, dtype=float)
-    if noises.ndim == 0:
-        noises = np.full(count, noises)
-    if noises.shape != (count,):
-        raise ValueError(
-            f"noise must be one number or {count}, one for each of Z2, A2, ..., y; found shape {noises.shape}."
-        )
-    if not (np.isfinite(noises) & (noises > 0)).all():
-        raise ValueError(f"noise is a standard deviation, so every one must be positive and finite; found {noises}.")
-    return noises

@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import finite
+from pymc_gibbsnn._arguments import finite, number, positive, whole
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import named_activation
 
@@ -67,6 +67,8 @@ def wide_mlp(
 
     Raises
     ------
+    TypeError
+        If an argument is of another type than asked for.
     ValueError
         If data are not finite, shapes do not fit, a number is out of range, or a name is not known.
 
@@ -81,16 +83,15 @@ def wide_mlp(
         raise ValueError(
             f"X must have shape (n, d) and y (n,) or (n, k), none of them empty; found {X.shape} and {y.shape}."
         )
-    for name, number in (("width", width), ("depth", depth)):
-        if int(number) != number or number < 1:
-            raise ValueError(f"{name} must be a positive integer; found {number}.")
-    scales = {"noise": noise, "weight_scale": weight_scale, "readout_scale": readout_scale}
-    for name, scale in (scales | {"bias_scale": bias_scale, "readout_bias_scale": readout_bias_scale}).items():
-        if not np.isfinite(scale) or scale < 0 or (scale == 0 and name in scales):
-            raise ValueError(f"{name} must be finite and positive, or 0 for no bias; found {scale}.")
-    psi = named_activation(activation)
-
-    width, depth, d = int(width), int(depth), X.shape[1]
+    width, depth = whole("width", width, why=", the same for all hidden layers"), whole("depth", depth)
+    noise, weight_scale = positive("noise", noise), positive("weight_scale", weight_scale)
+    readout_scale = positive("readout_scale", readout_scale)
+    scales = {"bias_scale": bias_scale, "readout_bias_scale": readout_bias_scale}
+    bias_scale, readout_bias_scale = (
+        number(name, scale, "a positive, finite number, or 0 for no bias", lambda x: x >= 0)
+        for name, scale in scales.items()
+    )
+    psi, d = named_activation(activation), X.shape[1]
     dims = ["feature", *(f"hidden_{l}" for l in range(2, depth + 2))]
     coords = {dim: np.arange(size) for dim, size in zip(dims, [d, *[width] * depth], strict=True)}
     out = ("output",) if y.ndim == 2 else ()

@@ -12,6 +12,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 
+from pymc_gibbsnn._arguments import one_of
 from pymc_gibbsnn.moves.interweave_langevin import TARGET_ACCEPTANCE, interweave_langevin
 from pymc_gibbsnn.moves.interweave_pieces import interweave_pieces, no_gram
 from pymc_gibbsnn.moves.tuning import robbins_monro
@@ -30,8 +31,7 @@ TUNE_STEPS = 1000  # of the Langevin steps
 
 def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str | bool]:
     """Return "pieces", "langevin" or False for the weights below each hidden layer."""
-    if interweave not in ("auto", "pieces", "langevin", False):
-        raise ValueError(f"interweave must be 'auto', 'pieces', 'langevin' or False; found {interweave!r}.")
+    one_of("interweave", interweave, ("auto", "pieces", "langevin", False))
     smooth = [activation.name for activation in network.activations if isinstance(activation.function, Smooth)]
     if interweave == "pieces" and smooth:
         raise ValueError(f"interweave='pieces' needs activations of linear pieces; {smooth} have none: use 'langevin'.")

@@ -18,6 +18,7 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.forms import match_product, show, spans_columns, substitute, terms, undimshuffle
 from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
@@ -68,7 +69,8 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_dat
         If there is no noisy network in the model, or none of these variables, or one with a part that is not known; the
         message names the variable, what was found, and the forms that are known.
     """
-    wanted = None if vars is None else {model.rvs_to_values.get(var, var) for var in vars}
+    named = named_variables(model, vars)
+    wanted = None if named is None else {model.rvs_to_values[rv] for rv in named}
     reader = Reader(model, wanted, check_data)
     networks, refusals = [], []
     for rv in observed_variables(model):

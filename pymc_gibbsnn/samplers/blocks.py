@@ -14,6 +14,7 @@ import pymc as pm
 from scipy.cluster.hierarchy import average, to_tree
 from scipy.spatial.distance import squareform
 
+from pymc_gibbsnn._arguments import describe, model_of, whole
 from pymc_gibbsnn.networks.network import Affine
 
 __all__ = ["Layer", "correlated_blocks", "flat_layers", "network_layers", "partition", "unit_pieces"]
@@ -87,20 +88,27 @@ def partition(blocks: str | int | Sequence[Sequence[int]], layers: Sequence[Laye
             raise ValueError(f"blocks must be 'node', 'layer', 'all', a number or lists of numbers; found {blocks!r}.")
         return known[blocks]
     if not isinstance(blocks, Sequence | np.ndarray):
-        if isinstance(blocks, bool) or int(blocks) != blocks or blocks < 1:
-            raise ValueError(f"blocks, the most parameters in a block, must be a positive integer; found {blocks}.")
-        return [piece for node in nodes for piece in np.array_split(node, -(-len(node) // int(blocks)))]
+        most = whole(
+            "blocks", blocks, why=" (the most parameters in a block), 'node', 'layer', 'all' or lists of numbers"
+        )
+        return [piece for node in nodes for piece in np.array_split(node, -(-len(node) // most))]
     size = sum(map(len, nodes))
     found = [np.asarray(block) for block in blocks]
-    if any(block.ndim != 1 or block.size == 0 or block.dtype.kind not in "iu" for block in found):
-        raise ValueError("Every block must be a list of numbers of parameters, not empty.")
+    for number, block in enumerate(found):
+        if block.ndim != 1 or block.size == 0 or block.dtype.kind not in "iu":
+            raise ValueError(
+                f"blocks must hold lists of numbers of parameters, not empty; found {describe(blocks[number])} "
+                f"as block {number}."
+            )
     counts = np.concatenate(found) if found else np.empty(0, int)
     if counts.size and (counts.min() < 0 or counts.max() >= size):
-        raise ValueError(f"Parameters are numbered from 0 to {size - 1}; found {counts.min()} to {counts.max()}.")
+        raise ValueError(
+            f"blocks must number the parameters from 0 to {size - 1}; found {counts.min()} to {counts.max()}."
+        )
     counts = np.bincount(counts, minlength=size)
     for problem, wrong in (("overlap in", counts > 1), ("miss", counts == 0)):
         if wrong.any():
-            raise ValueError(f"Blocks must hold every parameter once; they {problem} {np.flatnonzero(wrong)[:10]}.")
+            raise ValueError(f"blocks must hold every parameter once; they {problem} {np.flatnonzero(wrong)[:10]}.")
     return found
 
 
@@ -154,10 +162,8 @@ def correlated_blocks(idata, model: pm.Model | None = None, *, largest: int = 10
     ----------
     .. [1] T. Papamarkou. The premise of approximate MCMC in Bayesian deep learning. arXiv 2208.11389, section 6.
     """
-    model = pm.modelcontext(model)
-    posterior = idata["posterior"]
-    if largest < 1:
-        raise ValueError(f"largest must be at least 1; found {largest}.")
+    model, posterior = model_of(model), idata["posterior"]
+    largest = whole("largest", largest, why=", the most parameters in a block")
     draws = []
     for value, rv in zip(model.value_vars, model.free_RVs, strict=True):
         if rv.name not in posterior:

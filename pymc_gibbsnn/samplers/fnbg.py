@@ -28,6 +28,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.random import normal, uniform
 
+from pymc_gibbsnn._arguments import number, positive_numbers
 from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.moves.tuning import robbins_monro
 from pymc_gibbsnn.networks.minibatch import Batches
@@ -90,8 +91,7 @@ def fnbg(
     ValueError
         If a scale is not positive, their number does not fit, or the target is not between 0 and 1.
     """
-    if not 0 < target_accept < 1:
-        raise ValueError(f"target_accept must lie between 0 and 1; found {target_accept}.")
+    number("target_accept", target_accept, "a number between 0 and 1", lambda x: 0 < x < 1)
     dtype = pytensor.config.floatX
     owner = np.empty(sum(map(len, blocks)), "int64")
     for q, block in enumerate(blocks):
@@ -187,9 +187,7 @@ def _scales(scale: float | Sequence[float] | None, blocks: Sequence[np.ndarray],
     """The scale of each block."""
     if scale is None:
         return np.full(len(blocks), FIRST_SCALE)
-    scales = np.asarray(scale, dtype=float)
-    if not (np.isfinite(scales) & (scales > 0)).all():
-        raise ValueError(f"scale is a standard deviation, positive and finite; found {scale}.")
+    scales = positive_numbers("scale", scale, "the standard deviation of the proposals")
     if scales.ndim == 0:
         return np.full(len(blocks), scales)
     if scales.shape == (len(layers),):
@@ -213,8 +211,8 @@ def _averages(blocks: Sequence[np.ndarray], layers: Sequence[Layer]) -> tuple[li
     for q, block in enumerate(blocks):
         owner[block] = q
     nodes = [node for layer in layers for node in layer.nodes]
-    for number, node in enumerate(nodes):
-        node_of[node] = number
+    for k, node in enumerate(nodes):
+        node_of[node] = k
     groups = {"acceptance_rate": np.arange(len(blocks))}
     groups |= {f"acceptance_{layer.name}": np.unique(owner[layer.parameters]) for layer in layers}
     if all((node_of[block] == node_of[block[0]]).all() for block in blocks):

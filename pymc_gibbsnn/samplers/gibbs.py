@@ -27,10 +27,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 
+from pymc_gibbsnn._arguments import boolean, one_of, positive
 from pymc_gibbsnn.moves.centred_scale import draw_scales
 from pymc_gibbsnn.moves.interweaving import (
     TUNE_STEPS,
@@ -96,10 +96,11 @@ def gibbs(
         names), Σ W² + Σ b² of a layer; ``noise_Z2``, ... (by the names of latents and data), the mean squared noise
         of a variable over its variance; ``acceptance_W1``, ..., the acceptance of a layer's interweaving moves.
     """
-    if anneal is not None and not (np.isfinite(anneal) and anneal > 0):
-        raise ValueError(f"anneal is the variance of the noise to begin with, positive and finite; found {anneal}.")
-    if schedule not in ("sequential", "layer-parallel"):
-        raise ValueError(f"schedule must be 'sequential' or 'layer-parallel'; found {schedule!r}.")
+    if anneal is not None:
+        positive("anneal", anneal, ", the variance of the noise to begin with, or None")
+    one_of("schedule", schedule, ("sequential", "layer-parallel"))
+    boolean("collapse", collapse)
+    boolean("scale_move", scale_move)
     if schedule == "layer-parallel" and (collapse or interweave):
         raise ValueError(
             "schedule='layer-parallel' draws all pre-activations given all post-activations: pass collapse=False and "

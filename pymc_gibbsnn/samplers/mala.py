@@ -17,8 +17,7 @@ References
 
 from __future__ import annotations
 
-import numpy as np
-
+from pymc_gibbsnn._arguments import number, positive
 from pymc_gibbsnn.samplers.metropolis_hastings import metropolis_hastings, standard_normals
 from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.target import Place, Target
@@ -44,12 +43,10 @@ def mala(target: Target, *, step_size: float | None = None, momentum_refresh: fl
     Transition
         With the statistics of :func:`~pymc_gibbsnn.samplers.metropolis_hastings.metropolis_hastings`.
     """
-    if step_size is not None and not (np.isfinite(step_size) and step_size > 0):
-        raise ValueError(f"step_size must be positive and finite, or None to be tuned; found {step_size}.")
-    if not 0 < momentum_refresh <= 1:
-        raise ValueError(
-            f"momentum_refresh, the share of the momentum that is new, is in (0, 1]; found {momentum_refresh}."
-        )
+    if step_size is not None:
+        positive("step_size", step_size, ", or None to be tuned")
+    share = "the share of the momentum that is new, in (0, 1]"
+    number("momentum_refresh", momentum_refresh, share, lambda x: 0 < x <= 1)
     names = {f"momentum_{name}": x for name, x in target.coordinates.items()} if momentum_refresh < 1 else {}
 
     def propose(rng, u, step_size, evaluate, memory):

@@ -11,6 +11,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal, uniform
 
+from pymc_gibbsnn._arguments import number
 from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.moves.tuning import robbins_monro
 from pymc_gibbsnn.samplers.transition import Transition
@@ -126,5 +127,5 @@ def standard_normals(rng: Variable, like: list[Variable]) -> tuple[Variable, lis
 
 def check_beta(beta: float | None) -> None:
     """Refuse what is no step of a Crank-Nicolson proposal."""
-    if beta is not None and not 0 < beta <= 1:
-        raise ValueError(f"beta must be in (0, 1], or None to be tuned; found {beta}.")
+    if beta is not None:
+        number("beta", beta, "a number in (0, 1], or None to be tuned", lambda x: 0 < x <= 1)

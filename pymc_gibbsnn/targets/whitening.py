@@ -21,6 +21,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
+from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn.targets.row_space import Chart, row_space_chart
 from pymc_gibbsnn.targets.target import Target
 
@@ -189,13 +190,7 @@ def plain_target(model: pm.Model, vars: Sequence[Variable] | None = None) -> Tar
 
 def free_variables(model: pm.Model, vars: Sequence[Variable] | None) -> list[Variable]:
     """The free random variables that a user names, parents before children."""
-    if vars is None:
-        return list(model.free_RVs)
-    rvs = [model.values_to_rvs.get(var, var) for var in vars]
-    foreign = [rv.name for rv in rvs if rv not in model.free_RVs]
-    if foreign:
-        raise ValueError(f"vars= must be free variables of the model; {foreign} are not.")
-    return [rv for rv in model.free_RVs if rv in rvs]
+    return named_variables(model, vars) or list(model.free_RVs)
 
 
 def log_density_of_others(model: pm.Model, rvs: Sequence[Variable]) -> Variable:

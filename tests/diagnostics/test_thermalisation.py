@@ -10,7 +10,14 @@ import xarray as xr
 from scipy.signal import lfilter
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.diagnostics.convergence import blockwise_rhat, merge, when_close, when_settled, when_stationary
+from pymc_gibbsnn.diagnostics.convergence import (
+    blockwise_rhat,
+    law_of,
+    merge,
+    when_close,
+    when_settled,
+    when_stationary,
+)
 from pymc_gibbsnn.models.datasets import check_teacher
 from pymc_gibbsnn.plots import plot_rhat, plot_thermalisation
 
@@ -95,7 +102,7 @@ def test_times():
     series = rng.normal(size=1000)
     series[:7] = 30
     assert when_stationary(series, 10) == 10
-    assert when_settled(series[10:], pmg.convergence.law_of(series), 10) == 0
+    assert when_settled(series[10:], law_of(series), 10) == 0
 
 
 @pytest.mark.parametrize(

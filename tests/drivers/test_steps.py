@@ -272,5 +272,5 @@ def test_the_share_of_tuning_to_come_reaches_the_sweep(model, cores):
 
 @pytest.mark.parametrize("anneal", [0, -1.0, np.nan, np.inf])
 def test_an_impossible_start_of_annealing_is_refused(model, anneal):
-    with pytest.raises(ValueError, match="anneal is the variance"):
+    with pytest.raises(ValueError, match="anneal must be a positive, finite number"):
         pmg.GibbsNN(model=model, anneal=anneal)

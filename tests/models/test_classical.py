@@ -60,7 +60,7 @@ def test_predictions_at_new_inputs():
         (np.zeros(12, int), {}, "two classes"),
         (np.arange(12) % 3, {"likelihood": "probit"}, "likelihood must be"),
         (np.arange(12) % 3, {"activation": "tahn"}, "activation must be one of"),
-        (np.arange(12) % 3, {"prior_variance": [1, 2, 3]}, "2, one for each layer"),
+        (np.arange(12) % 3, {"prior_variance": [1, 2, 3]}, "one number or 2, one for each of the layers"),
         (np.arange(12) % 3, {"prior_variance": -1}, "positive"),
         (np.arange(12) % 3, {"batch_size": 13}, "12 rows"),
         (np.arange(12) % 3, {"total_size": 12}, "goes with batch_size"),

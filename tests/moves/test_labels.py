@@ -173,7 +173,7 @@ def test_starts_agree_with_the_labels(kind, classes):
 def test_what_is_refused():
     for y, message in [
         (Y.astype(float), "integer labels"),
-        (Y - 1, "integers from 0 up"),
+        (Y - 1, "count from 0"),
         (np.zeros(30, int), "at least two classes"),
         (np.c_[Y, Y], r"shape \(n,\)"),
     ]:

@@ -1,0 +1,75 @@
+"""Class labels as integers from 0 up, and the names of the classes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pymc_gibbsnn._arguments import describe
+
+__all__ = ["read_labels"]
+
+HOW_TO_NUMBER = (
+    "np.unique(y, return_inverse=True)[1] numbers them so; pd.Categorical(y, categories=[...]) may name classes that "
+    "have no examples."
+)
+
+
+def read_labels(y: ArrayLike, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(labels from 0 up, names of the classes) of labels as a user has them.
+
+    Integers must count from 0 and name themselves. Strings are numbered in alphabetical order. A categorical of pandas
+    keeps its categories and their order, also those without examples.
+
+    Parameters
+    ----------
+    y : array_like, shape (n,)
+        Integers, booleans, strings or a pandas categorical.
+    most : int, optional
+        The largest number of classes; any by default.
+
+    Raises
+    ------
+    ValueError
+        If labels are missing, of another type, do not count from 0, or are of one class or of too many.
+    """
+    if np.ma.is_masked(y):
+        raise ValueError(f"y holds {np.ma.count_masked(y)} masked labels: drop these rows first.")
+    categorical = getattr(y, "cat", y)  # of a series
+    if hasattr(categorical, "categories"):
+        labels, classes = np.asarray(categorical.codes, "int64"), np.asarray(categorical.categories)
+        if (labels < 0).any():
+            raise ValueError(f"y holds {(labels < 0).sum()} missing labels: drop these rows first.")
+    else:
+        labels, classes = _numbered(np.asarray(y))
+    if labels.ndim != 1 or labels.size == 0:
+        raise ValueError(f"y must hold labels of shape (n,), one for each row of X; found shape {labels.shape}.")
+    if len(classes) < 2:
+        raise ValueError(f"y must hold labels of at least two classes; found only {describe(np.ravel(y)[0])}.")
+    if most is not None and len(classes) > most:
+        raise ValueError(f"y must hold labels of {most} classes, 0 and 1 or two names; found {describe(classes)}.")
+    return labels, classes
+
+
+def _numbered(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and classes of an array of integers or strings."""
+    if y.dtype.kind in "OU":
+        strange = [one for one in y.ravel().tolist() if not isinstance(one, str)]
+        if strange:
+            raise ValueError(
+                f"y must hold integer labels or names of classes; found {describe(strange[0])} among them."
+            )
+        classes, labels = np.unique(y.astype(str), return_inverse=True)
+        return labels.reshape(y.shape).astype("int64"), classes
+    if y.dtype.kind not in "biu":
+        raise ValueError(
+            f"y must hold integer labels; found dtype {y.dtype}: write y.astype(int) if these are numbers of classes."
+        )
+    y = y.astype("int64")
+    low, high = (y.min(), y.max()) if y.size else (0, 0)
+    if low < 0 or (low > 0 and low < high):
+        raise ValueError(
+            f"y must hold labels that count from 0; found labels from {low} to {high}, which would make a class 0 "
+            f"without examples. {HOW_TO_NUMBER}"
+        )
+    return y, np.arange(high + 1) if low < high else y.ravel()[:1]

@@ -1,0 +1,229 @@
+"""Arguments of a wrong kind are refused by name, before anything is computed: what was found, and what to do."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn._arguments import describe
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(12, 3))
+Y = X[:, 0]
+LABELS = np.arange(12) % 3
+NAMES = np.array(["rose", "lily", "iris"])[LABELS]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (np.float64(0.5), "0.5"),
+        (np.array([1.0, 2.0]), "[1. 2.]"),
+        (np.zeros((3, 2)), "an array of shape (3, 2)"),
+        (list(range(100)), "list of length 100: [0, 1, 2"),
+        (pmg.GibbsNN, "the class GibbsNN"),
+        (pm.Model(), "a PyMC model"),
+        (pt.vector("v"), "the variable 'v'"),
+        (pt.vector("v") + 1, "an expression of PyTensor"),
+    ],
+)
+def test_values_in_words(value, words):
+    assert describe(value).startswith(words)
+    assert len(describe(value)) < 100
+
+
+def refuses(call, message):
+    with pytest.raises((TypeError, ValueError), match=message) as refusal:
+        call()
+    assert len(str(refusal.value)) < 400
+    assert str(refusal.value).endswith(".")
+
+
+MODELS = [
+    (lambda **k: pmg.mlp(**({"X": X, "y": Y, "hidden": 3} | k)), arguments, message)
+    for arguments, message in [
+        ({"noise": pm.HalfNormal.dist()}, "noise must be a standard deviation.*found an expression.*by hand"),
+        ({"noise": {}}, "noise must be a standard deviation.*found {}"),
+        ({"noise": None}, "noise must be a standard deviation.*found None"),
+        ({"noise": "0.1"}, "noise must be a standard deviation.*found '0.1'"),
+        ({"noise": [0.1, np.inf, 0.1]}, "noise must be a standard deviation"),
+        ({"hidden": None}, "hidden must hold positive integers.*found None"),
+        ({"hidden": "3"}, "hidden must hold positive integers.*found '3'"),
+        ({"hidden": [[3]]}, "hidden must hold positive integers.*found"),
+        ({"hidden": True}, "hidden must hold positive integers.*found True"),
+        ({"hidden": np.nan}, "hidden must hold positive integers.*found nan"),
+        ({"X": np.ma.masked_greater(X, 1)}, "X holds 3 masked values: drop or impute"),
+        ({"y": np.ma.masked_greater(Y, 0.5)}, "y holds .* masked values"),
+        ({"X": None}, "X must be an array of numbers; found None"),
+        ({"X": pt.matrix("x")}, "X must be an array of numbers; found the variable 'x'"),
+        ({"y": [None, *Y[1:]]}, "y must hold numbers; found None"),
+        ({"likelihood": ["normal"]}, r"likelihood must be 'normal' or 'probit'; found \['normal'\]"),
+        ({"bias": "no"}, "bias must be True or False; found 'no'"),
+        ({"bias": 1}, "bias must be True or False; found 1"),
+    ]
+]
+MODELS += [
+    (lambda **k: pmg.classical_mlp(**({"X": X, "y": LABELS, "hidden": 3} | k)), arguments, message)
+    for arguments, message in [
+        ({"batch_size": 5, "total_size": -30}, "total_size must be a positive integer.*found -30"),
+        ({"batch_size": 5, "total_size": "all"}, "total_size must be a positive integer.*found 'all'"),
+        ({"batch_size": 2.5}, "batch_size must be a positive integer; found 2.5"),
+        ({"batch_size": True}, "batch_size must be a positive integer; found True"),
+        ({"batch_size": 0}, "batch_size must be a positive integer; found 0"),
+        ({"prior_variance": "a"}, "prior_variance must be a variance.*found 'a'"),
+        ({"noise": "a"}, "noise must be a positive, finite number; found 'a'"),
+        ({"bias": "no"}, "bias must be True or False"),
+        ({"hidden": None}, "hidden must hold positive integers"),
+        ({"likelihood": None}, "likelihood must be 'categorical', 'bernoulli' or 'normal'; found None"),
+    ]
+]
+MODELS += [
+    (lambda **k: pmg.wide_mlp(**({"X": X, "y": Y, "width": 3} | k)), arguments, message)
+    for arguments, message in [
+        ({"width": [8, 8]}, r"width must be a positive integer, the same for all hidden layers; found \[8, 8\]"),
+        ({"width": "8"}, "width must be a positive integer.*found '8'"),
+        ({"depth": 0}, "depth must be a positive integer; found 0"),
+        ({"noise": pm.HalfNormal.dist()}, "noise must be a positive, finite number; found an expression"),
+        ({"bias_scale": -1}, "bias_scale must be a positive, finite number, or 0 for no bias; found -1"),
+        ({"weight_scale": 0}, "weight_scale must be a positive, finite number; found 0"),
+    ]
+]
+
+
+@pytest.mark.parametrize(("build", "arguments", "message"), MODELS)
+def test_models(build, arguments, message):
+    refuses(lambda: build(**arguments), message)
+
+
+# Labels
+
+CLASSIFIERS = [
+    lambda y: pmg.mlp(X, y, 2, likelihood="probit"),
+    lambda y: pmg.classical_mlp(X, y, 2),
+]
+
+
+@pytest.mark.parametrize("build", CLASSIFIERS)
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (LABELS + 1, "count from 0; found labels from 1 to 3, .* class 0 .*return_inverse"),
+        (LABELS - 1, "count from 0; found labels from -1 to 1"),
+        (np.ones(12, int), "at least two classes; found only 1"),
+        (np.ma.masked_equal(LABELS, 2), "y holds 4 masked labels"),
+        ([None, *NAMES[1:]], "integer labels or names of classes; found None"),
+        (np.array(["a"] * 12), "at least two classes; found only 'a'"),
+        (LABELS[:, None], r"shape \(n,\)"),
+    ],
+)
+def test_labels_that_are_no_labels(build, y, message):
+    refuses(lambda: build(y), message)
+
+
+@pytest.mark.parametrize("build", CLASSIFIERS)
+def test_labels_by_name(build):
+    pd = pytest.importorskip("pandas")
+    model = build(NAMES)
+    assert model.coords["class"] == ("iris", "lily", "rose")
+    np.testing.assert_array_equal(model["y_data"].get_value(), 2 - LABELS)
+    order = ["rose", "lily", "tulip", "iris"]  # nobody has a tulip
+    for y in (pd.Categorical(NAMES, categories=order), pd.Series(pd.Categorical(NAMES, categories=order))):
+        model = build(y)
+        assert model.coords["class"] == tuple(order)
+        np.testing.assert_array_equal(model["y_data"].get_value(), np.array([0, 1, 3])[LABELS])
+    refuses(lambda: build(pd.Categorical([None, *NAMES[1:]], categories=order)), "y holds 1 missing labels")
+
+
+def test_two_classes_by_name():
+    model = pmg.classical_mlp(X, NAMES == "rose", 2, likelihood="bernoulli")
+    np.testing.assert_array_equal(model["y_data"].get_value(), LABELS == 0)
+    model = pmg.classical_mlp(X, np.where(NAMES == "rose", "yes", "no"), 2, likelihood="bernoulli")
+    assert model.coords["class"] == ("no", "yes")
+    refuses(lambda: pmg.classical_mlp(X, NAMES, 2, likelihood="bernoulli"), "2 classes, 0 and 1 or two names")
+
+
+# Steps
+
+
+@pytest.fixture(scope="module")
+def network():
+    return pmg.mlp(X, Y, 3)
+
+
+@pytest.fixture(scope="module")
+def classical():
+    return pmg.classical_mlp(X, LABELS, 2)
+
+
+@pytest.mark.parametrize(
+    ("step", "arguments", "message"),
+    [
+        ("GibbsNN", {"collapse": "yes"}, "collapse must be True or False; found 'yes'"),
+        ("GibbsNN", {"scale_move": "no"}, "scale_move must be True or False; found 'no'"),
+        ("GibbsNN", {"interweave": True}, "interweave must be 'auto', 'pieces', 'langevin' or False; found True"),
+        ("GibbsNN", {"schedule": 3}, "schedule must be 'sequential' or 'layer-parallel'; found 3"),
+        ("GibbsNN", {"anneal": "1"}, "anneal must be a positive, finite number, .* found '1'"),
+        ("GibbsNN", {"anneal": True}, "anneal must be a positive, finite number, .* found True"),
+        ("GibbsNN", {"sweeps_per_draw": "2"}, "sweeps_per_draw must be a positive integer; found '2'"),
+        ("GibbsNN", {"sweeps_per_draw": 1.5}, "sweeps_per_draw must be a positive integer; found 1.5"),
+        ("GibbsNN", {"compile_kwargs": "NUMBA"}, "compile_kwargs must be a dictionary, .*'JAX'.* found 'NUMBA'"),
+        ("GibbsNN", {"initial_point": {"W1": 1.0}}, r"initial_point\['W1'\] must have the shape \(3, 3\); found \(\)"),
+        ("GibbsNN", {"initial_point": {}}, "initial_point must hold a value of 'W1'"),
+        ("PCN", {"beta": "auto"}, r"beta must be a number in \(0, 1\], or None to be tuned; found 'auto'"),
+        ("PCNL", {"beta": 2}, r"beta must be a number in \(0, 1\], or None to be tuned; found 2"),
+        ("PCN", {"reparametrise": "no"}, "reparametrise must be True or False; found 'no'"),
+        ("MALA", {"reparametrise": "no"}, "reparametrise must be True or False; found 'no'"),
+        ("MALA", {"step_size": "a"}, "step_size must be a positive, finite number, or None to be tuned; found 'a'"),
+        ("MALA", {"momentum_refresh": None}, "momentum_refresh must be .* found None"),
+        ("FNBG", {"scale": "a"}, "scale must be the standard deviation of the proposals, .* found 'a'"),
+        ("FNBG", {"scale": [None]}, r"scale must be .* found \[None\]"),
+        ("FNBG", {"scale": 0}, "scale must be .* found 0"),
+        ("FNBG", {"target_accept": "a"}, "target_accept must be a number between 0 and 1; found 'a'"),
+        ("FNBG", {"stratify": "yes"}, "stratify must be True or False; found 'yes'"),
+        ("FNBG", {"blocks": None}, "blocks must be a positive integer .* found None"),
+        ("FNBG", {"blocks": 2.5}, "blocks must be a positive integer .* found 2.5"),
+        ("FNBG", {"blocks": [[0], "a"]}, "blocks must hold lists of numbers of parameters, not empty; found 'a' as"),
+    ],
+)
+def test_steps(step, arguments, message, network, classical):
+    model = classical if step == "FNBG" else network
+    refuses(lambda: getattr(pmg, step)(model=model, **arguments), message)
+
+
+@pytest.mark.parametrize("step", ["GibbsNN", "PCN", "PCNL", "MALA", "FNBG"])
+def test_variables_of_steps(step, network):
+    make = getattr(pmg, step)
+    refuses(lambda: make(["W1"], model=network), r"vars must be a list of variables .* found 'W1': write model\['W1'\]")
+    refuses(lambda: make(vars="W1", model=network), r"found 'W1': write model\['W1'\]")
+    refuses(lambda: make([network["y"]], model=network), "vars must be free variables .* found the variable 'y'")
+
+
+def test_starts_of_another_shape(network):
+    with network:
+        step = pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"})
+        for initvals, message in [
+            ({"W1": np.zeros((2, 2))}, r"initvals\['W1'\] must have the shape of 'W1', \(3, 3\); found \(2, 2\)"),
+            ({"Z2": np.zeros(3)}, r"initvals\['Z2'\] must have the shape of 'Z2', \(12, 3\); found \(3,\)"),
+            ({"W9": 0.0}, r"initvals names 'W9', .* it has \['W1'"),
+            ([{"W1": np.zeros((3, 3))}], "one mapping, or one for each of the 2 chains; found 1"),
+            ([None, {"W1": 0.0}], r"found \(\)"),
+            ([None, "prior"], "mappings of names to values; found 'prior'"),
+            ("zero", "initvals must be a mapping of names to values, .* found 'zero'"),
+        ]:
+            refuses(lambda initvals=initvals: pm.sample(5, step=step, chains=2, cores=1, initvals=initvals), message)
+
+
+def test_starts(network):
+    for arguments, message in [
+        ({"chains": 0}, "chains must be a positive integer; found 0"),
+        ({"chains": 2.5}, "chains must be a positive integer; found 2.5"),
+        ({"model": "zero"}, "model must be a PyMC model; found 'zero'"),
+        ({"kind": None}, "kind must be 'zero', 'prior' or 'informed'; found None"),
+        ({"kind": "informed", "teacher": [1]}, r"teacher must be a mapping .* found \[1\]"),
+    ]:
+        refuses(lambda arguments=arguments: pmg.initial_values(**({"model": network} | arguments)), message)
+
+
+def test_blocks_of_a_pilot_run(classical):
+    refuses(lambda: pmg.correlated_blocks({"posterior": None}, classical, largest="a"), "largest must be .* found 'a'")
