@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import xarray as xr
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 
@@ -22,6 +23,7 @@ __all__ = [
     "number",
     "one_of",
     "positive",
+    "posterior_of",
     "positive_array",
     "positive_numbers",
     "string_list",
@@ -146,8 +148,8 @@ def string_list(name: str, value: Any) -> list[str]:
     return names
 
 
-def widths(name: str, value: Any) -> list[int]:
-    """The widths of layers: a positive integer, or a sequence of them.
+def widths(name: str, value: Any, each: str = "one for each hidden layer") -> list[int]:
+    """The widths of layers: a positive integer, or a sequence of them; ``each`` says in words of which layers.
 
     Raises
     ------
@@ -155,7 +157,7 @@ def widths(name: str, value: Any) -> list[int]:
         As :func:`whole`.
     """
     listed = [value] if np.ndim(value) == 0 else list(value)
-    what = f"{name} must hold positive integers, one for each hidden layer"
+    what = f"{name} must hold positive integers, {each}"
     if np.ndim(value) > 1:
         raise TypeError(f"{what}; found {describe(value)}.")
     for one in listed:
@@ -259,6 +261,25 @@ def named_variables(model: pm.Model, vars: Sequence[Variable] | Variable | None)
         found = ", ".join(foreign) or "an empty list"
         raise ValueError(f"vars must be free variables of the model, which has {names}; found {found}.")
     return [rv for rv in model.free_RVs if rv in rvs]
+
+
+def posterior_of(name: str, idata: Any) -> xr.Dataset:
+    """The posterior of what ``pm.sample`` or ``pmg.sample`` returned.
+
+    Raises
+    ------
+    TypeError
+        If it is no such thing.
+    ValueError
+        If it holds no posterior.
+    """
+    try:
+        posterior = idata["posterior"]
+    except (TypeError, IndexError):
+        raise TypeError(f"{name} must be what pm.sample returned; found {describe(idata)}.") from None
+    except (KeyError, AttributeError):
+        raise ValueError(f"{name} must hold a posterior, as what pm.sample returns does; found none.") from None
+    return posterior.to_dataset() if hasattr(posterior, "to_dataset") else posterior
 
 
 def finite(name: str, values: ArrayLike) -> np.ndarray:

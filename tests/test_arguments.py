@@ -227,3 +227,103 @@ def test_starts(network):
 
 def test_blocks_of_a_pilot_run(classical):
     refuses(lambda: pmg.correlated_blocks({"posterior": None}, classical, largest="a"), "largest must be .* found 'a'")
+
+
+# pmg.sample
+
+
+def test_whole_chains(network, classical):
+    pytest.importorskip("jax")
+    with network:
+        step = pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"})
+    other = pmg.FNBG(model=classical, compile_kwargs={"mode": "FAST_COMPILE"})
+    for arguments, message in [
+        ({"step": pmg.GibbsNN}, r"step must be a step method; found the class GibbsNN: write step=GibbsNN\(\)"),
+        ({"step": None}, "step must be a step method, .* found None"),
+        ({"step": []}, r"step must be a step method, .* found \[\]"),
+        ({"step": other}, "step must be made for the model that is sampled; found a FNBG of another model: make it in"),
+        ({"var_names": "W1"}, r"var_names must be a list of names; found the name 'W1': write var_names=\['W1'\]"),
+        ({"var_names": [network["W1"]]}, "var_names must be a list of names; found the variable 'W1' among them"),
+        ({"draws": "10"}, "draws must be a positive integer; found '10'"),
+        ({"draws": None}, "draws must be a positive integer; found None"),
+        ({"chains": 0}, "chains must be a positive integer; found 0"),
+        ({"tune": -1}, "tune must be an integer of at least 0; found -1"),
+        ({"thin": 1.5}, "thin must be a positive integer; found 1.5"),
+        ({"shards": "2"}, "shards must be a positive integer; found '2'"),
+        ({"precision": 32}, "precision must be 'float32' or 'float64'; found 32"),
+        ({"devices": "gpus"}, "devices must name a kind of device that JAX finds here, .* found 'gpus'"),
+        ({"append": "no"}, "append must be True or False; found 'no'"),
+        ({"model": "network"}, "model must be a PyMC model; found 'network'"),
+        ({"initvals": {"W1": np.zeros((2, 2))}}, r"initvals\['W1'\] must have the shape of 'W1', \(3, 3\)"),
+        ({"initvals": {"W9": 0.0}}, "initvals names 'W9'"),
+        ({"initvals": [{}], "chains": 3}, "one mapping, or one for each of the 3 chains; found 1"),
+    ]:
+        refuses(lambda k=arguments: pmg.sample(**({"draws": 5, "step": step, "model": network} | k)), message)
+
+
+# Diagnostics
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": 3}, r"model must be a PyMC model or widths of layers, such as \(5, 3, 1\); found 3"),
+        ({"model": None}, "model must be a PyMC model or widths .* found None"),
+        ({"model": (3, "2", 1)}, r"model must hold positive integers, the widths .* found \(3, '2', 1\)"),
+        ({"model": (3, 2, 0)}, r"model must hold positive integers, .* found \(3, 2, 0\)"),
+        ({"model": (-3, 2, 1)}, r"model must hold positive integers, .* found \(-3, 2, 1\)"),
+        ({"n": "20"}, "n must be a positive integer; found '20'"),
+        ({"n_test": 0}, "n_test must be a positive integer; found 0"),
+        ({"noisy": "no"}, "noisy must be True or False; found 'no'"),
+    ],
+)
+def test_teachers(arguments, message):
+    refuses(lambda: pmg.teacher_student(**({"model": (3, 2, 1), "n": 20} | arguments)), message)
+
+
+def test_xor():
+    refuses(lambda: pmg.noisy_xor("8"), "n_train must be a positive multiple of 4, .* found '8'")
+    refuses(lambda: pmg.noisy_xor(8, None), "n_test must be a positive multiple of 4, .* found None")
+
+
+def test_thermalisation(network):
+    study = pmg.teacher_student((3, 2, 1), n=20, noise=0.1, random_seed=1)
+    for arguments, message in [
+        ({"study": network}, "study must be what teacher_student returns; found a PyMC model"),
+        ({"starts": "zero"}, r"starts must be a list .* found 'zero': write starts=\['zero'\]"),
+        ({"starts": {"W1": 0}}, "starts must be a list .* found {'W1': 0}"),
+        ({"starts": ["zero", "warm"]}, "starts must be a list of 'zero', 'prior' or .* found 'warm' among them"),
+        ({"starts": [{"W1": 0}]}, r"initvals\['W1'\] must have the shape"),
+        ({"step": pmg.GibbsNN}, "step must be a step method; found the class GibbsNN"),
+        ({"step": pmg.GibbsNN(model=network)}, "found a GibbsNN of another model: make it in 'with study.model:'"),
+        ({"step": pm.Metropolis(model=network)}, "found a CompoundStep of another model"),
+        ({"draws": "1000"}, "draws must be an integer of at least 100, two blocks of 50; found '1000'"),
+        ({"draws": 99}, "draws must be an integer of at least 100, two blocks of 50; found 99"),
+        ({"draws": 200.5}, "draws must be .* found 200.5"),
+        ({"tune": -1}, "tune must be an integer of at least 0; found -1"),
+        ({"block": "50"}, "block must be an integer of at least 10 draws; found '50'"),
+        ({"points": 0}, "points must be a positive integer; found 0"),
+        ({"sweeps_per_draw": 0}, "sweeps_per_draw must be a positive integer; found 0"),
+        ({"test_function": "mse"}, "test_function must be a function of a dataset; found 'mse'"),
+        ({"results": [1]}, r"results must map names .* found \[1\]"),
+        ({"results": {"informed": 3}}, r"results\['informed'\] must be what pm.sample returned; found 3"),
+        ({"chains": 4, "var_names": ["W1"]}, r"thermalisation sets \['chains', 'var_names'\] of pm.sample itself"),
+    ]:
+        refuses(lambda k=arguments: pmg.thermalisation(**({"study": study} | k)), message)
+
+
+@pytest.mark.parametrize("call", [pmg.function_space, pmg.class_probabilities])
+def test_posteriors(call, network, classical):
+    model = classical if call is pmg.class_probabilities else network
+    missing = np.where(X > 1, np.nan, X)
+    for arguments, message in [
+        ((3, model), "idata must be what pm.sample returned; found 3"),
+        (({}, model), "idata must hold a posterior"),
+        (({"posterior": 0}, model, missing), "X_new holds 3 values that are NaN"),
+        (({"posterior": 0}, "model"), "model must be a PyMC model; found 'model'"),
+    ]:
+        refuses(lambda arguments=arguments: call(*arguments), message)
+
+
+def test_pilot_runs(classical):
+    refuses(lambda: pmg.correlated_blocks({}, classical), "idata must hold a posterior")

@@ -31,7 +31,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy import stats
 
-__all__ = ["Merge", "blockwise_rhat", "merge", "when_close", "when_settled", "when_stationary"]
+__all__ = ["LEAST_ESS", "MARGIN", "Merge", "blockwise_rhat", "merge", "when_close", "when_settled", "when_stationary"]
 
 LEAST_ESS = 20  # of the informed chain, to say that another one differs
 CONFIDENCE, BAND = 0.99, 0.95
@@ -51,6 +51,10 @@ class Merge(NamedTuple):
         D and h: the difference of the means and its 99% interval, in posterior standard deviations.
     ess : float
         Effective sample size of the informed chain's second half.
+    part : {"second half", "last quarter"}
+        Of the other chain: over which D and h were taken.
+    bound : float
+        By how much the last quarter of a chain in equilibrium may differ, in posterior standard deviations.
     """
 
     verdict: str
@@ -58,6 +62,8 @@ class Merge(NamedTuple):
     difference: float
     half_width: float
     ess: float
+    part: str
+    bound: float
 
 
 class Law(NamedTuple):
@@ -99,13 +105,14 @@ def merge(informed: ArrayLike, uninformed: ArrayLike, block: int = 50) -> Merge:
         raise ValueError(f"The series differ in length: {len(series['informed'])} and {len(series['uninformed'])}.")
     a, b = scaled(*series.values())
     law, settled = law_of(a), when_settled(b, law_of(a), block)
-    for share in (1 / 2, 1 / 4):
+    bound = float(stats.t.ppf((1 + CONFIDENCE) / 2, max(law.ess - 1, 1)) * np.sqrt(3 / law.ess))
+    for part, share in (("second half", 1 / 2), ("last quarter", 1 / 4)):
         difference, half_width = _compare(law, law_of(b, share))
         if abs(difference) + half_width < MARGIN and np.isfinite(settled):
-            return Merge("thermalised", settled, difference, half_width, law.ess)
-    bound = stats.t.ppf((1 + CONFIDENCE) / 2, max(law.ess - 1, 1)) * np.sqrt(3 / law.ess)
+            return Merge("thermalised", settled, difference, half_width, law.ess, part, bound)
     differs = abs(difference) > bound and law.ess >= LEAST_ESS
-    return Merge("not thermalised" if differs else "undecided", np.nan, difference, half_width, law.ess)
+    verdict = "not thermalised" if differs else "undecided"
+    return Merge(verdict, np.nan, difference, half_width, law.ess, part, bound)
 
 
 def _compare(law: Law, other: Law) -> tuple[float, float]:

@@ -10,6 +10,7 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 
+from pymc_gibbsnn._arguments import finite, model_of, posterior_of
 from pymc_gibbsnn.networks.function import function_evaluator
 
 __all__ = ["function_space"]
@@ -46,6 +47,5 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     NetworkError
         If the model has no network that can be read and no likelihood whose mean is a function of one ``pm.Data``.
     """
-    posterior = idata["posterior"]
-    posterior = posterior.to_dataset() if hasattr(posterior, "to_dataset") else posterior
-    return function_evaluator(pm.modelcontext(model))(posterior, X_new)
+    X_new = None if X_new is None else finite("X_new", X_new)
+    return function_evaluator(model_of(model))(posterior_of("idata", idata), X_new)

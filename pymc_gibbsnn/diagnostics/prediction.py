@@ -12,6 +12,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 
+from pymc_gibbsnn._arguments import finite, model_of, posterior_of
 from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, read_classical
 from pymc_gibbsnn.networks.function import matrices
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
@@ -65,9 +66,9 @@ def class_probabilities(
     .. [1] T. Papamarkou. The premise of approximate MCMC in Bayesian deep learning. arXiv 2208.11389, eq. 3.6, which
        lacks the factor 1/v.
     """
-    network, weights, predict = _read(pm.modelcontext(model), np.random.default_rng(random_seed))
-    posterior = idata["posterior"]
-    X = np.asarray(_inputs(network) if X_new is None else X_new, pytensor.config.floatX)
+    network, weights, predict = _read(model_of(model), np.random.default_rng(random_seed))
+    posterior = posterior_of("idata", idata)
+    X = np.asarray(_inputs(network) if X_new is None else finite("X_new", X_new), pytensor.config.floatX)
     width = network.layers[0].shape[1]
     if X.ndim != 2 or X.shape[1] != width:
         raise ValueError(f"X_new must have shape (m, {width}); found {X.shape}.")

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
+from pymc_gibbsnn._arguments import whole
+
 __all__ = ["brier", "expected_calibration_error", "log_predictive_density", "reliability", "rmse"]
 
 
@@ -131,6 +133,7 @@ def reliability(
         If the shapes do not fit or the rows are no probabilities.
     """
     p, labels = _checked(probabilities, labels)
+    bins = whole("bins", bins)
     confidence, right = p.max(axis=1), p.argmax(axis=1) == labels
     index = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)  # bins (a, b]
     count = np.bincount(index, minlength=bins)

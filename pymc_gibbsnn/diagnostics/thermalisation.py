@@ -16,7 +16,10 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 
+from pymc_gibbsnn._arguments import describe, posterior_of, whole
 from pymc_gibbsnn.diagnostics.convergence import (
+    LEAST_ESS,
+    MARGIN,
     blockwise_rhat,
     check_series,
     law_of,
@@ -26,8 +29,9 @@ from pymc_gibbsnn.diagnostics.convergence import (
     when_stationary,
 )
 from pymc_gibbsnn.drivers.gibbs_step import GibbsNN
+from pymc_gibbsnn.drivers.step import steps_of
 from pymc_gibbsnn.models.datasets import TeacherStudent, check_teacher
-from pymc_gibbsnn.models.initial_values import initial_values
+from pymc_gibbsnn.models.initial_values import check_initvals, initial_values
 from pymc_gibbsnn.networks.function import function_evaluator
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network
@@ -89,8 +93,8 @@ def thermalisation(
         Times are in sweeps after tuning, NaN where there is none.
 
         - ``series`` (chain, draw): the test function;
-        - ``verdict``, ``merge_time``, ``difference``, ``half_width`` (start): see
-          :mod:`pymc_gibbsnn.diagnostics.convergence`;
+        - ``verdict``, ``merge_time``, ``difference``, ``half_width``, ``bound``, ``part`` (start): see
+          :class:`pymc_gibbsnn.diagnostics.convergence.Merge`;
         - ``stationarity_time`` (chain): from when the series is as in its own second half;
         - ``score`` (chain, draw), ``score_time`` (chain): of a noisy network, if it was recorded (``study.model`` holds
           it as a deterministic), and from when it is about 0;
@@ -99,27 +103,39 @@ def thermalisation(
         - ``rhat_uninformed``, ``rhat_rank_uninformed`` (block, point), ``rhat_time_uninformed``: of all uninformed
           chains, if there are at least two: what one sees without a teacher.
 
-        ``attrs["verdict"]`` says it in words; ``attrs["ess"]`` is the effective sample size of the informed chain's
+        ``attrs["verdict"]`` says it in sentences; ``attrs["ess"]`` is the effective sample size of the informed chain's
         second half.
 
     Raises
     ------
+    TypeError
+        If an argument is of another type than asked for: a model instead of a study, a class instead of a step, a name
+        instead of a list of starts.
     ValueError
-        If the teacher or its data are not those of the model, there is no informed or no other chain, chains are
-        shorter than two blocks or of different lengths, or the test function is constant.
+        If the step was made for another model, the teacher or its data are not those of the model, there is no informed
+        or no other chain, chains are shorter than two blocks or of different lengths, or the test function is constant.
     """
+    if not isinstance(study, TeacherStudent):
+        raise TypeError(f"study must be what teacher_student returns; found {describe(study)}.")
+    block, points = whole("block", block, least=10, why=" draws"), whole("points", points)
+    if sweeps_per_draw is not None:
+        sweeps_per_draw = whole("sweeps_per_draw", sweeps_per_draw)
+    if test_function is not None and not callable(test_function):
+        raise TypeError(f"test_function must be a function of a dataset; found {describe(test_function)}.")
     check_teacher(study)
-    if int(block) != block or block < 10:
-        raise ValueError(f"block must be an integer of at least 10 draws; found {block}.")
     if results is None:
-        if draws < 2 * block:
-            raise ValueError(f"draws={draws} are shorter than two blocks of {block}.")
-        if not starts:
-            raise ValueError("starts names no uninformed chain to compare with the informed one.")
+        draws = whole("draws", draws, least=2 * block, why=f", two blocks of {block}")
+        tune, starts = whole("tune", tune, least=0), _checked_starts(study.model, starts)
+        own = {"chains", "initvals", "model", "step", "var_names"} & set(sample_arguments)
+        if own:
+            raise TypeError(f"thermalisation sets {sorted(own)} of pm.sample itself: leave them out.")
         with study.model:
             step = GibbsNN() if step is None else step
-        results = _run(study, step, list(starts), draws, tune, random_seed, sample_arguments)
-        sweeps_per_draw = sweeps_per_draw or getattr(_steps(step)[0], "sweeps_per_draw", 1)
+        steps = steps_of(step, study.model, context="with study.model:")
+        results = _run(study, steps, starts, draws, tune, random_seed, sample_arguments)
+        sweeps_per_draw = sweeps_per_draw or getattr(steps[0], "sweeps_per_draw", 1)
+    elif not isinstance(results, Mapping):
+        raise TypeError(f"results must map names of starts to what pm.sample returned; found {describe(results)}.")
     series, outputs, scores = _evaluate(study, _chains(results, block), test_function or _error(study), points)
     return _judge(series, outputs, scores, block, sweeps_per_draw or 1)
 
@@ -127,7 +143,23 @@ def thermalisation(
 # Chains
 
 
-def _run(study: TeacherStudent, step, starts: list, draws: int, tune: int, random_seed, arguments: dict) -> dict:
+def _checked_starts(model: pm.Model, starts: object) -> list:
+    """The starts of the uninformed chains, each "zero", "prior" or a mapping that goes with the model."""
+    must_be = "starts must be a list of 'zero', 'prior' or mappings of names to values"
+    if isinstance(starts, str | Mapping) or not isinstance(starts, Sequence):
+        hint = f": write starts=[{starts!r}]" if isinstance(starts, str) else ""
+        raise TypeError(f"{must_be}; found {describe(starts)}{hint}.")
+    if not starts:
+        raise ValueError("starts names no uninformed chain to compare with the informed one.")
+    for start in starts:
+        if isinstance(start, Mapping):
+            check_initvals(model, start)
+        elif start not in ("zero", "prior"):
+            raise ValueError(f"{must_be}; found {describe(start)} among them.")
+    return list(starts)
+
+
+def _run(study: TeacherStudent, steps: list, starts: list, draws: int, tune: int, random_seed, arguments: dict) -> dict:
     model = study.model
     seeds = np.random.SeedSequence(random_seed).spawn(len(starts) + 2)
     points = [
@@ -141,14 +173,14 @@ def _run(study: TeacherStudent, step, starts: list, draws: int, tune: int, rando
         latents = set()
     recorded = [rv.name for rv in model.free_RVs if rv.name not in latents]
     recorded += ["score"] * ("score" in model.named_vars)
-    anneals = any(getattr(one, "anneal", None) is not None for one in _steps(step))
+    anneals = any(getattr(one, "options", {}).get("anneal") is not None for one in steps)
 
     def sample(points: list, tune: int, seed: np.random.SeedSequence) -> object:
         return pm.sample(
             draws,
             tune=tune,
             chains=len(points),
-            step=step,
+            step=steps,
             initvals=points,
             var_names=recorded,
             random_seed=int(seed.generate_state(1)[0]),
@@ -159,12 +191,8 @@ def _run(study: TeacherStudent, step, starts: list, draws: int, tune: int, rando
         warnings.filterwarnings("ignore", "More chains", UserWarning)
         informed = sample([study.teacher], 0 if anneals else tune, seeds[-2])
         others = sample(points, tune, seeds[-1])
-    posterior = _posterior(others)
+    posterior = posterior_of("others", others)
     return {"informed": informed} | {name: {"posterior": posterior.isel(chain=[i])} for i, name in enumerate(names)}
-
-
-def _steps(step) -> list:
-    return list(step) if isinstance(step, Sequence) else [step]
 
 
 def _name(start: str | Mapping, i: int, starts: list) -> str:
@@ -173,18 +201,13 @@ def _name(start: str | Mapping, i: int, starts: list) -> str:
     return kinds[i] + number
 
 
-def _posterior(idata) -> xr.Dataset:
-    posterior = idata["posterior"]
-    return posterior.to_dataset() if hasattr(posterior, "to_dataset") else posterior
-
-
 def _chains(results: Mapping[str, object], block: int) -> dict[str, xr.Dataset]:
     """The posterior of each single chain by its name, the informed one first."""
     if "informed" not in results:
         raise ValueError(f"results lack the chain 'informed'; found {list(results)}.")
     chains = {}
     for name in sorted(results, key=lambda name: name != "informed"):
-        posterior = _posterior(results[name])
+        posterior = posterior_of(f"results['{name}']", results[name])
         m = posterior.sizes["chain"]
         if name == "informed" and m > 1:
             raise ValueError(f"One informed chain is understood; found {m}.")
@@ -245,6 +268,8 @@ def _judge(series: dict[str, np.ndarray], outputs: np.ndarray, scores, block: in
             "merge_time": ("start", [sweeps * m.draw for m in merges]),
             "difference": ("start", [m.difference for m in merges]),
             "half_width": ("start", [m.half_width for m in merges]),
+            "bound": ("start", [m.bound for m in merges]),
+            "part": ("start", [m.part for m in merges]),
             "stationarity_time": ("chain", [sweeps * when_stationary(x, block) for x in series.values()]),
         },
         coords={
@@ -273,19 +298,42 @@ def _judge(series: dict[str, np.ndarray], outputs: np.ndarray, scores, block: in
 
 
 def _in_words(found: xr.Dataset) -> str:
-    lines = []
-    for start in found["start"].values:
-        this = found.sel(start=start)
-        verdict = str(this["verdict"].item())
-        apart = (
-            f"the means over the last part of the run differ by {this['difference'].item():.2g} ± "
-            f"{this['half_width'].item():.1g} posterior standard deviations"
-        )
-        if verdict == "thermalised":
-            verdict += f" from sweep {this['merge_time'].item():,.0f} on"
-        elif verdict == "undecided":
-            verdict += f", run longer (the second half of the informed chain is worth {found.attrs['ess']:.0f} draws)"
-        lines.append(f"{start}: {verdict}; {apart}.")
+    lines = [_sentence(str(start), found.sel(start=start), found.attrs) for start in found["start"].values]
     if np.isfinite(found.get("rhat_time_uninformed", np.nan)) and "not thermalised" in found["verdict"]:
-        lines.append("R-hat of the uninformed chains among themselves is close to 1 nevertheless.")
+        lines.append("R-hat of the uninformed chains among themselves has come close to 1 all the same.")
     return "\n".join(lines)
+
+
+def _sentence(start: str, this: xr.Dataset, attrs: dict) -> str:
+    """What the verdict on one chain rests on, with the numbers and the bounds of the rule."""
+    verdict, part = str(this["verdict"].item()), str(this["part"].item())
+    difference, half, bound = (float(this[name]) for name in ("difference", "half_width", "bound"))
+    side = "above" if difference > 0 else "below"
+    lies = (
+        f"over the {part} of the run the mean of its test function lies {_plain(abs(difference))} standard deviations "
+        f"{side} that of the informed chain"
+    )
+    interval = f"the 99% interval of the difference, {_plain(difference - half)} to {_plain(difference + half)}"
+    band = f"{-MARGIN:g} to {MARGIN:g}"
+    if verdict == "thermalised":
+        time = this["merge_time"].item()
+        since = f"from sweep {time:,.0f} on" if time else "from the first sweep on"
+        return f"{start}: thermalised {since}; {lies}, and {interval}, lies within {band}."
+    if verdict == "not thermalised":
+        return f"{start}: not thermalised; {lies}, where chains in equilibrium differ by at most {_plain(bound)}."
+    if attrs["ess"] < LEAST_ESS:
+        why = (
+            f"the second half of the informed chain is worth {attrs['ess']:.0f} independent draws, and a verdict takes "
+            f"{LEAST_ESS}"
+        )
+    elif abs(difference) + half < MARGIN:
+        why = f"{interval}, lies within {band}, but the chain is outside the band of equilibrium in its last block"
+    else:
+        why = f"{lies}, no more than the {_plain(bound)} of chains in equilibrium, but {interval}, is not within {band}"
+    return f"{start}: undecided; {why}. Run longer."
+
+
+def _plain(x: float) -> str:
+    """A number as one would write it: 0.12, 3.4, 1,200."""
+    digits = 2 if abs(x) < 1 else 1 if abs(x) < 10 else 0
+    return f"{x:,.{digits}f}"

@@ -17,10 +17,12 @@ from pymc.util import _get_seeds_per_chain
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn import _compat
+from pymc_gibbsnn._arguments import boolean, model_of, one_of, string_list, whole
 from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.drivers.progress import Progress, uninterrupted
 from pymc_gibbsnn.drivers.results import Memory, Store
-from pymc_gibbsnn.drivers.step import GraphStep
+from pymc_gibbsnn.drivers.step import GraphStep, steps_of
+from pymc_gibbsnn.models.initial_values import check_initvals
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.transition import Transition
 
@@ -100,7 +102,7 @@ def sample(
     ImportError
         If JAX, or for a store Zarr, is not installed.
     TypeError
-        If a step is not of this package.
+        If a step is not of this package, or an argument of another type than asked for.
     ValueError
         If a free variable has no step, a number is out of range, or the draws do not go with those of the store.
     FloatingPointError
@@ -121,21 +123,18 @@ def sample(
 
     from pymc_gibbsnn.drivers.program import Layout, Program
 
-    model = pm.modelcontext(model)
-    steps = list(step) if isinstance(step, Sequence) else [step]
+    model = model_of(model)
+    steps = steps_of(step, model)
     transitions = _transitions(steps, model)
     recorded = _recorded(model, var_names)
     if tune is None:
         tune = max(step.default_tune_steps for step in steps)
     if len({step.sweeps_per_draw for step in steps}) > 1:
         raise ValueError("The steps differ in sweeps_per_draw, but take turns: give all the same.")
-    for name, number, least in (("draws", draws, 1), ("chains", chains, 1), ("thin", thin, 1), ("tune", tune, 0)):
-        if int(number) != number or number < least:
-            raise ValueError(f"{name} must be an integer of at least {least}; found {number}.")
-    draws, chains, thin, tune = int(draws), int(chains), int(thin), int(tune)
-    precision = precision or pytensor.config.floatX
-    if precision not in ("float32", "float64"):
-        raise ValueError(f"precision must be 'float32' or 'float64'; found {precision!r}.")
+    draws, chains, thin = whole("draws", draws), whole("chains", chains), whole("thin", thin)
+    tune, shards, append = whole("tune", tune, least=0), whole("shards", shards), boolean("append", append)
+    precision = one_of("precision", precision or pytensor.config.floatX, ("float32", "float64"))
+    check_initvals(model, initvals, chains)
     if precision > pytensor.config.floatX:
         raise ValueError("precision='float64' needs a model that was made with PyTensor's floatX='float64'.")
     layout = Layout(Mesh(_grid(devices, chains, shards), ("chain", "row")), _rows(transitions, shards))
@@ -186,11 +185,9 @@ def _transitions(steps: list[GraphStep], model: pm.Model) -> list[Transition]:
     for step in steps:
         if not isinstance(step, GraphStep):
             raise TypeError(
-                f"pmg.sample runs the samplers of pymc_gibbsnn, as one JAX program; {type(step).__name__} is none: "
-                f"use pm.sample(step=[...])."
+                f"step must be one of pymc_gibbsnn, which pmg.sample runs as one JAX program; found "
+                f"{type(step).__name__}: use pm.sample(step=[...])."
             )
-        if step.model is not model:
-            raise ValueError(f"The step {type(step).__name__} was made for another model.")
         step.transition.check()
     moved = [v for step in steps for v in step.transition.variables]
     left = [rv.name for rv, v in model.rvs_to_values.items() if v in model.value_vars and v not in moved]
@@ -205,7 +202,7 @@ def _transitions(steps: list[GraphStep], model: pm.Model) -> list[Transition]:
 def _recorded(model: pm.Model, var_names: Sequence[str] | None) -> dict[str, Variable]:
     """What is recorded, as expressions of value variables."""
     variables = {v.name: v for v in [*model.free_RVs, *model.deterministics]}
-    names = list(variables) if var_names is None else list(var_names)
+    names = list(variables) if var_names is None else string_list("var_names", var_names)
     if not names:
         raise ValueError("var_names names nothing to record; leave it out to record all.")
     unknown = [name for name in names if name not in variables]
@@ -219,9 +216,14 @@ def _grid(devices: str | Sequence | None, chains: int, shards: int) -> np.ndarra
     import jax
 
     if devices is None or isinstance(devices, str):
-        devices = jax.devices(devices)[:shards]
+        try:
+            devices = jax.devices(devices)[:shards]
+        except RuntimeError as error:
+            raise ValueError(
+                f"devices must name a kind of device that JAX finds here, or be a list; found {devices!r}. {error}."
+            ) from None
     devices = np.array(devices, dtype=object)
-    if shards < 1 or devices.size % shards:
+    if devices.size % shards:
         raise ValueError(f"shards must divide the number of devices, {devices.size}; found {shards}.")
     grid = devices.reshape(-1, shards)
     if chains % len(grid):

@@ -29,7 +29,7 @@ from pymc_gibbsnn.models.initial_values import check_initvals
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.transition import Transition
 
-__all__ = ["GraphStep"]
+__all__ = ["GraphStep", "steps_of"]
 
 
 @dataclass_state
@@ -234,6 +234,41 @@ def _with_options(constructor: Signature, build: Signature) -> Signature:
     _, vars_, *shared = [p for p in constructor.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
     options = [p for p in build.parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
     return Signature([vars_, *options, *shared])
+
+
+def steps_of(step: object, model: pm.Model, context: str = "with model:") -> list:
+    """Steps, given as one or several, for a model.
+
+    Parameters
+    ----------
+    step : step method or sequence of step methods
+        Of this package or of PyMC.
+    model : pm.Model
+    context : str
+        Where a user is to make a step for this model.
+
+    Raises
+    ------
+    TypeError
+        If there is none, or a class stands where a step made by it is meant.
+    ValueError
+        If one was made for another model.
+    """
+    steps = list(step) if isinstance(step, Sequence) else [step]
+    for one in steps or [None]:
+        if isinstance(one, type):
+            raise TypeError(f"step must be a step method; found {describe(one)}: write step={one.__name__}().")
+        if not (isinstance(one, BlockedStep) or hasattr(one, "methods")):
+            raise TypeError(
+                f"step must be a step method, such as GibbsNN(), or a list of them; found {describe(step)}."
+            )
+        theirs = one.model is model if isinstance(one, GraphStep) else set(one.vars) <= set(model.value_vars)
+        if not theirs:
+            raise ValueError(
+                f"step must be made for the model that is sampled; found a {type(one).__name__} of another model: "
+                f"make it in '{context}'."
+            )
+    return steps
 
 
 def _in_order(array: np.ndarray, dtype: str | None = None) -> np.ndarray:

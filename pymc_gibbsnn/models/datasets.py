@@ -14,6 +14,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 
+from pymc_gibbsnn._arguments import boolean, describe, number, whole, widths
 from pymc_gibbsnn.models.mlp import mlp
 from pymc_gibbsnn.networks.function import forward, function_evaluator, input_data, matrices
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
@@ -97,16 +98,14 @@ def teacher_student(
     >>> sorted(study.teacher)
     ['A2', 'W1', 'W2', 'Z2', 'b1', 'b2']
     """
-    for name, number in (("n", n), ("n_test", n_test)):
-        if number is not None and (int(number) != number or number < 1):
-            raise ValueError(f"{name} must be a positive integer; found {number}.")
+    n, n_test, noisy = None if n is None else whole("n", n), whole("n_test", n_test), boolean("noisy", noisy)
     rng = np.random.default_rng(random_seed)
     if isinstance(model, pm.Model):
         if architecture:
             raise ValueError(f"{sorted(architecture)} describe a network that is given by its widths, not a model.")
         model = model.copy()
     else:
-        model = _student(list(model), n, architecture)
+        model = _student(model, n, architecture)
     try:
         network = read_network(model)
     except NetworkError:
@@ -139,10 +138,13 @@ def teacher_student(
     return TeacherStudent(model, teacher, X, y, X_test, _function(function, teacher, X_test))
 
 
-def _student(widths: list[int], n: int | None, architecture: dict) -> pm.Model:
-    if len(widths) < 2 or n is None:
-        raise ValueError(f"Give widths (d, ..., k) of at least two layers, and n; found {widths} and n={n}.")
-    d, *hidden, k = widths
+def _student(model: Sequence[int], n: int | None, architecture: dict) -> pm.Model:
+    if isinstance(model, str) or not isinstance(model, Sequence | np.ndarray):
+        raise TypeError(f"model must be a PyMC model or widths of layers, such as (5, 3, 1); found {describe(model)}.")
+    sizes = widths("model", model, each="the widths of the layers from the inputs to the outputs")
+    if len(sizes) < 2 or n is None:
+        raise ValueError(f"Give widths (d, ..., k) of at least two layers, and n; found {sizes} and n={n}.")
+    d, *hidden, k = sizes
     if architecture.get("likelihood", "normal") == "probit":
         y = np.arange(n) % max(k, 2)
     else:
@@ -306,8 +308,7 @@ def noisy_xor(
     rng = np.random.default_rng(random_seed)
     arrays = []
     for name, n in (("n_train", n_train), ("n_test", n_test)):
-        if n != int(n) or n < 4 or n % 4:
-            raise ValueError(f"{name} must be a positive multiple of 4, to share among the corners; found {n}.")
+        number(name, n, "a positive multiple of 4, to share among the corners", lambda x: x >= 4 and x % 4 == 0)
         corners = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])[rng.permutation(int(n)) % 4]
         arrays += [rng.random((int(n), 2)) + np.where(corners == 1, 0.55, -0.55), corners[:, 0] ^ corners[:, 1]]
     return tuple(arrays)

@@ -14,7 +14,7 @@ import pymc as pm
 from scipy.cluster.hierarchy import average, to_tree
 from scipy.spatial.distance import squareform
 
-from pymc_gibbsnn._arguments import describe, model_of, whole
+from pymc_gibbsnn._arguments import describe, model_of, posterior_of, whole
 from pymc_gibbsnn.networks.network import Affine
 
 __all__ = ["Layer", "correlated_blocks", "flat_layers", "network_layers", "partition", "unit_pieces"]
@@ -162,7 +162,7 @@ def correlated_blocks(idata, model: pm.Model | None = None, *, largest: int = 10
     ----------
     .. [1] T. Papamarkou. The premise of approximate MCMC in Bayesian deep learning. arXiv 2208.11389, section 6.
     """
-    model, posterior = model_of(model), idata["posterior"]
+    model, posterior = model_of(model), posterior_of("idata", idata)
     largest = whole("largest", largest, why=", the most parameters in a block")
     draws = []
     for value, rv in zip(model.value_vars, model.free_RVs, strict=True):
