@@ -2,7 +2,7 @@
 
 from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.diagnostics.function_space import function_space
-from pymc_gibbsnn.diagnostics.prediction import class_probabilities
+from pymc_gibbsnn.diagnostics.prediction import class_probabilities, predict
 from pymc_gibbsnn.diagnostics.thermalisation import thermalisation
 from pymc_gibbsnn.drivers.gaussian_steps import MALA, PCN, PCNL
 from pymc_gibbsnn.drivers.gibbs_step import GibbsNN
@@ -37,6 +37,7 @@ __all__ = [
     "initial_values",
     "mlp",
     "noisy_xor",
+    "predict",
     "sample",
     "teacher_student",
     "thermalisation",

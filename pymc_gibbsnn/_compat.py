@@ -240,3 +240,9 @@ def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
 def inference_data(groups: dict[str, xr.Dataset]):
     """InferenceData (ArviZ 0.23) or DataTree (ArviZ 1)."""
     return xr.DataTree.from_dict(groups) if ARVIZ_1 else az.InferenceData(**groups)
+
+
+def dataset_of(idata, group: str) -> xr.Dataset:
+    """A group of InferenceData, DataTree or a mapping as a dataset."""
+    found = idata[group]
+    return found.to_dataset() if hasattr(found, "to_dataset") else found

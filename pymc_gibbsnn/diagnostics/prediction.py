@@ -1,51 +1,146 @@
-"""What a posterior of a classifier predicts."""
+"""What a posterior predicts at new inputs.
+
+Latents belong to the rows for which they were drawn. A prediction draws those of new rows anew, by the noisy network
+with the weights, biases and scales of each draw of the posterior, and takes nothing from the prior.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+
 import numpy as np
 import pymc as pm
-import pytensor
-import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import ArrayLike
-from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Constant
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 
-from pymc_gibbsnn._arguments import finite, model_of, posterior_of
-from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, read_classical
-from pymc_gibbsnn.networks.function import matrices
-from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
-from pymc_gibbsnn.networks.reader import read_network
+from pymc_gibbsnn._arguments import model_of, posterior_of
+from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
+from pymc_gibbsnn.networks.network import NetworkError
+from pymc_gibbsnn.networks.new_rows import Law, NewRows, find_observed, law_node
 
-__all__ = ["class_probabilities"]
+__all__ = ["class_probabilities", "predict"]
 
-AT_ONCE = 2**23  # numbers in the widest layer of the draws that are evaluated together
+CLASSES = ArgmaxLabelRV | SignLabelRV | CategoricalRV | BernoulliRV
+
+
+def predict(
+    idata,
+    model: pm.Model | None = None,
+    X_new: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    *,
+    quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+    samples: bool = False,
+    name: str | None = None,
+    random_seed: int | np.random.Generator | None = None,
+) -> xr.Dataset:
+    r"""The posterior predictive law of what a model observes, at new inputs.
+
+    .. math:: p(y \mid x, D) = \int p(y \mid x, \theta) \, p(\theta \mid D) \, d\theta
+
+    For each draw of the posterior one y is drawn for each row of the inputs. Every variable with a row for each row of
+    the inputs (the latents of a noisy network) is drawn anew, whether or not the posterior holds it; all others
+    (weights, biases, learned scales, effects) are taken from the posterior, and a missing one is an error. The model's
+    own data are neither changed nor, where new ones are given, used.
+
+    It serves noisy networks, classical and wide ones, alone or as parts of larger models, and any other PyMC model
+    whose rows are independent given what serves all of them, which is checked first.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        What ``pm.sample`` or ``pmg.sample`` returned, or a file of it, opened.
+    model : pm.Model, optional
+        Taken from the context by default.
+    X_new : array_like, shape (m, d), or mapping of str to array_like, optional
+        New rows of the model's inputs. Where rows depend on several ``pm.Data`` (inputs and groups, say), new rows of
+        each by its name: ``{"X": ..., "groups": ...}``. By default what the model holds now; all rows where it sees
+        minibatches.
+    quantiles : sequence of float
+        Probabilities of the quantiles, from 0 to 1.
+    samples : bool
+        Whether to return the draws of y as well.
+    name : str, optional
+        Of the observed variable, where the model has several.
+    random_seed : int or Generator, optional
+
+    Returns
+    -------
+    xarray.Dataset
+        In the units of y. ``point`` numbers the rows of ``X_new``, or holds the index of a data frame; the coordinates
+        of further axes of y and of classes are the model's.
+
+        - Of real numbers ``mean``, ``sd`` (point, ...) and ``quantiles`` (quantile, point, ...).
+        - Of class labels ``probability`` (point, ..., class) and ``label`` (point, ...), the most probable class. A
+          probability is the mean over draws of that of a Categorical or Bernoulli law; of the labels of a noisy network
+          it is the share of a label among the draws.
+        - ``samples`` (chain, draw, point, ...), if asked for.
+
+    Raises
+    ------
+    ValueError
+        If the posterior lacks a variable or holds it in another shape than the model, X_new has a wrong shape or is not
+        finite, or a quantile is no probability.
+    NetworkError
+        If the law of y at new inputs cannot be known: its rows depend on each other or on data with a row for each row
+        of the model's, of which no new rows are given. The message names the variable.
+    """
+    levels = np.atleast_1d(np.asarray(quantiles, float))
+    if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
+        raise ValueError(f"quantiles must be numbers from 0 to 1; found {quantiles!r}.")
+    model, rng = model_of(model), np.random.default_rng(random_seed)
+    posterior = posterior_of("idata", idata)
+    rows = NewRows(model, posterior, X_new, name)
+    classes = _has_classes(rows.observed)
+    parts, kept = [], []
+    for y, probabilities in _draws(rows, rng):
+        if classes:
+            parts.append({"probability": probabilities.mean(axis=0)})
+        else:
+            flat = y.reshape(-1, *y.shape[2:])
+            parts.append({"mean": flat.mean(0), "sd": flat.std(0), "quantiles": np.quantile(flat, levels, axis=0)})
+        if samples:
+            kept.append(y)
+    found = {key: np.concatenate([p[key] for p in parts], axis=int(key == "quantiles")) for key in parts[0]}
+    axes, coords = _axes(rows, X_new)
+    if classes:
+        coords["class"] = _classes(rows.model, found["probability"].shape[-1])
+        found["label"] = coords["class"][found["probability"].argmax(-1)]
+    else:
+        coords["quantile"] = levels
+    if samples:
+        found["samples"] = np.concatenate(kept, axis=2)
+        coords |= {dim: posterior[dim].values for dim in ("chain", "draw")}
+    dims = {
+        "quantiles": ("quantile", *axes),
+        "probability": (*axes, "class"),
+        "samples": ("chain", "draw", *axes),
+    }
+    return xr.Dataset({key: (dims.get(key, axes), x) for key, x in found.items()}, coords)
 
 
 def class_probabilities(
     idata,
     model: pm.Model | None = None,
-    X_new: ArrayLike | None = None,
+    X_new: ArrayLike | Mapping[str, ArrayLike] | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> xr.DataArray:
     r"""Predictive probabilities of classes, averaged over the draws of each chain.
 
     .. math:: p(y \mid x, D) \approx \frac{1}{v} \sum_{t=1}^v p(y \mid x, \theta_t)
 
-    Many draws and all points are evaluated together. For the labels of a noisy network p(y | x, θ) is estimated by one
-    label drawn for each draw, noise included.
+    As :func:`predict`, but for each chain, so that chains can be compared. For the labels of a noisy network
+    p(y | x, θ) is estimated by one label drawn for each draw, noise included.
 
     Parameters
     ----------
     idata : InferenceData or DataTree
         What ``pm.sample`` or ``pmg.sample`` returned; its posterior must hold all weights and biases.
     model : pm.Model, optional
-        With a classical network and a Categorical or Bernoulli likelihood, or a noisy network of labels; taken from the
-        context by default.
-    X_new : array_like, shape (m, d), optional
+        With class labels: Categorical, Bernoulli, ArgmaxLabel or SignLabel; taken from the context by default.
+    X_new : array_like, shape (m, d), or mapping of str to array_like, optional
         Inputs at which to predict; by default those of the model, all rows where it sees minibatches.
-
     random_seed : int or Generator, optional
         Of the noise.
 
@@ -56,112 +151,77 @@ def class_probabilities(
 
     Raises
     ------
-    ValueError
-        If the posterior lacks weights, X_new has a wrong shape, or the likelihood is no classifier's.
-    NetworkError
-        If the model holds no network of labels that can be read, or a noisy one with scales that are drawn or offsets.
+    ValueError, NetworkError
+        As :func:`predict`, and if the model observes one variable that is no class label of shape (n,).
 
     References
     ----------
     .. [1] T. Papamarkou. The premise of approximate MCMC in Bayesian deep learning. arXiv 2208.11389, eq. 3.6, which
        lacks the factor 1/v.
     """
-    network, weights, predict = _read(model_of(model), np.random.default_rng(random_seed))
-    posterior = posterior_of("idata", idata)
-    X = np.asarray(_inputs(network) if X_new is None else finite("X_new", X_new), pytensor.config.floatX)
-    width = network.layers[0].shape[1]
-    if X.ndim != 2 or X.shape[1] != width:
-        raise ValueError(f"X_new must have shape (m, {width}); found {X.shape}.")
-    draws = {}
-    for variable in weights:
-        if variable.name not in posterior:
-            raise ValueError(
-                f"The posterior lacks '{variable.name}': record it by naming it in var_names of pm.sample."
-            )
-        draws[variable] = posterior[variable.name].transpose("chain", "draw", ...).values.astype(X.dtype)
-    widest = max(layer.shape[0] for layer in network.layers)
-    together = max(1, AT_ONCE // max(1, widest * len(X)))
-    chains, count = posterior.sizes["chain"], posterior.sizes["draw"]
-    sums = [
-        sum(predict(X, *(x[chain, i : i + together] for x in draws.values())) for i in range(0, count, together))
-        for chain in range(chains)
-    ]
-    return xr.DataArray(
-        np.stack(sums) / count,
-        dims=("chain", "point", "class"),
-        coords={"chain": posterior["chain"].values},
-        name="probability",
-    )
-
-
-def _inputs(network: ClassicalNetwork | Network) -> np.ndarray:
-    return network.data() if isinstance(network, Network) else network.data()[0]
-
-
-def _read(model: pm.Model, rng: np.random.Generator):
-    """(network, its weights and biases, function of inputs and a batch of draws of these: sums of probabilities)."""
-    try:
-        network = read_classical(model)
-    except NetworkError as refusal:
-        try:
-            noisy = read_network(model, check_data=False)
-        except NetworkError:
-            raise refusal from None
-        return _read_noisy(noisy, rng)
-    if network.likelihood == "normal" or (network.likelihood == "bernoulli" and network.layers[-1].shape[0] != 1):
-        raise NetworkError(f"'{network.name}' has no classes: give it a Categorical likelihood, or Bernoulli of (n,).")
-    return network, network.variables, _evaluator(network)
-
-
-def _read_noisy(network: Network, rng: np.random.Generator):
-    last = network.layers[-1]
-    if network.labels is None or (network.labels.kind == "sign" and last.shape[0] > 1):
-        raise NetworkError(f"'{last.name}' has no classes: give the network an ArgmaxLabel, or a SignLabel of (n,).")
-    if not all(isinstance(noise, Constant) for noise in network.noises.values()) or any(
-        layer.offset is not None for layer in network.layers
-    ):
+    model = model_of(model)
+    observed = find_observed(model)
+    if not _has_classes(observed) or observed.ndim != 1:
         raise NetworkError(
-            f"The labels of '{network.labels.name}' depend on other variables than the weights: predict them by "
-            f"pm.set_data and pm.sample_posterior_predictive."
+            f"'{observed.name}' has no classes: observe labels of shape (n,) by a Categorical or Bernoulli likelihood, "
+            f"or an ArgmaxLabel or SignLabel of a noisy network."
         )
-    noises = {name: np.sqrt(evaluate(noise)) for name, noise in network.noises.items()}
-
-    def predict(X, *draws):
-        values = dict(zip([v.name for v in network.weights], draws, strict=True))
-        a = X
-        for l, layer in enumerate(network.layers):
-            w, b = matrices(layer, values)
-            z = a @ np.swapaxes(w, -1, -2) + b
-            z = z + noises[layer.name] * rng.normal(size=z.shape)
-            for activation in network.activations[l : l + 1]:
-                a = activation.function(z)
-                a = a + noises[activation.name] * rng.normal(size=a.shape)
-        labels = z.argmax(-1) if network.labels.kind == "argmax" else (z[..., 0] > 0).astype(int)
-        return (labels[..., None] == np.arange(max(2, last.shape[0]))).sum(axis=0)
-
-    return network, network.weights, predict
+    posterior = posterior_of("idata", idata)
+    rows = NewRows(model, posterior, X_new)
+    p = np.concatenate([p for _, p in _draws(rows, np.random.default_rng(random_seed))], axis=1)
+    coords = {"chain": posterior["chain"].values}
+    return xr.DataArray(p, dims=("chain", "point", "class"), coords=coords, name="probability")
 
 
-def _evaluator(network: ClassicalNetwork):
-    """A function of inputs (m, d) and a batch of draws of each variable: sums of probabilities, (m, classes)."""
-    values = {v: pt.tensor(v.name, dtype=v.dtype, shape=(None, *(None,) * v.ndim)) for v in network.variables}
-    x = pt.matrix("x")
-    a = x[None]  # (draws or 1, points, units)
-    for l, layer in enumerate(network.layers):
-        if l > 0:
-            activation = network.activations[l - 1]
-            flat = a.reshape((-1, a.shape[-1]))
-            [flat] = clone_replace([activation.output], {activation.z: flat}, rebuild_strict=False)
-            a = flat.reshape(a.shape)
-        w = values[layer.weights]
-        w = w[..., None] if layer.layout == "vector" else w if layer.layout == "columns" else w.mT
-        a = pt.matmul(a, w)
-        if layer.has_bias:
-            a = a + values[layer.bias].reshape((-1, 1, layer.shape[0]))
-    if network.likelihood == "categorical":
-        probabilities = pt.special.softmax(a, axis=-1)
-    else:
-        probabilities = pt.concatenate([pt.sigmoid(-a), pt.sigmoid(a)], axis=-1)
-    # NumPy is fast at arrays of this size, and there is nothing to compile.
-    mode = Mode(linker="py", optimizer="fast_compile")
-    return pytensor.function([x, *values.values()], probabilities.sum(axis=0), mode=mode)
+def _draws(rows: NewRows, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """For some rows at a time: y (chain, draw, row, ...), and probabilities of classes (chain, row, ..., class)."""
+    classes = _has_classes(rows.observed)
+    for these in rows.chunks():
+        drawn, sums = [], 0.0
+        for draws, parameters in rows.batches(these):
+            law = rows.law(these, rows.draw_latents(rng, these, parameters))
+            drawn.append(law.draw(rng))
+            if classes:
+                p = _probabilities(law, drawn[-1])
+                chain = np.arange(rows.chains * rows.draws)[draws] // rows.draws
+                by_chain = [p[chain == c].sum(axis=0) for c in range(rows.chains)]
+                sums = sums + np.stack(by_chain)
+        y = np.concatenate(drawn)
+        yield y.reshape(rows.chains, rows.draws, *y.shape[1:]), sums / rows.draws if classes else None
+
+
+def _has_classes(observed: Variable) -> bool:
+    return isinstance(law_node(observed).op, CLASSES)
+
+
+def _probabilities(law: Law, y: np.ndarray) -> np.ndarray:
+    """Probabilities of classes for each draw, (draw, row, ..., class); of a label that is certain, 0 and 1."""
+    p = law.parameters[0]
+    if isinstance(law.op, CategoricalRV):
+        return np.broadcast_to(p, (*law.shape, p.shape[-1]))
+    if isinstance(law.op, BernoulliRV):
+        p = np.broadcast_to(p, law.shape)
+        return np.stack([1 - p, p], axis=-1)
+    classes = p.shape[-1] if isinstance(law.op, ArgmaxLabelRV) else 2
+    return (y[..., None] == np.arange(classes)).astype(float)
+
+
+# Names of the axes
+
+
+def _axes(rows: NewRows, X_new) -> tuple[tuple[str, ...], dict]:
+    """Names of the axes of y at new rows, and their coordinates."""
+    extra = rows.observed.ndim - 1
+    named = (rows.model.named_vars_to_dims.get(rows.observed.name) or ())[1:]
+    generic = ["output"] if extra == 1 else [f"output_{i}" for i in range(extra)]
+    names = [name or other for name, other in zip(named or generic, generic, strict=True)]
+    coords = {dim: np.asarray(rows.model.coords[dim]) for dim in names if rows.model.coords.get(dim) is not None}
+    index = getattr(X_new, "index", None)
+    coords["point"] = np.arange(rows.rows) if index is None else np.asarray(index)
+    return ("point", *names), coords
+
+
+def _classes(model: pm.Model, count: int) -> np.ndarray:
+    """The model's names of classes, or numbers from 0 up."""
+    names = model.coords.get("class")
+    return np.arange(count) if names is None or len(names) != count else np.asarray(names)

@@ -11,7 +11,7 @@ from pytensor.graph.replace import clone_replace
 from scipy.special import softmax
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.diagnostics import prediction
+from pymc_gibbsnn.networks import new_rows
 from pymc_gibbsnn.networks.deterministic import read_classical
 from pymc_gibbsnn.networks.minibatch import read_minibatches
 from pymc_gibbsnn.networks.network import NetworkError
@@ -320,7 +320,7 @@ def test_class_probabilities(model):
     found = pmg.class_probabilities(idata, model, X_new)
     np.testing.assert_allclose(found.values, expected, rtol=1e-10)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prediction, "AT_ONCE", 50)  # in several batches
+        patch.setattr(new_rows, "AT_ONCE", 50)  # in several batches
         np.testing.assert_allclose(pmg.class_probabilities(idata, model, X_new).values, expected, rtol=1e-10)
     with pytest.raises(ValueError, match="X_new"):
         pmg.class_probabilities(idata, model, X[:, :2])

@@ -1,0 +1,508 @@
+"""The law of what a model observes, at rows of inputs that it has not seen.
+
+The parameters of a model (weights, biases, scales, effects) serve all rows of its data, and a posterior has draws of
+them. Its latents (pre- and post-activations) do not: each row has its own, and what was drawn of them for the data says
+nothing of other rows. So those random variables of PyMC's graph that have one row for each row of the inputs are drawn
+anew, in their order, given the others. NumPy evaluates them for many draws of the posterior at once.
+
+That a row depends on no other row is not taken for granted: before anything is drawn, the law of each variable is
+evaluated at some rows, and again at fewer of them in another order. What does not follow (an array with one number for
+each row of the data that is not given anew, a Gaussian process, a mean over rows) is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+import xarray as xr
+from numpy.typing import ArrayLike
+from pymc.data import MinibatchOp
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.compile.mode import Mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type_other import NoneTypeT
+
+from pymc_gibbsnn._arguments import check_finite
+from pymc_gibbsnn._compat import observed_variables
+from pymc_gibbsnn.networks.network import NetworkError, evaluate
+
+__all__ = ["Law", "NewRows", "Stage", "find_observed", "law_node"]
+
+AT_ONCE = 2**22  # numbers in the widest variable of the rows and draws that are evaluated together
+FEWEST_ROWS = 11  # at which it is tried whether rows depend on each other
+
+
+def find_observed(model: pm.Model, name: str | None = None) -> Variable:
+    """The one variable that a model observes, or the one of this name.
+
+    Raises
+    ------
+    NetworkError
+        If there is none, or several and no name.
+    """
+    observed = {rv.name: rv for rv in observed_variables(model)}
+    if name is None and len(observed) == 1:
+        [name] = observed
+    if name not in observed:
+        raise NetworkError(
+            f"The model observes {list(observed)}"
+            + (": say which in name=." if name is None else f", and '{name}' is not among them.")
+        )
+    return observed[name]
+
+
+def law_node(rv: Variable) -> Apply:
+    """The node that draws a variable, that of a whole batch where it is seen through minibatches."""
+    node = rv.owner
+    return node.inputs[0].owner if isinstance(node.op, MinibatchRandomVariable) else node
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """The law of a variable for many draws of what it depends on.
+
+    Attributes
+    ----------
+    op : RandomVariable
+    parameters : list of array
+        (draw or 1, ...), with axes that broadcast against each other.
+    shape : tuple of int
+        Of the draws: (draw, row, ...).
+    """
+
+    op: RandomVariable
+    parameters: list[np.ndarray]
+    shape: tuple[int, ...]
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """One draw of the variable for each draw of what it depends on."""
+        if isinstance(self.op, NormalRV):
+            mean, sigma = self.parameters
+            return mean + sigma * rng.standard_normal(self.shape)
+        batch = self.shape[: len(self.shape) - self.op.ndim_supp]
+        return np.asarray(self.op.rng_fn(rng, *self.parameters, batch))
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One random variable given those before it.
+
+    Attributes
+    ----------
+    rv : Variable
+    parents : tuple of Variable
+        The random variables on which it depends directly.
+    function : callable
+        From the data and draws (draw, ...) of the parents to the size and the parameters of its law.
+    of_size : tuple of bool
+        For each axis whether its length is a matter of size alone, the parameters being the same along it.
+    """
+
+    rv: Variable
+    parents: tuple[Variable, ...]
+    function: Callable
+    of_size: tuple[bool, ...]
+
+    def law(self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int) -> Law:
+        """The law at rows of data, given draws of the parents."""
+        op, axes = law_node(self.rv).op, len(self.of_size)
+        size, *parameters = self.function(*data, *(values[parent] for parent in self.parents))
+        size = np.asarray(size).reshape(-1)[-axes:] if np.size(size) else np.ones(axes, int)
+        cores = op.ndims_params
+        parameters = [x if x.ndim > axes + core else x[None] for x, core in zip(parameters, cores, strict=True)]
+        shapes = [x.shape[1 : x.ndim - core] for x, core in zip(parameters, cores, strict=True)]
+        natural = np.broadcast_shapes(*shapes)
+        batch = [int(n) if of else m for n, m, of in zip(size, natural, self.of_size, strict=True)]
+        event = op._supp_shape_from_params(parameters) if op.ndim_supp else ()
+        return Law(op, parameters, (draws, *batch, *map(int, event)))
+
+
+class NewRows:
+    """What a model observes, at new rows of its inputs, given a posterior.
+
+    Parameters
+    ----------
+    model : pm.Model
+    posterior : xarray.Dataset
+        Draws (chain, draw, ...) of everything that serves all rows.
+    X_new : array_like or mapping of str to array_like, optional
+        New rows of the inputs, or of several ``pm.Data`` by name; those that the model holds now by default.
+    name : str, optional
+        Of the observed variable, if there are several.
+
+    Attributes
+    ----------
+    observed : Variable
+    chains, draws, rows : int
+    latents : list of Stage
+        What is drawn anew, in order.
+    last : Stage
+        What is observed.
+    parameters : dict
+        Draws (chain times draw, ...) by the variables that serve all rows.
+
+    Raises
+    ------
+    NetworkError
+        If the law at new rows cannot be known; the message names the variable.
+    ValueError
+        If the posterior lacks a variable or holds it in another shape, or X_new has a wrong one.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        posterior: xr.Dataset,
+        X_new: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        name: str | None = None,
+    ):
+        self.model, self.observed, self._posterior = model, find_observed(model, name), posterior
+        self._rvs = set(model.basic_RVs)
+        inputs = _Inputs(model, self.observed)
+        self._leaves, self._data = inputs.find(X_new)
+        self._batches, self._old_rows = set(inputs.batches.values()), inputs.target_rows
+        self.rows = len(self._data[0])
+        self.chains, self.draws = posterior.sizes["chain"], posterior.sizes["draw"]
+        types = [leaf.type.clone(shape=(None, *leaf.type.shape[1:])) for leaf in self._leaves]
+        unique = {id(x): type_(name=leaf.name) for leaf, type_, x in zip(self._leaves, types, self._data, strict=True)}
+        self._inputs = dict(zip(self._leaves, (unique[id(x)] for x in self._data), strict=True))
+        self._data = list({id(x): x for x in self._data}.values())
+        self.parameters: dict[Variable, np.ndarray] = {}
+        self.latents: list[Stage] = []
+        self._visit_all()
+
+    # Evaluation
+
+    def chunks(self, most_rows: int | None = None) -> Iterator[slice]:
+        """Slices of the rows, of so few that all draws of what is observed fit in memory."""
+        size = max(1, AT_ONCE // max(1, self.chains * self.draws * self._width_observed))
+        size = min(size, most_rows or size)
+        return (slice(i, i + size) for i in range(0, self.rows, size))
+
+    def batches(self, rows: slice, repeats: int = 1) -> Iterator[tuple[slice, dict[Variable, np.ndarray]]]:
+        """Slices of the draws of all chains, one after another, and the parameters there, each ``repeats`` times."""
+        count, total = len(range(*rows.indices(self.rows))), self.chains * self.draws
+        widest = max(self._widest * count, *(x[0].size for x in self.parameters.values()), 1)
+        size = max(1, AT_ONCE // (widest * repeats))
+        for i in range(0, total, size):
+            draws = slice(i, min(i + size, total))
+            yield draws, {rv: np.repeat(x[draws], repeats, axis=0) for rv, x in self.parameters.items()}
+
+    def data(self, rows: slice) -> list[np.ndarray]:
+        """The inputs at some rows."""
+        return [x[rows] for x in self._data]
+
+    def draw_latents(
+        self, rng: np.random.Generator, rows: slice, values: Mapping[Variable, np.ndarray]
+    ) -> dict[Variable, np.ndarray]:
+        """Parameters, and latents at some rows drawn anew given them."""
+        values, data = dict(values), self.data(rows)
+        draws = len(next(iter(values.values()))) if values else 1
+        for stage in self.latents:
+            values[stage.rv] = stage.law(data, values, draws).draw(rng)
+        return values
+
+    def law(self, rows: slice, values: Mapping[Variable, np.ndarray]) -> Law:
+        """The law of what is observed, given parameters and latents."""
+        return self.last.law(self.data(rows), values, len(next(iter(values.values()))) if values else 1)
+
+    # Reading the graph
+
+    def _visit_all(self) -> None:
+        current = [np.asarray(evaluate_leaf(leaf)) for leaf in self._inputs]
+        self._old_rows |= {len(x) for x in current}
+        few, fewer = self._rows_to_try(current)
+        self._tried, self._again, self._order = few, [x[fewer] for x in few], fewer
+        self._at_few: dict[Variable, np.ndarray] = {}
+        self._at_fewer: dict[Variable, np.ndarray] = {}
+        self._rng, self._widest = np.random.default_rng(0), 1
+        self._visit(self.observed)
+        self._check_potentials()
+        self._width_observed = int(np.prod(self._at_few[self.observed].shape[2:]))
+
+    def _rows_to_try(self, current: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+        """Some rows of the new and the present inputs, of a number that no other array has, and an order of fewer."""
+        known = {n for v in ancestors([self.observed]) if _is_leaf(v) for n in np.shape(evaluate(v))}
+        known |= {n for x in self._posterior.data_vars.values() for n in x.shape} | self._old_rows
+        count = FEWEST_ROWS
+        while {count, count - 1} & known:
+            count += 1
+        by_input = dict(zip(self._inputs.values(), current, strict=True))
+        few = []
+        for new, old in zip(self._data, by_input.values(), strict=True):
+            old = old[:: max(1, len(old) // count)] if len(old) else new
+            few.append(np.resize(np.concatenate([new[: count // 2], old]), (count, *new.shape[1:])).astype(new.dtype))
+        return few, np.arange(count)[::-1][:-1]
+
+    def _visit(self, rv: Variable) -> None:
+        """Make the stages of a variable and of those before it, or take it from the posterior."""
+        if rv in self._at_few:
+            return
+        if rv is not self.observed and not any(leaf in self._inputs for leaf in ancestors([rv])):
+            return self._take(rv)
+        if not isinstance(law_node(rv).op, RandomVariable):
+            if rv is self.observed:
+                raise NetworkError(f"'{rv.name}' is {law_node(rv).op}, whose law at new rows is not known.")
+            return self._take(rv)
+        expressions, parents = self._expressions(rv)
+        for parent in parents:
+            self._visit(parent)
+        stage = self._stage(rv, expressions, parents)
+        try:
+            law = stage.law(self._tried, self._at_few, 1)
+            again = stage.law(self._again, self._at_fewer, 1)
+        except (ValueError, IndexError, TypeError, AssertionError):
+            self._refuse(rv, expressions)
+        if rv is not self.observed and law.shape == again.shape:
+            return self._take(rv)
+        if not self._follows(law, again):
+            self._refuse(rv, expressions)
+        self._widest = max(self._widest, *(x[:, :1].size for x in law.parameters), np.prod(law.shape[2:], dtype=int))
+        x = law.draw(self._rng)
+        self._at_few[rv], self._at_fewer[rv] = x, x[:, self._order]
+        if rv is self.observed:
+            self.last = stage
+        else:
+            self.latents.append(stage)
+
+    def _follows(self, law: Law, again: Law) -> bool:
+        """Whether the law of each row is the same beside other rows."""
+        few, fewer = len(self._tried[0]), len(self._order)
+        axes = len(law.shape) - law.op.ndim_supp
+        if axes < 2 or law.shape[1] != few or again.shape != (1, fewer, *law.shape[2:]):
+            return False
+        for x, y in zip(law.parameters, again.parameters, strict=True):
+            expected = x[:, self._order] if x.shape[1] == few else x
+            tolerance = 1e-3 if x.dtype == np.float32 else 1e-7
+            if expected.shape != y.shape or not np.allclose(
+                expected, y, rtol=tolerance, atol=tolerance * np.abs(x).max()
+            ):
+                return False
+        return True
+
+    def _expressions(self, rv: Variable) -> tuple[list[Variable], list[Variable]]:
+        """Size and parameters of the law of a variable, and the random variables in them."""
+        node = law_node(rv)
+        op, size = node.op, node.op.size_param(node)
+        axes = rv.ndim - op.ndim_supp
+        sees_batches = any(v in self._batches for v in ancestors([size]))  # of the targets
+        size = pt.as_tensor(np.zeros(0, "int64") if isinstance(size.type, NoneTypeT) or sees_batches else size)
+        parameters = [
+            pt.shape_padleft(p, axes + core - p.ndim)
+            for p, core in zip(op.dist_params(node), op.ndims_params, strict=True)
+        ]
+        expressions = [size, *parameters]
+        above = list(ancestors(expressions, blockers=[*self._rvs, *self._inputs]))
+        inner = [v for v in above if _is_random(v) and v not in self._rvs and v not in self._inputs]
+        if inner:
+            raise NetworkError(f"'{rv.name}' depends on {inner[0]}, which is random and no variable of the model.")
+        return expressions, [v for v in above if v in self._rvs]
+
+    def _stage(self, rv: Variable, expressions: list[Variable], parents: list[Variable]) -> Stage:
+        op = law_node(rv).op
+        axes = rv.ndim - op.ndim_supp
+        batches = {}
+        for v in parents:
+            shape = v.type.shape if v in self.parameters else (None, *v.type.shape[1:])
+            batches[v] = v.type.clone(shape=(None, *shape))(name=v.name)
+        new = vectorize_graph(expressions, self._inputs | batches)
+        inputs = list(dict.fromkeys(self._inputs.values()))
+        # NumPy is fast at arrays of this size, and there is nothing to compile.
+        function = pytensor.function(
+            [*inputs, *batches.values()],
+            _in_numpy(new),
+            mode=Mode(linker="py", optimizer="fast_compile"),
+            on_unused_input="ignore",
+        )
+        of_size = []
+        for axis in range(axes):
+            ends = [axis - axes - core for core in op.ndims_params]
+            of_size.append(all(p.type.broadcastable[end] for p, end in zip(new[1:], ends, strict=True)))
+        return Stage(rv, tuple(parents), function, tuple(of_size))
+
+    # What the posterior gives
+
+    def _take(self, rv: Variable) -> None:
+        """A variable that serves all rows, from the posterior."""
+        if rv.name not in self._posterior:
+            raise ValueError(
+                f"The posterior lacks '{rv.name}': record it by naming it in var_names of pm.sample. Predictions take "
+                f"nothing from the prior."
+            )
+        x = self._posterior[rv.name].transpose("chain", "draw", ...).values
+        shape = tuple(map(int, pytensor.function([], rv.shape, mode="FAST_COMPILE")()))
+        if x.shape[2:] != shape:
+            raise ValueError(
+                f"'{rv.name}' has shape {x.shape[2:]} in the posterior, but {shape} in the model: they do not belong "
+                f"together."
+            )
+        x = x.reshape(-1, *shape).astype(rv.dtype)
+        check_finite(f"'{rv.name}' in the posterior", x)
+        self.parameters[rv] = x
+        self._at_few[rv] = self._at_fewer[rv] = x[:1]
+
+    def _check_potentials(self) -> None:
+        latents = {stage.rv for stage in self.latents}
+        for potential in self.model.potentials:
+            touched = sorted(v.name for v in ancestors([potential], blockers=self._rvs) if v in latents)
+            if touched:
+                raise NetworkError(f"The potential '{potential.name}' acts on {touched}: at new rows it is not known.")
+
+    def _refuse(self, rv: Variable, expressions: list[Variable]) -> None:
+        """Say why the law of a variable is not known at new rows."""
+        culprits = []
+        for v in ancestors(expressions, blockers=self._rvs):
+            if v in self._inputs or (v in self._at_few and v not in self.parameters):
+                continue
+            if v in self.parameters:
+                shape = self.parameters[v].shape[1:]
+            elif _is_leaf(v):
+                shape = np.shape(evaluate(v))
+            else:
+                continue
+            if shape and shape[0] in self._old_rows and shape[0] > 1:
+                culprits.append(f"'{v.name}'" if v.name else f"a constant of shape {shape}")
+        names = ", ".join(dict.fromkeys(culprits))
+        given = ", ".join(f"'{leaf.name or 'X'}': ..." for leaf in dict.fromkeys(self._inputs.values()))
+        reason = (
+            f"it depends on {names}, which has a row for each row of the data that the model holds. If it is an input, "
+            f"make it a pm.Data and give its new rows as well, X_new={{{given}, ...}}; what was drawn for the rows of "
+            f"the data says nothing of new ones."
+            if culprits
+            else "one row of it depends on other rows of the inputs, or has no row for each of theirs along its first "
+            "axis. Rows of a network are independent given its weights."
+        )
+        raise NetworkError(f"The law of '{rv.name}' at new inputs is not known: {reason}")
+
+
+class _Inputs:
+    """Finds the leaves of a model's graph that are replaced by new rows."""
+
+    def __init__(self, model: pm.Model, observed: Variable):
+        self.model, self.observed = model, observed
+        above = list(ancestors([observed]))
+        self.batches = {
+            data: batch
+            for v in above
+            if v.owner is not None and isinstance(v.owner.op, MinibatchOp)
+            for batch, data in zip(v.owner.outputs[:-1], v.owner.inputs[:-1], strict=True)
+        }
+        data = {batch: data for data, batch in self.batches.items()}
+        targets = ancestors([model.rvs_to_values[observed]], blockers=data)
+        targets = set(ancestors([data.get(v, v) for v in targets], blockers=data))
+        self.target_rows = {len(x) for v in targets if _is_leaf(v) and np.ndim(x := evaluate(v))}
+        known = set(model.data_vars)
+        self.data = {v.name: v for v in above if v in known and v not in targets}
+        self.constants = [v for v in above if isinstance(v, Constant) and np.ndim(v.data) >= 1 and v not in targets]
+
+    def find(self, X_new) -> tuple[list[Variable], list[np.ndarray]]:
+        """Leaves, and the array that replaces each."""
+        if isinstance(X_new, Mapping):
+            leaves = {name: [self._named(name)] for name in X_new}
+            new = {name: (leaves[name], x) for name, x in X_new.items()}
+        elif X_new is None:
+            new = {v.name or str(i): ([v], evaluate_leaf(v)) for i, v in enumerate(self._present())}
+        else:
+            new = {"X_new": (self._inputs(), X_new)}
+        leaves, arrays = [], []
+        for name, (group, x) in new.items():
+            x = self._checked(name, group[0], x)
+            for leaf in group:
+                leaves.append(self.batches.get(leaf, leaf))
+                arrays.append(x)
+        lengths = {name: len(x) for name, (_, x) in zip(new, new.values(), strict=True)}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"All inputs must have the same number of rows; found {lengths}.")
+        return leaves, arrays
+
+    def _named(self, name: str) -> Variable:
+        if name not in self.data:
+            raise ValueError(
+                f"X_new names '{name}', but '{self.observed.name}' depends on the pm.Data {sorted(self.data)}."
+            )
+        return self.data[name]
+
+    def _inputs(self) -> list[Variable]:
+        """The one array of inputs: a pm.Data, or constants that are equal."""
+        matrices = [v for v in self.data.values() if v.ndim >= 2]
+        found = [[v] for v in matrices or self.data.values()]
+        if not found:
+            for v in self.constants:
+                if v.ndim == 2 and len(v.data) in self.target_rows:
+                    same = next((group for group in found if np.array_equal(group[0].data, v.data)), None)
+                    found.append([v]) if same is None else same.append(v)
+        if len(found) != 1:
+            names = [group[0].name or f"a constant of shape {np.shape(group[0].data)}" for group in found]
+            raise NetworkError(
+                f"The inputs of '{self.observed.name}' must be one array, best a pm.Data; found {names}: give new rows "
+                f"of pm.Data by their names, X_new={{'X': ...}}."
+            )
+        return found[0]
+
+    def _present(self) -> list[Variable]:
+        """Everything that has as many rows as the inputs."""
+        n = len(evaluate_leaf(self._first()))
+        return [v for v in [*self.data.values(), *self.constants] if np.shape(evaluate_leaf(v))[:1] == (n,)]
+
+    def _first(self) -> Variable:
+        matrices = [v for v in self.data.values() if v.ndim >= 2]
+        return matrices[0] if matrices else self._inputs()[0]
+
+    def _checked(self, name: str, leaf: Variable, x: ArrayLike) -> np.ndarray:
+        old = evaluate_leaf(leaf)
+        x = np.asarray(x)
+        if x.shape[1:] != old.shape[1:] or x.ndim != old.ndim or not len(x):
+            whole = str(("m", *old.shape[1:])).replace("'", "")
+            of = f"'{leaf.name}'" if leaf.name else "the inputs"
+            raise ValueError(f"{name} must have shape {whole}, rows like those of {of}; found {x.shape}.")
+        if x.dtype.kind not in "biuf":
+            raise ValueError(f"{name} must hold numbers; found dtype {x.dtype}.")
+        check_finite(name, x.astype(float))
+        if old.dtype.kind in "iu" and (x != np.floor(x)).any():
+            raise ValueError(f"{name} must hold integers, as '{leaf.name}' does.")
+        return x.astype(old.dtype)
+
+
+def evaluate_leaf(leaf: Variable) -> np.ndarray:
+    """The value of a leaf of the graph; of a minibatch, all its rows."""
+    if leaf.owner is not None and isinstance(leaf.owner.op, MinibatchOp):
+        leaf = leaf.owner.inputs[leaf.owner.outputs.index(leaf)]
+    return evaluate(leaf)
+
+
+def _is_leaf(v: Variable) -> bool:
+    return isinstance(v, Constant | SharedVariable) and hasattr(v.type, "ndim")
+
+
+def _is_random(v: Variable) -> bool:
+    return v.owner is not None and isinstance(v.owner.op, RandomVariable | MinibatchOp)
+
+
+def _in_numpy(expressions: list[Variable]) -> list[Variable]:
+    """The expressions with those operations spelt out for which NumPy has no function of arrays."""
+    new = {}
+    for node in io_toposort([], expressions):
+        inputs = [new.get(x, x) for x in node.inputs]
+        match node.op.scalar_op if isinstance(node.op, Elemwise) else None:
+            case ps.Softplus():
+                outputs = [pt.maximum(inputs[0], 0) + pt.log1p(pt.exp(-pt.abs(inputs[0])))]
+            case ps.Clip():
+                outputs = [pt.minimum(pt.maximum(inputs[0], inputs[1]), inputs[2])]
+            case _ if any(x in new for x in node.inputs):
+                outputs = node.clone_with_new_inputs(inputs, strict=False).outputs
+            case _:
+                continue
+        new.update(zip(node.outputs, outputs, strict=True))
+    return [new.get(x, x) for x in expressions]

@@ -1,0 +1,297 @@
+import subprocess
+import sys
+from functools import cache
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import xarray as xr
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn import _compat
+from pymc_gibbsnn.networks import new_rows
+
+RNG = np.random.default_rng(0)
+X, U = RNG.normal(size=(9, 2)), RNG.normal(size=(9, 1))
+Y = np.sin(X[:, 0])
+X_NEW = np.r_[RNG.normal(size=(3, 2)), X[:1]]
+GROUPS = np.arange(9) % 3
+CHAINS, DRAWS = 2, 400
+
+
+def prior_draws(model):
+    """What stands for a posterior: draws of all that serves every row."""
+    rvs = [rv for rv in model.free_RVs if rv.name[0] not in "ZA"]
+    values = pm.draw(rvs, draws=CHAINS * DRAWS, random_seed=1, mode="FAST_COMPILE")
+    values = {rv.name: v.reshape(CHAINS, DRAWS, *v.shape[1:]) for rv, v in zip(rvs, values, strict=True)}
+    return _compat.inference_data({"posterior": _compat.dataset(model, values, 0)})
+
+
+def with_learned_scales():
+    """A network in a larger model: learned noise and prior scales, an intercept for each group, no bias."""
+    with pm.Model() as model:
+        inputs, groups = pm.Data("X", X), pm.Data("groups", GROUPS)
+        delta = pm.InverseGamma("delta", 3, 0.5)
+        w1 = pm.Normal("W1", 0, tau=pm.Gamma("lam", 2, 2, shape=2), shape=(3, 2))
+        z = pm.Normal("Z2", inputs @ w1.T, pt.sqrt(delta))
+        a = pm.Normal("A2", pm.math.tanh(z), pt.sqrt(delta))
+        effect = pm.Normal("effect", 0, pm.HalfNormal("spread"), shape=3)
+        pm.Normal("y", a @ pm.Normal("W2", 0, 1, shape=3) + effect[groups], pt.sqrt(delta), observed=Y, shape=len(Y))
+    return model
+
+
+def by_hand():
+    """Inputs that are no pm.Data, used twice; a noise that has a size but no row in its mean; softplus and clip."""
+    with pm.Model() as model:
+        inputs = pm.Data("X", X, dims=("row", "feature"))
+        w1 = pm.Normal("W1", 0, 1, dims=("hidden", "feature"), shape=(2, 2))
+        noise = pm.Normal("Z", 0, 0.4, shape=(inputs.shape[0], 2))
+        z = pm.Normal("Z2", pt.softplus(inputs @ w1.T) + noise, 0.3)
+        a = pm.Normal("A2", pt.clip(z, -1, 1), 0.3)
+        mean = a @ pm.Normal("W2", 0, 1, shape=2) + inputs[:, 0]
+        pm.StudentT("y", nu=4, mu=mean, sigma=0.5, observed=Y, dims="row")
+    return model
+
+
+MODELS = {
+    "noisy": lambda: pmg.mlp(X, np.c_[Y, -Y], [3, 2], noise=0.5),
+    "binary": lambda: pmg.mlp(X, (Y > 0).astype(int), 3, noise=0.5, likelihood="probit"),
+    "classes": lambda: pmg.mlp(X, np.arange(9) % 3, 3, noise=0.5, likelihood="probit"),
+    "classical": lambda: pmg.classical_mlp(X, np.arange(9) % 3, 3),
+    "wide": lambda: pmg.wide_mlp(X, Y, 20, depth=2),
+    "scales": with_learned_scales,
+    "by hand": by_hand,
+}
+
+
+@cache
+def fixed(name):
+    model = MODELS[name]()
+    return model, prior_draws(model)
+
+
+def new_data(name):
+    return {"X": X_NEW, "groups": np.array([2, 2, 0, 1])} if name == "scales" else X_NEW
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_law_of_posterior_prediction_by_pymc(name):
+    model, idata = fixed(name)
+    found = pmg.predict(idata, model, new_data(name), samples=True, random_seed=1)["samples"].values
+    with MODELS[name]() as changed:
+        given = new_data(name) if name == "scales" else {"X": X_NEW}
+        if changed["y"].owner.op.name in ("argmax_label", "sign_label"):
+            given = given | {"y_data": np.zeros(4, int)}
+        if name in ("scales", "by hand"):  # their y has nine rows for PyMC: the new ones are four of them
+            repeat = np.arange(9) % 4
+            given = {key: x[repeat] for key, x in (given if isinstance(given, dict) else {"X": X_NEW}).items()}
+        pm.set_data(given)
+        expected = pm.sample_posterior_predictive(
+            idata, random_seed=2, progressbar=False, compile_kwargs={"mode": "FAST_COMPILE"}
+        )["posterior_predictive"]["y"].values[:, :, :4]
+    assert found.shape == expected.shape
+    classes = range(int(expected.max())) if expected.dtype.kind == "i" else ()
+    functions = (
+        [lambda y, k=k: y == k for k in classes]
+        or [
+            np.tanh,
+            lambda y: np.tanh(y) ** 2,
+            lambda y: np.tanh(y * np.roll(y, 1, axis=2)),  # rows are independent given what serves them all
+            lambda y: np.tanh(y.reshape(*y.shape[:3], -1).prod(-1)),
+        ]
+    )
+    for function in functions:
+        x, y = (np.asarray(function(z), float).reshape(CHAINS * DRAWS, -1) for z in (found, expected))
+        error = np.sqrt(x.var(0) / len(x) + y.var(0) / len(y)) + 1e-9
+        assert (np.abs(x.mean(0) - y.mean(0)) < 5 * error).all(), (x.mean(0), y.mean(0), error)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_predictions_are_those_of_the_new_inputs_whatever_the_model_holds(name):
+    model, idata = fixed(name)
+    expected = pmg.predict(idata, model, new_data(name), random_seed=1)
+    posterior = _compat.dataset_of(idata, "posterior")
+    latents = {
+        rv.name: (("chain", "draw"), np.full((CHAINS, DRAWS), 7.0)) for rv in model.free_RVs if rv.name[0] in "ZA"
+    }
+    recorded = {"posterior": posterior.assign(latents)}
+    xr.testing.assert_identical(pmg.predict(recorded, model, new_data(name), random_seed=1), expected)
+    before = {v.name: v.get_value() for v in model.data_vars}
+    with MODELS[name]() as changed:
+        assert all(np.array_equal(before[v.name], v.get_value()) for v in changed.data_vars)  # nothing was set
+        pm.set_data({"X": X_NEW[:2] + 5})
+        xr.testing.assert_identical(pmg.predict(idata, X_new=new_data(name), random_seed=1), expected)
+        pm.set_data(new_data(name) if name == "scales" else {"X": X_NEW})
+        xr.testing.assert_identical(pmg.predict(idata, random_seed=1), expected)
+
+
+def test_what_is_returned():
+    model, idata = fixed("noisy")
+    found = pmg.predict(idata, model, X_NEW, quantiles=[0.1, 0.9], samples=True, random_seed=1)
+    y = found["samples"]
+    xr.testing.assert_allclose(found["mean"], y.mean(("chain", "draw")))
+    xr.testing.assert_allclose(found["sd"], y.std(("chain", "draw")))
+    np.testing.assert_allclose(found["quantiles"].sel(quantile=0.9), np.quantile(y, 0.9, axis=(0, 1)))
+    assert found["mean"].dims == ("point", "output")
+    again = pmg.predict(idata, model, X_NEW, random_seed=2)
+    assert not np.allclose(again["mean"], found["mean"])
+    frame = pytest.importorskip("pandas").DataFrame(X_NEW, index=list("abcd"))
+    found = pmg.predict(idata, model, frame, random_seed=2)
+    np.testing.assert_array_equal(found["mean"], again["mean"])
+    assert found["point"].values.tolist() == list("abcd")
+    with pm.Model(coords={"class": ["cat", "dog", "eel"]}) as named:
+        z = pm.Normal("Z2", pm.Data("X", X) @ pm.Normal("W1", 0, 1, shape=(2, 3)), 1)
+        pmg.ArgmaxLabel("y", z, observed=np.arange(9) % 3)
+    found = pmg.predict(prior_draws(named), named, X_NEW, random_seed=1)
+    assert found["class"].values.tolist() == ["cat", "dog", "eel"]
+    best = found["probability"].values.argmax(-1)
+    np.testing.assert_array_equal(found["label"], found["class"].values[best])
+
+
+@pytest.mark.parametrize("name", ["noisy", "classical"])
+def test_many_rows_are_predicted_in_parts(name, monkeypatch):
+    model, idata = fixed(name)
+    X_many = np.repeat(X_NEW, 5, axis=0)
+    whole = pmg.predict(idata, model, X_many, samples=True, random_seed=1)
+    monkeypatch.setattr(new_rows, "AT_ONCE", 3000)
+    parts = pmg.predict(idata, model, X_many, samples=True, random_seed=1)
+    assert {key: x.shape for key, x in whole.items()} == {key: x.shape for key, x in parts.items()}
+    if name == "classical":
+        np.testing.assert_allclose(whole["probability"], parts["probability"])
+    x, y = (np.tanh(found["samples"].values.astype(float)).reshape(CHAINS * DRAWS, -1) for found in (whole, parts))
+    assert (np.abs(x.mean(0) - y.mean(0)) < 5 * np.sqrt(2 * x.var(0) / len(x)) + 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"), [("noisy", "b1"), ("noisy", "W2"), ("scales", "delta"), ("scales", "effect"), ("wide", "b3")]
+)
+def test_nothing_is_taken_from_the_prior(name, missing):
+    model, idata = fixed(name)
+    posterior = _compat.dataset_of(idata, "posterior").drop_vars(missing)
+    with pytest.raises(ValueError, match=f"The posterior lacks '{missing}'"):
+        pmg.predict({"posterior": posterior}, model, new_data(name))
+
+
+def test_scales_of_priors_alone_are_not_needed():
+    model, idata = fixed("scales")
+    posterior = _compat.dataset_of(idata, "posterior").drop_vars(["lam", "spread"])
+    found = pmg.predict({"posterior": posterior}, model, new_data("scales"), random_seed=1)
+    xr.testing.assert_identical(found, pmg.predict(idata, model, new_data("scales"), random_seed=1))
+
+
+def by_rows(**rows):
+    """A noisy network with something that has a row for each row of the data."""
+    with pm.Model() as model:
+        inputs = pm.Data("X", X)
+        a = pm.Normal("A2", inputs @ pm.Normal("W1", 0, 1, shape=(2, 3)), 0.3)
+        mean = a @ pm.Normal("W2", 0, 1, shape=3)
+        if "groups" in rows:
+            mean = mean + pm.Normal("effect", 0, 1, shape=3)[rows["groups"]]
+        if "effects" in rows:
+            mean = mean + pm.Normal("effect", 0, 1, shape=9)
+        if "process" in rows:
+            mean = mean + pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(2, 1.0)).prior("f", X=inputs, reparameterize=False)
+        if "rotated" in rows:
+            mean = mean + pt.linalg.cholesky(inputs @ inputs.T + pt.eye(inputs.shape[0])) @ pm.Normal(
+                "v", 0, 1, shape=inputs.shape[0]
+            )
+        if "centred" in rows:
+            mean = mean + (inputs - inputs.mean(0))[:, 0]
+        if "potential" in rows:
+            pm.Potential("p", -(a[0, 0] ** 2))
+        pm.Normal("y", mean, 0.1, observed=Y)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"groups": GROUPS}, r"'y' at new inputs is not known: it depends on a constant of shape \(9,\)"),
+        ({"effects": True}, "it depends on 'effect', which has a row for each row"),
+        ({"process": True}, "The law of 'f' at new inputs is not known: one row of it depends on other rows"),
+        ({"rotated": True}, "The law of 'y' at new inputs is not known: one row of it depends on other rows"),
+        ({"centred": True}, "The law of 'y' at new inputs is not known: one row of it depends on other rows"),
+        ({"potential": True}, r"The potential 'p' acts on \['A2'\]"),
+    ],
+)
+@pytest.mark.parametrize("count", [4, 9])
+def test_laws_that_are_not_known_at_new_rows_are_refused(rows, message, count):
+    model = by_rows(**rows)
+    shapes = {"W1": (2, 3), "W2": (3,), "effect": (9 if "effects" in rows else 3,), "f": (9,), "v": (9,)}
+    posterior = az.convert_to_dataset({name: RNG.normal(size=(2, 5, *shape)) for name, shape in shapes.items()})
+    with pytest.raises(pmg.NetworkError, match=message):
+        pmg.predict({"posterior": posterior}, model, np.resize(X_NEW, (count, 2)))
+
+
+def test_inputs_without_pm_data():
+    models = []
+    for wrap in (lambda x: x, lambda x: pm.Data("X", x)):
+        with pm.Model() as model:
+            inputs = wrap(X)
+            w, v = (pm.Normal(name, 0, 1, shape=(2, 3)) for name in ("W1", "V"))
+            a = pm.Normal("A2", inputs @ w + pt.tanh(inputs @ v), 0.3)
+            pm.Normal("y", a @ pm.Normal("W2", 0, 1, shape=3), 0.1, observed=Y)
+        models.append(model)
+    idata = prior_draws(models[0])
+    found, expected = (pmg.predict(idata, model, X_NEW, random_seed=1) for model in models)
+    xr.testing.assert_identical(found, expected)
+
+
+def test_bad_arguments_are_refused():
+    model, idata = fixed("scales")
+    for given, message in [
+        (X_NEW[:, :1], r"X_new must have shape \(m, 2\), rows like those of 'X'; found \(4, 1\)"),
+        (np.full((3, 2), np.nan), "X_new holds 6 values that are NaN"),
+        (X_NEW, "'y' at new inputs is not known: it depends on 'groups'"),
+        ({"X": X_NEW, "groups": [0, 1]}, "same number of rows; found {'X': 4, 'groups': 2}"),
+        ({"X": X_NEW, "groups": [0, 1, 1.5, 0]}, "groups must hold integers"),
+        ({"Q": X_NEW}, r"names 'Q', but 'y' depends on the pm.Data \['X', 'groups'\]"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            pmg.predict(idata, model, given)
+    with pytest.raises(ValueError, match="quantiles must be numbers from 0 to 1"):
+        pmg.predict(idata, model, new_data("scales"), quantiles=[2])
+    posterior = _compat.dataset_of(idata, "posterior")
+    other = posterior.drop_vars("W2").assign(W2=(("chain", "draw", "unit"), np.ones((CHAINS, DRAWS, 4))))
+    with pytest.raises(ValueError, match=r"'W2' has shape \(4,\) in the posterior, but \(3,\) in the model"):
+        pmg.predict({"posterior": other}, model, new_data("scales"))
+    with pytest.raises(ValueError, match="'delta' in the posterior holds"):
+        pmg.predict({"posterior": posterior.assign(delta=np.nan * posterior["delta"])}, model, new_data("scales"))
+    with pm.Model() as two:
+        w = pm.Normal("W", 0, 1, shape=2)
+        for name in "uv":
+            pm.Normal(name, pm.Data(f"X{name}", X) @ w, 1, observed=Y)
+    idata = prior_draws(two)
+    with pytest.raises(pmg.NetworkError, match="say which in name="):
+        pmg.predict(idata, two, X_NEW)
+    assert pmg.predict(idata, two, X_NEW, name="v")["mean"].shape == (4,)
+
+
+SCRIPT = """
+import sys
+import numpy as np
+import xarray as xr
+import pymc_gibbsnn as pmg
+
+X, y, X_new = (np.load(sys.argv[1])[name] for name in ("X", "y", "X_new"))
+posterior = xr.open_zarr(sys.argv[2], group="posterior", consolidated=False)
+model = pmg.mlp(X, y, [3, 2], noise=0.5)
+np.save(sys.argv[3], pmg.predict({"posterior": posterior}, model, X_new, random_seed=1)["mean"])
+"""
+
+
+def test_a_posterior_read_from_a_file_in_another_process(tmp_path):
+    """The same numbers as before, without the model's coordinates too."""
+    pytest.importorskip("zarr")
+    model, idata = fixed("noisy")
+    expected = pmg.predict(idata, model, X_NEW, random_seed=1)
+    arrays = {name: x.values for name, x in _compat.dataset_of(idata, "posterior").items()}
+    bare = az.from_dict({"posterior": arrays}) if _compat.ARVIZ_1 else az.from_dict(posterior=arrays)
+    xr.testing.assert_identical(pmg.predict(bare, model, X_NEW, random_seed=1), expected)
+    data, file, out = (str(tmp_path / name) for name in ("data.npz", "idata.zarr", "mean.npy"))
+    np.savez(data, X=X, y=np.c_[Y, -Y], X_new=X_NEW)
+    _compat.dataset_of(idata, "posterior").to_zarr(file, group="posterior", consolidated=False)
+    subprocess.run([sys.executable, "-c", SCRIPT, data, file, out], check=True)
+    np.testing.assert_array_equal(np.load(out), expected["mean"])
