@@ -34,7 +34,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneTypeT
 
-from pymc_gibbsnn._arguments import check_finite
+from pymc_gibbsnn._arguments import check_finite, finite
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 
@@ -462,14 +462,12 @@ class _Inputs:
 
     def _checked(self, name: str, leaf: Variable, x: ArrayLike) -> np.ndarray:
         old = evaluate_leaf(leaf)
-        x = np.asarray(x)
+        x = x if np.ma.isMaskedArray(x) else np.asarray(x)
         if x.shape[1:] != old.shape[1:] or x.ndim != old.ndim or not len(x):
             whole = str(("m", *old.shape[1:])).replace("'", "")
             of = f"'{leaf.name}'" if leaf.name else "the inputs"
             raise ValueError(f"{name} must have shape {whole}, rows like those of {of}; found {x.shape}.")
-        if x.dtype.kind not in "biuf":
-            raise ValueError(f"{name} must hold numbers; found dtype {x.dtype}.")
-        check_finite(name, x.astype(float))
+        finite(name, x)
         if old.dtype.kind in "iu" and (x != np.floor(x)).any():
             raise ValueError(f"{name} must hold integers, as '{leaf.name}' does.")
         return x.astype(old.dtype)
