@@ -1,32 +1,13 @@
-"""What a long run shows, and what an interrupt may not cut."""
+"""What a long run shows."""
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from contextlib import contextmanager
 
 import numpy as np
 import rich.progress
 
-__all__ = ["Progress", "uninterrupted"]
-
-
-@contextmanager
-def uninterrupted():
-    """Put an interrupt (Ctrl-C) off until the block is left: what it writes is written as a whole."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came = []
-    usual = signal.signal(signal.SIGINT, lambda *_: came.append(True))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, usual)
-    if came:
-        raise KeyboardInterrupt
+__all__ = ["Progress"]
 
 
 class Progress:

@@ -19,7 +19,8 @@ from pytensor.graph.basic import Variable
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn._arguments import boolean, model_of, one_of, string_list, whole
 from pymc_gibbsnn._version import __version__
-from pymc_gibbsnn.drivers.progress import Progress, uninterrupted
+from pymc_gibbsnn.drivers.interrupts import uninterrupted
+from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.drivers.results import Memory, Store
 from pymc_gibbsnn.drivers.step import GraphStep, steps_of
 from pymc_gibbsnn.models.initial_values import check_initvals

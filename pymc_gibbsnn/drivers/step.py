@@ -25,6 +25,7 @@ from pymc_gibbsnn import _compat
 from pymc_gibbsnn._arguments import describe, model_of, whole
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.backends.threads import take_threads_of_blas, without_threads_of_blas
+from pymc_gibbsnn.drivers.interrupts import uninterrupted
 from pymc_gibbsnn.models.initial_values import check_initvals
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.transition import Transition
@@ -210,10 +211,11 @@ class GraphStep(BlockedStep):
         self._compile()
         values = self._values(point)
         tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), self._tuning_dtype)
-        with self._settings():
+        with self._settings(), uninterrupted() as hand_over_interrupt:
             self._run("begin", values, tuning)
             for _ in range(self.sweeps_per_draw):
                 stats = self._run("step", values, tuning)
+                hand_over_interrupt()
             self._run("record", values, tuning)
         self.steps += 1
         new = {v.name: np.asarray(values[v.name], v.dtype) for v in self._vars}

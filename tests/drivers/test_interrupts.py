@@ -1,0 +1,116 @@
+"""An interrupt (Ctrl-C) ends sampling, whenever it comes, and nothing drawn is lost."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from pymc_gibbsnn.drivers.interrupts import uninterrupted
+
+SAMPLE = """
+import sys
+import numpy as np, pymc as pm
+import pymc_gibbsnn as pmg
+
+X = np.random.default_rng(0).normal(size=(8, 2))
+with pmg.mlp(X, np.stack([X[:, 0], X[:, 0]], axis=1), 2, noise=1.0) as model:  # as in test_gibbs.py: compiled once
+    step = pmg.GibbsNN(sweeps_per_draw=5)
+    assert step.vars
+    print("compiled", flush=True)
+    for _ in sys.stdin:
+        def callback(trace, draw):
+            if draw.draw_idx == 10:
+                print("drawing", flush=True)
+        idata = pm.sample(
+            1_000_000, step=step, tune=0, chains=1, cores=1, callback=callback, progressbar=False, quiet=True,
+            var_names=["b2"], compute_convergence_checks=False,
+        )
+        b2 = idata["posterior"]["b2"].values
+        print(f"returned {b2.shape[1]} {np.isfinite(b2).all()}", flush=True)
+"""
+
+
+@pytest.mark.parametrize("interrupts", [3, pytest.param(15, marks=pytest.mark.slow)])
+def test_interrupts_at_any_moment_return_the_draws(interrupts):
+    rng = np.random.default_rng(interrupts)
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", SAMPLE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "compiled\n"
+        for _ in range(interrupts):
+            process.stdin.write("sample\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "drawing\n"
+            time.sleep(rng.uniform(0.05, 0.15))
+            os.kill(process.pid, signal.SIGINT)
+            returned, draws, is_finite = process.stdout.readline().split()
+            assert returned == "returned"
+            assert int(draws) > 10
+            assert is_finite == "True"
+        process.stdin.close()
+
+
+def test_an_interrupt_waits_for_the_end_of_the_block():
+    done = []
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append("block")
+        done.append("after it")
+    assert done == ["block"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_is_handed_over_on_request():
+    done = []
+    with pytest.raises(KeyboardInterrupt), uninterrupted() as hand_over:  # noqa: PT012
+        hand_over()
+        done.append("nothing came")
+        signal.raise_signal(signal.SIGINT)
+        hand_over()
+        done.append("not reached")
+    assert done == ["nothing came"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])
+def test_a_handler_of_the_user_stays(handler):
+    usual = signal.signal(signal.SIGINT, handler)
+    try:
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def test_each_interrupt_reaches_a_handler_that_counts_them():
+    came = []
+    usual = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        with uninterrupted():
+            for _ in range(2):
+                signal.raise_signal(signal.SIGINT)
+            assert came == []
+        assert came == [signal.SIGINT] * 2
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def test_other_threads_are_left_alone():
+    seen = []
+
+    def run():
+        with uninterrupted() as hand_over:
+            hand_over()
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
