@@ -15,6 +15,7 @@ from pytensor.tensor.random.type import random_generator_type
 
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
+from pymc_gibbsnn.networks.layers.dense import Dense
 
 MODES = ["FAST_COMPILE", "NUMBA", "JAX"]  # NumPy and SciPy, Numba, JAX
 
@@ -71,6 +72,17 @@ def check_moments(draws: np.ndarray, mean: np.ndarray, covariance: np.ndarray):
     diagonal = np.diag(covariance)
     error = np.sqrt((np.outer(diagonal, diagonal) + covariance**2) / n)
     assert (np.abs(found - covariance) < 5 * error).all(), (found, covariance)
+
+
+def dense(
+    shape: tuple[int, int], has_bias: bool = False, precision=1.0, layout: str = "rows", bias_ndim: int = 1
+) -> Dense:
+    """A dense operator of this shape (d_out, d_in); its precision broadcasts to one row."""
+    weights = pt.vector("W") if layout == "vector" else pt.matrix("W")
+    bias = pt.tensor("b", dtype="float64", shape=(None,) * bias_ndim) if has_bias else None
+    precision = np.asarray(precision, "float64")
+    precision = pt.constant(precision if precision.ndim else np.full((1, shape[1] + has_bias), precision))
+    return Dense(weights=weights, bias=bias, layout=layout, shape=shape, precision=precision)
 
 
 def value(expression: Variable) -> np.ndarray:

@@ -16,7 +16,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_gibbsnn._arguments import boolean, describe, number, whole, widths
 from pymc_gibbsnn.models.mlp import mlp
-from pymc_gibbsnn.networks.function import forward, function_evaluator, input_data, matrices
+from pymc_gibbsnn.networks.function import forward, function_evaluator, input_data
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.reader import read_network
 
@@ -201,7 +201,7 @@ def _add_score(model: pm.Model, network: Network) -> None:
         return
     first = network.layers[0]
     with model:
-        gradient = pt.grad(model.logp(), first.weights)
+        gradient = pt.grad(model.logp(), first.operator.weights)
         values = {}
         for rv in model.free_RVs:
             transform = model.rvs_to_transforms[rv]
@@ -253,8 +253,8 @@ def _check_noise(network: Network, study: TeacherStudent) -> None:
         values[network.layers[-1].output.name] = study.y
     a = study.X
     for l, layer in enumerate(network.layers):
-        w, b = matrices(layer, study.teacher)
-        mean, z = a @ w.T + b, values[layer.output.name]
+        mean = layer.operator.forward(a, layer.operator.named_matrix(study.teacher))
+        z = values[layer.output.name]
         parts = [(layer.name, z.reshape(mean.shape) - mean, layer.noise)]
         for part in network.activations[l : l + 1]:
             a = values[part.output.name]

@@ -34,8 +34,8 @@ from pytensor.tensor.random import normal, uniform
 from scipy.stats import norm
 
 from pymc_gibbsnn._compat import draw
-from pymc_gibbsnn.moves.weights import predict, products
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.smooth import Smooth
 
 __all__ = ["TARGET_ACCEPTANCE", "interweave_langevin"]
@@ -46,25 +46,24 @@ TARGET_ACCEPTANCE = 0.574
 
 def interweave_langevin(
     rng: Variable,
+    operator: Dense,
     a: Variable,
-    has_bias: bool,
     w: Variable,
     z: Variable,
     y: Variable,
     v: Variable,
     g: Variable,
-    precision: Variable,
     u: Variable,
     eigenvalues: Variable,
     log_step: Variable,
-    shape: tuple[int, int],
     function: PiecewiseLinear | Smooth,
 ) -> tuple[Variable, ...]:
     """(rng, W̃, Z, acceptance probability) after one step.
 
-    A (n, d), W̃ (h, d (+ 1)) of this ``shape``, Z (n, h), Y (n, c), W and its gain (c, h), Λ (1 or h, d (+ 1)), (U, e)
-    the spectrum of the input for the mean of Λ over units, ``log_step`` = log(1 − ρ).
+    A (n, d), W̃ (h, d (+ 1)), Z (n, h), Y (n, c), W of the layer above and its gain (c, h), (U, e) the spectrum
+    of the input for the mean of Λ over units, ``log_step`` = log(1 − ρ).
     """
+    precision, shape = operator.precision, operator.augmented_shape
     zero, one = pt.constant(np.array([0, 1], w.dtype))
     rng, xi = draw(normal, rng, zero, one, size=shape)
     rng, uniform_ = draw(uniform, rng, zero, one, size=(1,))
@@ -80,7 +79,7 @@ def interweave_langevin(
 
     def drift(w, z, pull):
         """B Λ^{-1/2} ∇, a row for each unit"""
-        return precondition((products(a, function.derivative(z) * pull, has_bias).T - precision * w) * scale)
+        return precondition((operator.moments(a, function.derivative(z) * pull).T - precision * w) * scale)
 
     s = function(z)
     pull = (y - s @ v.T) @ g
@@ -88,7 +87,7 @@ def interweave_langevin(
     noise = pt.sqrt(step_size * (2 - step_size))
     forth = drift(w, z, pull)
     step = precondition(step_size * forth + noise * xi) * scale
-    w_new, z_new = w + step, z + predict(a, step, has_bias)
+    w_new, z_new = w + step, z + operator.forward(a, step)
     change = function(z_new) - s
     response = change @ couplings
     back = drift(w_new, z_new, pull - response)

@@ -16,7 +16,7 @@ from pymc_gibbsnn._arguments import one_of
 from pymc_gibbsnn.moves.interweave_langevin import TARGET_ACCEPTANCE, interweave_langevin
 from pymc_gibbsnn.moves.interweave_pieces import interweave_pieces, no_gram
 from pymc_gibbsnn.moves.tuning import robbins_monro
-from pymc_gibbsnn.moves.weights import augment, spectrum
+from pymc_gibbsnn.moves.weights import spectrum
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.smooth import Smooth
@@ -40,7 +40,7 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
     kinds = []
     for l, activation in enumerate(network.activations):
         widest = WIDEST_HIDDEN if l else WIDEST_DATA
-        narrow = network.layers[l].augmented_shape[1] <= widest
+        narrow = network.layers[l].operator.fan_in <= widest
         sloped = isinstance(activation.function, PiecewiseLinear) and activation.function.slopes.any()
         kinds.append("pieces" if narrow and sloped else "langevin")
     return kinds
@@ -51,9 +51,9 @@ def start_of_interweaving(network: Network, kinds: list[str | bool]) -> dict[str
     carry = {}
     if not kinds or not kinds[0]:
         return carry
-    first, a = network.layers[0], network.inputs
+    first, a = network.layers[0].operator, network.inputs
     if kinds[0] == "pieces":
-        carry["input"] = augment(a, a.shape[0], first.has_bias)
+        carry["input"] = first.design(a, a.shape[0])
         z = pt.zeros((a.shape[0], first.shape[0]), dtype=a.dtype)
         carry["unit_gram"], carry["unit_squares"] = no_gram(z, first.augmented_shape)
     else:
@@ -62,18 +62,18 @@ def start_of_interweaving(network: Network, kinds: list[str | bool]) -> dict[str
         carry["tuned"] = pt.zeros((), dtype=a.dtype)
     for layer, kind in zip(network.layers, kinds, strict=False):
         if kind == "langevin":
-            start = min(0.0, math.log(2 / math.prod(layer.augmented_shape) ** (1 / 3)))
-            carry[f"log_step_{layer.weights.name}"] = pt.constant(np.asarray(start, a.dtype))
+            start = min(0.0, math.log(2 / math.prod(layer.operator.augmented_shape) ** (1 / 3)))
+            carry[f"log_step_{layer.operator.name}"] = pt.constant(np.asarray(start, a.dtype))
     return carry
 
 
 def _spectrum(network: Network, l: int, a: Variable, fixed: bool = False) -> tuple[Variable, Variable]:
     """The spectrum of a layer's input A for the mean of its precisions over units, or for 1 if it is to stay."""
-    layer = network.layers[l]
-    mean_precision = layer.precision.mean(axis=0, keepdims=True)
+    operator = network.layers[l].operator
+    mean_precision = operator.precision.mean(axis=0, keepdims=True)
     if fixed:
-        mean_precision = pt.ones((1, layer.augmented_shape[1]), dtype=a.dtype)
-    return spectrum(a, network.inputs.shape[0], layer.has_bias, mean_precision, thin=l == 0 and network.is_thin)
+        mean_precision = pt.ones((1, operator.fan_in), dtype=a.dtype)
+    return spectrum(operator, a, network.inputs.shape[0], mean_precision, thin=l == 0 and network.is_thin)
 
 
 def interweave_layer(
@@ -94,10 +94,10 @@ def interweave_layer(
 
     ``w`` is W of the layer above and ``g`` its gain.
     """
-    layer, function = network.layers[l], network.activations[l].function
-    shape, precision = layer.augmented_shape, layer.precision
+    operator, function = network.layers[l].operator, network.activations[l].function
+    shape, precision = operator.augmented_shape, operator.precision
     if kind == "pieces":
-        rows = augment(a, network.inputs.shape[0], layer.has_bias) if l else carry["input"]
+        rows = operator.design(a, network.inputs.shape[0]) if l else carry["input"]
         kept = None if l else (carry["unit_gram"], carry["unit_squares"])
         rng, weights, z, gram, squares, accepted = interweave_pieces(
             rng, rows, weights, z, y, w, g, precision, kept, shape, function
@@ -106,9 +106,9 @@ def interweave_layer(
     u, eigenvalues = _spectrum(network, l, a) if l else (carry["u"], carry["eigenvalues"])
     if l == 0 and not isinstance(precision, Constant):
         eigenvalues = eigenvalues / precision.mean()  # of a preconditioner, which need not be exact
-    name, count = f"log_step_{layer.weights.name}", carry["tuned"] + 1
+    name, count = f"log_step_{operator.name}", carry["tuned"] + 1
     rng, weights, z, acceptance = interweave_langevin(
-        rng, a, layer.has_bias, weights, z, y, w, g, precision, u, eigenvalues, carry[name], shape, function
+        rng, operator, a, weights, z, y, w, g, u, eigenvalues, carry[name], function
     )
     log_step = robbins_monro(carry[name], count, acceptance, TARGET_ACCEPTANCE, tuning)
     return rng, weights, z, acceptance, {name: log_step, "tuned": count}

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn.moves.layers import centred, draw_first_weights, draw_layer_weights, mean, split
-from pymc_gibbsnn.moves.postactivations import draw_postactivations, gain
+from pymc_gibbsnn.moves.layers import draw_first_weights, draw_layer_weights
+from pymc_gibbsnn.moves.postactivations import draw_postactivations
 from pymc_gibbsnn.moves.preactivations import draw_preactivations
-from pymc_gibbsnn.moves.weights import augment, draw_weights, transpose
+from pymc_gibbsnn.moves.weights import draw_weights
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.layers.dense import transpose
 from pymc_gibbsnn.networks.network import Network
 
 __all__ = ["draw_layers_in_parallel"]
@@ -33,29 +34,31 @@ def draw_layers_in_parallel(
 ) -> tuple[Variable, list[Variable], list[Variable], list[Variable]]:
     """(rng, W̃ of all layers, Z of all layers, A of all hidden layers) after one pass."""
     layers, hidden = network.layers, network.activations
+    operators = [layer.operator for layer in layers]
     weights, outputs, posts = list(weights), list(outputs), list(posts)
 
     rng, weights[0] = draw_first_weights(rng, network, outputs[0], carry)
-    for group in _groups(range(1, len(layers)), lambda l: (layers[l].augmented_shape, layers[l].has_bias)):
-        shared = all(layers[l].precision.type.broadcastable[0] for l in group)
+    for group in _groups(range(1, len(layers)), lambda l: (operators[l].augmented_shape, operators[l].has_bias)):
+        shared = all(operators[l].shares_prior for l in group)
         if len(group) == 1 or not shared:
             for l in group:
                 rng, weights[l] = draw_layer_weights(rng, network, l, posts[l - 1], outputs[l])
             continue
-        a = pt.stack([augment(posts[l - 1], network.inputs.shape[0], layers[l].has_bias) for l in group])
-        z = pt.stack([centred(layers[l], outputs[l]) for l in group])
-        precision = pt.stack([layers[l].precision for l in group])
+        a = pt.stack([operators[l].design(posts[l - 1], network.inputs.shape[0]) for l in group])
+        z = pt.stack([layers[l].centred(outputs[l]) for l in group])
+        precision = pt.stack([operators[l].precision for l in group])
         rng, w = draw_weights(rng, transpose(a) @ a, transpose(a) @ z, _numbers(layers, group), precision)
         for i, l in enumerate(group):
             weights[l] = w[i]
 
     for group in _groups(range(len(hidden)), lambda l: layers[l + 1].shape):
         s = pt.stack([hidden[l].function(outputs[l]) for l in group])
-        ws, bs = zip(*(split(weights[l + 1], layers[l + 1]) for l in group), strict=True)
-        y = pt.stack([centred(layers[l + 1], outputs[l + 1]) - b for l, b in zip(group, bs, strict=True)])
-        w, noise_below = pt.stack(ws), _numbers(hidden, group)
+        y = pt.stack(
+            [layers[l + 1].centred(outputs[l + 1]) - operators[l + 1].intercept(weights[l + 1]) for l in group]
+        )
+        w, noise_below = pt.stack([operators[l + 1].linear(weights[l + 1]) for l in group]), _numbers(hidden, group)
         noise_above = _numbers(layers, [l + 1 for l in group])
-        g = gain(w, layers[group[0] + 1].shape, noise_below, noise_above)
+        g = operators[group[0] + 1].gain(w, noise_below, noise_above)
         rng, a = draw_postactivations(rng, s, y, w, g, noise_below, noise_above)
         for i, l in enumerate(group):
             posts[l] = a[i]
@@ -63,7 +66,7 @@ def draw_layers_in_parallel(
     inputs = [network.inputs, *posts]
     for group in _groups(range(len(hidden)), lambda l: _table(hidden[l].function)):
         widths = [layers[l].shape[0] for l in group]
-        m = pt.concatenate([mean(layers[l], inputs[l], weights[l]) for l in group], axis=1)
+        m = pt.concatenate([layers[l].mean(inputs[l], weights[l]) for l in group], axis=1)
         a, z = (pt.concatenate([parts[l] for l in group], axis=1) for parts in (posts, outputs))
         noise_below, noise_above = (
             pt.concatenate([pt.full(width, parts[l].noise) for l, width in zip(group, widths, strict=True)])

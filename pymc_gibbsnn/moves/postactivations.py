@@ -16,40 +16,19 @@ before these.
 
 from __future__ import annotations
 
-import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._compat import draw
-from pymc_gibbsnn.moves.weights import transpose
+from pymc_gibbsnn.networks.layers.dense import transpose
 from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
 
-__all__ = ["draw_postactivations", "gain"]
-
-
-def gain(w: Variable, shape: tuple[int, int], noise_below: Variable, noise_above: Variable) -> Variable:
-    """G = (ΔZ I + ΔA W Wᵀ)⁻¹ W = W (ΔZ I + ΔA Wᵀ W)⁻¹, of shape (c, h), by the smaller of the two matrices.
-
-    ``noise_below`` is ΔA, that of the post-activations; ``noise_above`` is ΔZ, that of the layer's output.
-    """
-    c, h = shape
-    if c == 1:
-        return w / (noise_above + noise_below * (w**2).sum(axis=-1, keepdims=True))
-    if c <= h:
-        return _solve_positive(noise_above * pt.eye(w.shape[-2]) + noise_below * (w @ transpose(w)), w)
-    matrix = noise_above * pt.eye(w.shape[-1]) + noise_below * (transpose(w) @ w)
-    return transpose(_solve_positive(matrix, transpose(w)))
-
-
-def _solve_positive(matrix: Variable, b: Variable) -> Variable:
-    factor = pt.linalg.cholesky(matrix)
-    half = pt.linalg.solve_triangular(factor, b, lower=True, b_ndim=2)
-    return pt.linalg.solve_triangular(transpose(factor), half, lower=False, b_ndim=2)
+__all__ = ["draw_postactivations"]
 
 
 def draw_postactivations(
     rng: Variable, s: Variable, y: Variable, w: Variable, g: Variable, noise_below: Variable, noise_above: Variable
 ) -> tuple[Variable, Variable]:
-    """A (n, h) given s = σ(Z) (n, h), Y (n, c), W (c, h) and G = gain(W)."""
+    """A (n, h) given s = σ(Z) (n, h), Y (n, c), W (c, h) and G, the gain."""
     v_below, v_above = (v.squeeze(tuple(range(1, v.ndim))) for v in (noise_below, noise_above))  # one a layer
     rng, a = draw(isotropic_normal, rng, s, v_below)
     rng, y_model = draw(isotropic_normal, rng, a @ transpose(w), v_above)

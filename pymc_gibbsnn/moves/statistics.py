@@ -14,10 +14,10 @@ __all__ = ["log_densities", "statistic_names", "statistics"]
 
 def statistic_names(network: Network, kinds: list[str | bool]) -> list[str]:
     """Names of the statistics of a network whose hidden layers interweave in these ways."""
-    names = [f"norm_{layer.weights.name}" for layer in network.layers]
+    names = [f"norm_{layer.operator.name}" for layer in network.layers]
     names += [f"noise_{name}" for name, _ in network.noisy]
     hidden = zip(network.layers[:-1], kinds, strict=True)
-    return names + [f"acceptance_{layer.weights.name}" for layer, kind in hidden if kind]
+    return names + [f"acceptance_{layer.operator.name}" for layer, kind in hidden if kind]
 
 
 def statistics(
@@ -27,7 +27,7 @@ def statistics(
 
     ``noise`` holds the sum and the number of squared noises.
     """
-    norms = {f"norm_{layer.weights.name}": (w**2).sum() for layer, w in zip(network.layers, weights, strict=True)}
+    norms = {f"norm_{layer.operator.name}": (w**2).sum() for layer, w in zip(network.layers, weights, strict=True)}
     variances = network.noises
     return norms | {f"noise_{name}": square / (variances[name] * n) for name, (square, n) in noise.items()}
 
@@ -41,8 +41,5 @@ def log_densities(
         variance = network.noises[name]
         densities[name] = -0.5 * (square / variance + n * pt.log(2 * math.pi * variance))
     for layer, w in zip(network.layers, weights, strict=True):
-        # A row of precisions that all units share counts once for each.
-        copies = layer.shape[0] if layer.precision.type.broadcastable[0] else 1
-        logs = copies * pt.log(layer.precision / (2 * math.pi)).sum()
-        densities[layer.weights.name] = -0.5 * ((layer.precision * w**2).sum() - logs)
+        densities[layer.operator.name] = layer.operator.log_prior(w)
     return densities

@@ -21,46 +21,11 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal
 
 from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.networks.layers.dense import Dense, transpose
 
-__all__ = [
-    "augment",
-    "draw_weights",
-    "draw_weights_from_spectrum",
-    "gram_matrix",
-    "predict",
-    "products",
-    "spectrum",
-    "transpose",
-]
+__all__ = ["draw_weights", "draw_weights_from_spectrum", "spectrum"]
 
 ONE = pt.constant(np.float32(1))  # of the lower precision: a draw takes that of its mean
-
-
-# The number of samples is asked of the data: PyTensor 2 writes the shape of what is computed differently in every
-# process, and code it has compiled is then not found again.
-
-
-def augment(a: Variable, n: Variable, has_bias: bool) -> Variable:
-    """Ã = [A, 1]"""
-    return pt.concatenate([a, pt.ones((n, 1), a.dtype)], axis=1) if has_bias else a
-
-
-def predict(a: Variable, w: Variable, has_bias: bool) -> Variable:
-    """Ã W̃ᵀ, without the copy that Ã is."""
-    return a @ w[:, :-1].T + w[:, -1] if has_bias else a @ w.T
-
-
-def products(a: Variable, z: Variable, has_bias: bool) -> Variable:
-    """Ãᵀ Z, without the copy that Ã is."""
-    return pt.concatenate([a.T @ z, z.sum(axis=0)[None]]) if has_bias else a.T @ z
-
-
-def gram_matrix(a: Variable, n: Variable, has_bias: bool) -> Variable:
-    """Ãᵀ Ã, without the copy that Ã is."""
-    if not has_bias:
-        return a.T @ a
-    last = pt.concatenate([a.sum(axis=0), pt.cast(n, a.dtype)[None]])
-    return pt.concatenate([products(a, a, has_bias), last[:, None]], axis=1)
 
 
 def draw_weights(
@@ -82,21 +47,16 @@ def draw_weights(
     return rng, transpose(w) if shared else w[:, :, 0]
 
 
-def transpose(matrix: Variable) -> Variable:
-    """Of the last two axes."""
-    return pt.swapaxes(matrix, -1, -2)
-
-
-def spectrum(a: Variable, n: Variable, has_bias: bool, precision: Variable, thin: bool) -> tuple[Variable, Variable]:
+def spectrum(operator: Dense, a: Variable, n: Variable, precision: Variable, thin: bool) -> tuple[Variable, Variable]:
     """(U, e) with Λ^{-1/2} ÃᵀÃ Λ^{-1/2} = U diag(e) Uᵀ, for an input A of n samples and a prior shared by all rows.
 
     U is (d, d), or (d, n) where ``thin``: with fewer samples than weights, the other directions keep their prior.
     """
     scale = 1 / pt.sqrt(precision[0])
     if thin:
-        _, singular_values, u = pt.linalg.svd(augment(a, n, has_bias) * scale, full_matrices=False)
+        _, singular_values, u = pt.linalg.svd(operator.design(a, n) * scale, full_matrices=False)
         return u.T, singular_values**2
-    eigenvalues, u = pt.linalg.eigh(scale[:, None] * gram_matrix(a, n, has_bias) * scale)
+    eigenvalues, u = pt.linalg.eigh(scale[:, None] * operator.gram(a, n) * scale)
     return u, pt.maximum(eigenvalues, 0)
 
 

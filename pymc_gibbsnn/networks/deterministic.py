@@ -25,9 +25,10 @@ from pytensor.tensor.special import Softmax
 from pymc_gibbsnn._arguments import check_finite
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.forms import NotElementwiseError, is_elemwise, match_product, rebuild, show, terms
+from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.learned_scales import folded
 from pymc_gibbsnn.networks.minibatch import Batches, read_minibatches
-from pymc_gibbsnn.networks.network import Affine, NetworkError, evaluate
+from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.reader import Reader
 
 __all__ = ["ClassicalNetwork", "Elementwise", "read_classical"]
@@ -66,7 +67,7 @@ class ClassicalNetwork:
         Data or a batch, (n, d).
     targets : Variable
         Integer labels (n,); for a normal likelihood in the shape of the output, (n, k) or (n,).
-    layers : tuple of Affine
+    layers : tuple of Dense
     activations : tuple of Elementwise
         One fewer.
     likelihood : {"categorical", "bernoulli", "normal"}
@@ -81,7 +82,7 @@ class ClassicalNetwork:
     name: str
     inputs: Variable
     targets: Variable
-    layers: tuple[Affine, ...]
+    layers: tuple[Dense, ...]
     activations: tuple[Elementwise, ...]
     likelihood: str
     scale: Variable
@@ -91,7 +92,7 @@ class ClassicalNetwork:
     @property
     def variables(self) -> list[Variable]:
         """Value variables of weights and biases."""
-        return [value for layer in self.layers for value in (layer.weights, layer.bias) if value is not None]
+        return [value for layer in self.layers for value in layer.variables]
 
     def on(self, rows: Variable | None) -> tuple[Variable, ...]:
         """Inputs, targets, scale and weight for the rows of a batch; None without minibatches."""
@@ -124,7 +125,7 @@ class ClassicalNetwork:
         for name, values in (("the input data", x), (f"the data of '{self.name}'", y)):
             check_finite(name, values, NetworkError)
         width = self.layers[-1].shape[0]
-        allowed = [()] if self.likelihood == "categorical" else [(width,)] + [()] * (width == 1)
+        allowed = [()] if self.likelihood == "categorical" else self.layers[-1].row_shapes
         if len(x) != len(y) or y.shape[1:] not in allowed:
             raise NetworkError(
                 f"The data of '{self.name}' have shape {y.shape}, which do not fit an output of {width} units "
@@ -188,10 +189,10 @@ class _ClassicalReader(Reader):
 
         layers, activations, members = [], [], []
         while True:
-            fields, source, found = self._affine(part, leaves, observed)
-            if fields["offset"] is not None:
+            layer, offset, source, found = self._affine(part, leaves, observed)
+            if offset is not None:
                 raise NetworkError(f"A layer of '{observed.name}' holds more than a product and a bias: {show(part)}.")
-            layers.append(Affine(**fields))
+            layers.append(layer)
             members += found
             if not self._leaves_of([source], leaves):
                 break
@@ -259,10 +260,8 @@ class _ClassicalReader(Reader):
         width, source = network.data()[0].shape[1], "the input data"
         for layer in network.layers:
             if layer.shape[1] != width:
-                raise NetworkError(
-                    f"'{layer.weights.name}' takes {layer.shape[1]} inputs, but {source} has {width} columns."
-                )
-            width, source = layer.shape[0], f"the layer of '{layer.weights.name}'"
+                raise NetworkError(f"'{layer.name}' takes {layer.shape[1]} inputs, but {source} has {width} columns.")
+            width, source = layer.shape[0], f"the layer of '{layer.name}'"
 
 
 def _affine_terms(expression: Variable) -> Iterator[Variable]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
 
 import numpy as np
 import pymc as pm
@@ -18,10 +19,10 @@ from pytensor.tensor.random.basic import CategoricalRV, NormalRV
 
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
-from pymc_gibbsnn.networks.network import Dense, Network, NetworkError
+from pymc_gibbsnn.networks.network import Network, NetworkError
 from pymc_gibbsnn.networks.reader import read_network
 
-__all__ = ["forward", "function_evaluator", "input_data", "matrices"]
+__all__ = ["forward", "function_evaluator", "input_data"]
 
 
 def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | None], xr.Dataset]:
@@ -36,24 +37,17 @@ def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | Non
 # Noisy networks: their layers are known
 
 
-def forward(network: Network, weights: Mapping[str, np.ndarray], a: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Pre- and post-activations of each layer without noise, (..., n, width); the last pair is twice the output.
+def forward(
+    network: Network, weights: Mapping[str, np.ndarray], a: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Pre- and post-activations of each layer without noise or offsets, (..., n, width); the last pair is the output.
 
     ``weights`` are arrays (..., *shape) by the names of weights and biases.
     """
-    for l, layer in enumerate(network.layers):
-        w, b = matrices(layer, weights)
-        z = a @ np.swapaxes(w, -1, -2) + b
-        a = network.activations[l].function(z) if l < len(network.activations) else z
+    for layer, activation in zip_longest(network.layers, network.activations):
+        z = layer.operator.forward(a, layer.operator.named_matrix(weights))
+        a = activation.function(z) if activation else z
         yield z, a
-
-
-def matrices(layer: Dense, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """W (..., d_out, d_in) and b (..., 1, d_out)."""
-    w = weights[layer.weights.name]
-    w = w[..., None, :] if layer.layout == "vector" else np.swapaxes(w, -1, -2) if layer.layout == "columns" else w
-    batch = w.shape[:-2]
-    return w, weights[layer.bias.name].reshape(*batch, 1, -1) if layer.has_bias else np.zeros((*batch, 1, 1))
 
 
 def _evaluate_network(network: Network, posterior: xr.Dataset, X_new: ArrayLike | None) -> xr.Dataset:
@@ -63,14 +57,13 @@ def _evaluate_network(network: Network, posterior: xr.Dataset, X_new: ArrayLike 
     weights = _arrays(posterior, [value.name for value in network.weights])
     *_, (output, _) = forward(network, weights, a)
     norms, units = [], {}
-    for layer in network.layers:
-        w, b = matrices(layer, weights)
-        squares = (w**2).sum(-1) + (b[..., 0, :] ** 2)
+    for operator in (layer.operator for layer in network.layers):
+        squares = (operator.named_matrix(weights) ** 2).sum(-1)
         norms.append(squares.sum(-1))
         if squares.shape[-1] > 1:
-            name = layer.weights.name
-            units[f"unit_norm_{name}"] = (("chain", "draw", f"unit_{name}"), np.sort(squares, -1))
-    single = network.layers[-1].layout == "vector"
+            unit = f"unit_{operator.name}"
+            units[f"unit_norm_{operator.name}"] = (("chain", "draw", unit), np.sort(squares, -1))
+    single = network.layers[-1].operator.is_single
     return xr.Dataset(
         _output(output[..., 0] if single else output)
         | {"norm": (("chain", "draw", "layer"), np.stack(norms, -1))}

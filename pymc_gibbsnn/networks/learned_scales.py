@@ -44,21 +44,9 @@ class ScaleReader:
             )
         return pt.cast(folded(self._value(sigma, rv).reshape(()) ** 2), pytensor.config.floatX)
 
-    def precision(self, weights: Variable, bias: Variable | None, layout: str, shape: tuple[int, int]) -> Variable:
-        """(1 or d_out, d_in (+ 1)): one row where all units have the same prior."""
-        d_out, d_in = shape
-        sigma = self._value(_sigma(weights), weights)
-        if layout == "columns":
-            sigma = pt.shape_padleft(sigma, 2 - sigma.ndim).T
-        sigma = pt.shape_padleft(sigma, 2 - sigma.ndim)
-        sigmas = [pt.broadcast_to(sigma, (1 if sigma.type.broadcastable[0] else d_out, d_in))]
-        if bias is not None:
-            sigma = self._value(_sigma(bias), bias)
-            sigmas.append(sigma.reshape((1 if all(sigma.type.broadcastable) else d_out, 1)))
-        if len({sigma.type.broadcastable[0] for sigma in sigmas}) > 1:
-            sigmas = [pt.broadcast_to(sigma, (d_out, sigma.shape[1])) for sigma in sigmas]
-        precision = 1 / pt.concatenate(sigmas, axis=1) ** 2
-        return pt.cast(folded(precision), pytensor.config.floatX)
+    def sigmas(self, members: list[Variable | None]) -> list[Variable | None]:
+        """The standard deviations of weights and biases in value variables; None where there is no bias."""
+        return [None if rv is None else self._value(_sigma(rv), rv) for rv in members]
 
     def _value(self, sigma: Variable, rv: Variable) -> Variable:
         """The sigma of a variable in value variables, checked where it is known."""

@@ -13,20 +13,21 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytensor
-import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
 from pymc_gibbsnn._arguments import check_finite
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.forms import substitute
+from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.smooth import Smooth
 
-__all__ = ["Activation", "Affine", "Dense", "Labels", "Network", "NetworkError", "Scale", "Use", "evaluate"]
+__all__ = ["Activation", "Labels", "Layer", "Network", "NetworkError", "Scale", "Use", "evaluate"]
 
 
 # The parts of a network that other variables of the model may determine
 MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient")
+NESTED = ("operator", "uses", "layers", "activations", "scales")
 
 
 class NetworkError(ValueError):
@@ -34,82 +35,42 @@ class NetworkError(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Affine:
-    """A Wᵀ + b + offset: the value variables of a layer's weights, seen as matrices.
+class Layer:
+    """Z = operator(A) + offset + N(0, noise).
 
     Attributes
     ----------
-    weights, bias : Variable
-        Values of W and b (None without a bias), in the shapes the user gave them.
-    layout : str
-        "rows" for W of shape (d_out, d_in), "columns" for (d_in, d_out), "vector" for (d_in,).
-    shape : tuple of int
-        (d_out, d_in).
-    precision : Variable
-        1/variance of the prior of [W, b]: (1, d_in (+ 1)) where all units have one prior, else (d_out, d_in (+ 1)).
+    name : str
+        The output's name in the model.
+    operator : Dense
+        The linear map and its weights.
+    output : Variable
+        Value of Z, in the shape the user gave it. The observed data in the last layer.
+    noise : Variable
+        Variance ΔZ, a scalar.
     offset : Variable, optional
         What other variables of the model add to the mean: a matrix that broadcasts to (n, d_out).
     """
 
-    weights: Variable
-    bias: Variable | None
-    layout: str
-    shape: tuple[int, int]
-    precision: Variable
+    name: str
+    operator: Dense
+    output: Variable
+    noise: Variable
     offset: Variable | None = None
 
     @property
-    def has_bias(self) -> bool:
-        """Whether the layer has a bias."""
-        return self.bias is not None
+    def shape(self) -> tuple[int, int]:
+        """(d_out, d_in)."""
+        return self.operator.shape
 
-    @property
-    def augmented_shape(self) -> tuple[int, int]:
-        """Shape of [W, b]."""
-        return self.shape[0], self.shape[1] + self.has_bias
+    def mean(self, a: Variable, w: Variable) -> Variable:
+        """The mean of Z (n, d_out) given A (n, d_in) and W̃."""
+        m = self.operator.forward(a, w)
+        return m if self.offset is None else m + self.offset
 
-    def matrix(self, state: dict[Variable, Variable]) -> Variable:
-        """[W, b]: (d_out, d_in (+ 1))."""
-        w, d_out = state[self.weights], self.shape[0]
-        w = w[None] if self.layout == "vector" else w.T if self.layout == "columns" else w
-        if self.has_bias:
-            w = pt.concatenate([w, state[self.bias].reshape((d_out, 1))], axis=1)
-        return w
-
-    def values(self, w: Variable) -> dict[Variable, Variable]:
-        """[W, b] taken apart again, in the shapes the user gave them."""
-        d_in = self.shape[1]
-        matrix = w[:, :d_in]
-        values = {self.weights: {"rows": matrix, "columns": matrix.T, "vector": matrix[0]}[self.layout]}
-        if self.has_bias:
-            values[self.bias] = {0: w[0, d_in], 1: w[:, d_in], 2: w[None, :, d_in]}[self.bias.ndim]
-        return values
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Dense(Affine):
-    """Z = A Wᵀ + b + offset + N(0, noise): the value variables of one layer, seen as matrices.
-
-    Attributes
-    ----------
-    weights, bias, layout, shape, precision, offset
-        As of :class:`Affine`.
-    name : str
-        The output's name in the model.
-    output : Variable
-        Value of Z: (n, d_out), or (n,) for a single output. The observed data in the last layer.
-    noise : Variable
-        Variance ΔZ, a scalar.
-    """
-
-    name: str
-    output: Variable
-    noise: Variable
-
-    def matrices(self, state: dict[Variable, Variable]) -> tuple[Variable, Variable]:
-        """([W, b], Z): (d_out, d_in (+ 1)) and (n, d_out)."""
-        z = pt.as_tensor(state.get(self.output, self.output))
-        return self.matrix(state), z[:, None] if z.ndim == 1 else z
+    def centred(self, z: Variable) -> Variable:
+        """Z less what the layer does not explain."""
+        return z if self.offset is None else z - self.offset
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,8 +147,8 @@ class Network:
     ----------
     inputs : Variable
         The data A_1, (n, d_1).
-    layers : tuple of Dense
-        L dense layers, the last one observed unless there are labels.
+    layers : tuple of Layer
+        L layers, the last one observed unless there are labels.
     activations : tuple of Activation
         The L − 1 noisy activations between them.
     labels : Labels, optional
@@ -197,7 +158,7 @@ class Network:
     """
 
     inputs: Variable
-    layers: tuple[Dense, ...]
+    layers: tuple[Layer, ...]
     activations: tuple[Activation, ...]
     labels: Labels | None = None
     scales: tuple[Scale, ...] = ()
@@ -209,15 +170,14 @@ class Network:
             return self
 
         def put(part):
+            if isinstance(part, tuple):
+                return tuple(map(put, part))
             held = {f.name: getattr(part, f.name) for f in fields(part)}
+            nested = {name: put(held[name]) for name in NESTED if name in held}
             held = {name: held[name] for name in MOVING if held.get(name) is not None}
-            new = dict(zip(held, substitute(list(held.values()), moved), strict=True))
-            if isinstance(part, Scale):
-                new["uses"] = tuple(map(put, part.uses))
-            return replace(part, **new)
+            return replace(part, **nested, **dict(zip(held, substitute(list(held.values()), moved), strict=True)))
 
-        parts = {name: tuple(map(put, getattr(self, name))) for name in ("layers", "activations", "scales")}
-        return replace(self, **parts)
+        return put(self)
 
     @property
     def observed(self) -> Variable:
@@ -250,7 +210,7 @@ class Network:
     @property
     def weights(self) -> list[Variable]:
         """Values of the weights and biases."""
-        return [value for layer in self.layers for value in (layer.weights, layer.bias) if value is not None]
+        return [value for layer in self.layers for value in layer.operator.variables]
 
     @property
     def variables(self) -> list[Variable]:
@@ -265,14 +225,13 @@ class Network:
     def is_thin(self) -> bool:
         """Whether the data hold fewer samples than a unit of the first layer has weights."""
         rows, _ = self.data().shape
-        return self.layers[0].augmented_shape[1] > rows
+        return self.layers[0].operator.fan_in > rows
 
     def _row_shapes(self) -> list[tuple[int, ...]]:
         """What a row of y may look like."""
-        width = self.layers[-1].shape[0]
         if self.labels and self.labels.kind == "argmax":
             return [()]
-        return [(width,)] + [()] * (width == 1)
+        return self.layers[-1].operator.row_shapes
 
     def check_widths(self) -> None:
         """Refuse layers that do not fit together.
@@ -286,7 +245,7 @@ class Network:
         for layer in self.layers:
             if layer.shape[1] != width:
                 raise NetworkError(
-                    f"'{layer.weights.name}' of '{layer.name}' takes {layer.shape[1]} inputs, "
+                    f"'{layer.operator.name}' of '{layer.name}' takes {layer.shape[1]} inputs, "
                     f"but {source} has {width} columns."
                 )
             width, source = layer.shape[0], f"'{layer.name}'"
@@ -302,7 +261,7 @@ class Network:
         for layer in self.layers:
             width = layer.shape[0]
             found = evaluate(layer.output).shape if layer.output is self.observed else shapes[layer.output.name]
-            if found not in ((n, width), (n,) if width == 1 else (n, width)):
+            if found not in [(n, *row) for row in layer.operator.row_shapes]:
                 raise NetworkError(f"'{layer.name}' has shape {found}, but its mean has shape {(n, width)}.")
 
     def check_data(self) -> None:

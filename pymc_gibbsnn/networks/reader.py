@@ -22,8 +22,9 @@ from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.forms import match_product, show, spans_columns, substitute, terms, undimshuffle
 from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
+from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.learned_scales import ScaleReader, folded
-from pymc_gibbsnn.networks.network import Activation, Dense, Labels, Network, NetworkError, evaluate
+from pymc_gibbsnn.networks.network import Activation, Labels, Layer, Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.smooth import NotElementwiseError, read_activation
 
 __all__ = ["Reader", "read_network", "read_networks"]
@@ -39,7 +40,7 @@ def read_network(model: pm.Model, vars: list[Variable] | None = None, check_data
     """Read the noisy network of a model that holds one, as :func:`read_networks` does; several are refused."""
     networks = read_networks(model, vars, check_data)
     if len(networks) > 1:
-        names = ", ".join(f"'{network.layers[0].weights.name}'" for network in networks)
+        names = ", ".join(f"'{network.layers[0].operator.name}'" for network in networks)
         raise NetworkError(
             f"The model holds several networks, with first weights {names}: name the variables of one in vars=."
         )
@@ -130,7 +131,7 @@ class Reader:
             used.append((observed, [z]))
         weights, noisy = [], []
         while True:
-            layer, source, members = self._dense(z, None if layers else number)
+            layer, source, members = self._layer(z, None if layers else number)
             layers.append(layer)
             used.append((z, members))
             weights += [rv for rv in members if rv is not source]
@@ -170,17 +171,13 @@ class Reader:
             raise NetworkError(f"'{z.name}', of which '{observed.name}' is the argmax, must have shape (n, classes).")
         return Labels(observed.name, self.model.rvs_to_values[observed], kind), z
 
-    def _dense(self, z: Variable, number: int | None) -> tuple[Dense, Variable, list[Variable]]:
+    def _layer(self, z: Variable, number: int | None) -> tuple[Layer, Variable, list[Variable]]:
         """The layer below Z; ``number`` says which product it is, where all others are an offset."""
         mean, sigma = self._normal(z)
         mean, leaves = self._simplified(mean)
-        parts, source, members = self._affine(mean, leaves, z, number)
-        dense = Dense(
-            **parts,
-            name=z.name,
-            output=pt.cast(self.model.rvs_to_values[z], pytensor.config.floatX),
-            noise=self.scales.noise(sigma, z),
-        )
+        operator, offset, source, members = self._affine(mean, leaves, z, number)
+        output = pt.cast(self.model.rvs_to_values[z], pytensor.config.floatX)
+        layer = Layer(z.name, operator, output, self.scales.noise(sigma, z), offset)
         if source in leaves:
             source = leaves[source]
             members.append(source)
@@ -190,12 +187,12 @@ class Reader:
                 f"'{inner.name}' enters '{z.name}' through {show(source)}, which carries no noise: "
                 f"give it a latent of its own, A = pm.Normal('A', <activation of {inner.name}>, sigma)."
             )
-        return dense, source, members
+        return layer, source, members
 
     def _affine(
         self, mean: Variable, leaves: dict[Variable, Variable], z: Variable, number: int | None = None
-    ) -> tuple[dict, Variable, list]:
-        """(fields of an Affine, its input, its weights and bias) of a mean, or a part of the mean of z."""
+    ) -> tuple[Dense, Variable | None, Variable, list]:
+        """(operator, offset, input, weights and bias) of a mean, or a part of the mean of z."""
         products = [term for term in terms(mean) if match_product(term)]
         if not products:
             raise NetworkError(f"The mean of '{z.name}' is not a product with a matrix of weights: {show(mean)}.")
@@ -206,22 +203,23 @@ class Reader:
         weights = self._weights(weights, leaves, z)
         if len(products) > 1 and not self._is_wanted(weights):
             raise NetworkError(f"'{weights.name}' is not among vars=.")
-        shape = self._shape(weights)
-        d_out, d_in = {"rows": shape, "columns": shape[::-1], "vector": (1, *shape)}[layout]
+        shape = Dense.shape_of(layout, self._shape(weights))
         place, bias = next(
-            ((i, b) for i, x in enumerate(others) if (b := self._bias(x, leaves, d_out, z)) is not None), (-1, None)
+            ((i, b) for i, x in enumerate(others) if (b := self._bias(x, leaves, shape[0], z)) is not None), (-1, None)
         )
         if bias is not None:
             others.pop(place)
-        parts = {
-            "weights": self.model.rvs_to_values[weights],
-            "bias": None if bias is None else self.model.rvs_to_values[bias],
-            "layout": layout,
-            "shape": (d_out, d_in),
-            "precision": self.scales.precision(weights, bias, layout, (d_out, d_in)),
-            "offset": self._offset(others, leaves, z, {weights, bias, leaves.get(source)}),
-        }
-        return parts, source, [weights] if bias is None else [weights, bias]
+        members = [weights] if bias is None else [weights, bias]
+        sigma, bias_sigma = self.scales.sigmas([weights, bias])
+        operator = Dense(
+            weights=self.model.rvs_to_values[weights],
+            bias=None if bias is None else self.model.rvs_to_values[bias],
+            layout=layout,
+            shape=shape,
+            precision=pt.cast(folded(Dense.precision_of(layout, shape, sigma, bias_sigma)), pytensor.config.floatX),
+        )
+        offset = self._offset(others, leaves, z, {weights, bias, leaves.get(source)})
+        return operator, offset, source, members
 
     def _activation(self, a: Variable) -> tuple[Activation, Variable]:
         mean, sigma = self._normal(a)

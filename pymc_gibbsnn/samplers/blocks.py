@@ -15,7 +15,7 @@ from scipy.cluster.hierarchy import average, to_tree
 from scipy.spatial.distance import squareform
 
 from pymc_gibbsnn._arguments import describe, model_of, posterior_of, whole
-from pymc_gibbsnn.networks.network import Affine
+from pymc_gibbsnn.networks.layers.dense import Dense
 
 __all__ = ["Layer", "correlated_blocks", "flat_layers", "network_layers", "partition", "unit_pieces"]
 
@@ -53,16 +53,13 @@ def flat_layers(shapes: dict[str, tuple[int, ...]]) -> list[Layer]:
     ]
 
 
-def network_layers(layers: Sequence[Affine], shapes: dict[str, tuple[int, ...]]) -> list[Layer]:
+def network_layers(layers: Sequence[Dense], shapes: dict[str, tuple[int, ...]]) -> list[Layer]:
     """Layers of a network, followed by the variables that are not the network's."""
     numbers, found = numbering(shapes), []
     for layer in layers:
-        w = numbers.pop(layer.weights.name)
-        w = w[None] if layer.layout == "vector" else w.T if layer.layout == "columns" else w
-        if layer.has_bias:
-            w = np.c_[w, numbers.pop(layer.bias.name).reshape(-1, 1)]
-        found.append(Layer(layer.weights.name, list(w)))
-    rest = [layer for layer in flat_layers(shapes) if layer.name in numbers]
+        found.append(Layer(layer.name, list(layer.named_matrix(numbers))))
+    members = {v.name for layer in layers for v in layer.variables}
+    rest = [layer for layer in flat_layers(shapes) if layer.name not in members]
     return found + rest
 
 

@@ -40,15 +40,15 @@ from pymc_gibbsnn.moves.interweaving import (
 )
 from pymc_gibbsnn.moves.label_latents import draw_given_argmax, draw_given_sign
 from pymc_gibbsnn.moves.layer_parallel import draw_layers_in_parallel
-from pymc_gibbsnn.moves.layers import centred, draw_first_weights, draw_layer_weights, mean, split
+from pymc_gibbsnn.moves.layers import draw_first_weights, draw_layer_weights
 from pymc_gibbsnn.moves.network_scales import draw_network_scales
 from pymc_gibbsnn.moves.noncentred_scale import draw_noncentred_scales
-from pymc_gibbsnn.moves.postactivations import draw_postactivations, gain
+from pymc_gibbsnn.moves.postactivations import draw_postactivations
 from pymc_gibbsnn.moves.preactivations import draw_preactivations, draw_preactivations_collapsed
 from pymc_gibbsnn.moves.statistics import log_densities, statistic_names, statistics
-from pymc_gibbsnn.moves.weights import gram_matrix, spectrum
+from pymc_gibbsnn.moves.weights import spectrum
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.networks.network import Activation, Dense, Network
+from pymc_gibbsnn.networks.network import Activation, Layer, Network
 from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["gibbs"]
@@ -166,7 +166,8 @@ def _sweep(
     # Products are chosen by the number of columns of the data, which their type does not tell.
     a = pt.specify_shape(now.inputs, (None, now.layers[0].shape[1]))
     now, n, layers = replace(now, inputs=a), a.shape[0], now.layers
-    weights, outputs = map(list, zip(*(layer.matrices(state) for layer in layers), strict=True))
+    weights = [layer.operator.matrix(state) for layer in layers]
+    outputs = [layer.operator.rows(pt.as_tensor(state.get(layer.output, layer.output))) for layer in layers]
     squares = {}  # Σ squared noise of latents and data, by name
     new, changed, acceptances = {}, {}, []
 
@@ -177,15 +178,15 @@ def _sweep(
         rng, weights[0] = draw_first_weights(rng, now, outputs[0], carry)
     for l, activation in enumerate(now.activations):
         below, above = layers[l], layers[l + 1]
-        m = mean(below, a, weights[l])
+        m = below.mean(a, weights[l])
         z, sigma = outputs[l], activation.function
         scalable = scale_move and below.offset is None
         if layer_parallel:
             a_new = posts[l]
         else:
-            w, b = split(weights[l + 1], above)
-            y = centred(above, outputs[l + 1]) - b
-            g = gain(w, above.shape, activation.noise, above.noise)
+            w = above.operator.linear(weights[l + 1])
+            y = above.centred(outputs[l + 1]) - above.operator.intercept(weights[l + 1])
+            g = above.operator.gain(w, activation.noise, above.noise)
             if collapse:
                 rng, z = draw_preactivations_collapsed(rng, z, m, y, w, g, below.noise, sigma)
             if kinds[l]:
@@ -196,12 +197,13 @@ def _sweep(
                 acceptances.append(acceptance)
                 changed |= kept
             if scalable and sigma.is_homogeneous:
-                priors = _scaled_priors(below, above, weights[l], weights[l + 1])
-                power = below.augmented_shape[1] - above.shape[0]
+                priors = below.operator.incoming(weights[l]), above.operator.outgoing(weights[l + 1])
+                power = below.operator.fan_in - above.operator.fan_out
                 rng, c = draw_noncentred_scales(rng, m, z, y, w, g, *priors, activation.noise, power, sigma)
-                weights[l], weights[l + 1] = weights[l] * c[:, None], _scale_columns(weights[l + 1], 1 / c, above)
-                m, z, w = m * c, z + m * (c - 1), w / c
-                g = gain(w, above.shape, activation.noise, above.noise)
+                weights[l] = below.operator.scaled(weights[l], c)
+                weights[l + 1] = above.operator.relieved(weights[l + 1], c)
+                m, z, w = m * c, z + m * (c - 1), above.operator.linear(weights[l + 1])
+                g = above.operator.gain(w, activation.noise, above.noise)
             rng, a_new = draw_postactivations(rng, sigma(z), y, w, g, activation.noise, above.noise)
             if not collapse:
                 rng, weights[l + 1] = draw_layer_weights(rng, now, l + 1, a_new, outputs[l + 1])
@@ -210,20 +212,20 @@ def _sweep(
         if scalable and (sigma.is_homogeneous or sigma.is_scale_free):
             law = scale_law(sigma, below, above, weights[l], weights[l + 1], square, activation.noise, n)
             rng, c = draw_scales(rng, *law)
-            weights[l] = weights[l] * c[:, None]
+            weights[l] = below.operator.scaled(weights[l], c)
             z = z * c
             square[0] = square[0] * c**2
             if sigma.is_homogeneous:
                 a_new = a_new * c
                 square[1] = square[1] * c**2
-                weights[l + 1] = _scale_columns(weights[l + 1], 1 / c, above)
+                weights[l + 1] = above.operator.relieved(weights[l + 1], c)
         if collapse:
             rng, weights[l + 1] = draw_layer_weights(rng, now, l + 1, a_new, outputs[l + 1])
         squares |= {below.name: square[0].sum(), activation.name: square[1].sum()}
         outputs[l], a = z, a_new
         new[activation.output] = a_new
 
-    m, last = mean(layers[-1], a, weights[-1]), layers[-1]
+    m, last = layers[-1].mean(a, weights[-1]), layers[-1]
     if network.labels and network.labels.kind == "argmax":
         rng, outputs[-1] = draw_given_argmax(rng, outputs[-1], m, network.labels.value, last.noise)
     elif network.labels:
@@ -232,9 +234,9 @@ def _sweep(
     squares[last.name] = ((outputs[-1] - m) ** 2).sum()
 
     for layer, w, z in zip(layers, weights, outputs, strict=True):
-        new |= layer.values(w)
+        new |= layer.operator.values(w)
         if layer.output in state:
-            new[layer.output] = z if layer.output.ndim == 2 else z[:, 0]
+            new[layer.output] = layer.operator.written(z, layer.output.ndim)
     noise = {name: (squares[name], pt.cast(n, a.dtype) * width) for name, width in network.noisy}
     rng, scales, densities = draw_network_scales(rng, network, state | new, noise)
     if scales:
@@ -248,7 +250,7 @@ def _heated(network: Network, start: float | None, tuning: Variable) -> Network:
     """The network with every Δ below ``start`` replaced by Δ^(1 − r) start^r, r the share of tuning still to come."""
     drawn = {use.part for scale in network.scales for use in scale.uses}
 
-    def hotter(part: Dense | Activation) -> Dense | Activation:
+    def hotter(part: Layer | Activation) -> Layer | Activation:
         if start is None or part.name in drawn:
             return part
         noise = part.noise * pt.maximum(start / part.noise, 1) ** tuning
@@ -261,22 +263,17 @@ def _heated(network: Network, start: float | None, tuning: Variable) -> Network:
 
 def _start(network: Network) -> dict[str, Variable]:
     """What of the data layer can be computed once: its spectrum, or ÃᵀÃ where units or draws differ in their prior."""
-    first, a = network.layers[0], network.inputs
-    if isinstance(first.precision, Constant) and first.precision.type.broadcastable[0]:
-        u, eigenvalues = spectrum(a, a.shape[0], first.has_bias, first.precision, network.is_thin)
+    first, a = network.layers[0].operator, network.inputs
+    if isinstance(first.precision, Constant) and first.shares_prior:
+        u, eigenvalues = spectrum(first, a, a.shape[0], first.precision, network.is_thin)
         return {"u": u, "eigenvalues": eigenvalues}
-    return {"gram": gram_matrix(a, a.shape[0], first.has_bias)}
-
-
-def _scale_columns(w: Variable, factors: Variable, layer: Dense) -> Variable:
-    """W times diag(factors); the bias stays."""
-    return pt.concatenate([w[:, :-1] * factors, w[:, -1:]], axis=1) if layer.has_bias else w * factors
+    return {"gram": first.gram(a, a.shape[0])}
 
 
 def scale_law(
     function: PiecewiseLinear,
-    below: Dense,
-    above: Dense,
+    below: Layer,
+    above: Layer,
     w_below: Variable,
     w_above: Variable,
     squares: list[Variable],
@@ -285,15 +282,9 @@ def scale_law(
 ) -> tuple[Variable, Variable, Variable]:
     """(p, Q1, Q2) for the units between two layers, from the squared noise of each unit's Z and A."""
     d = w_below.shape[1]
-    incoming, outgoing = _scaled_priors(below, above, w_below, w_above)
-    incoming += squares[0] / below.noise
+    outgoing = above.operator.outgoing(w_above)
+    incoming = below.operator.incoming(w_below) + squares[0] / below.noise
     if function.is_scale_free:
         return pt.cast(d + n, incoming.dtype), incoming, pt.zeros_like(incoming)
-    exponent = pt.cast(d + 2 * n - above.shape[0], incoming.dtype)
+    exponent = pt.cast(d + 2 * n - above.operator.fan_out, incoming.dtype)
     return exponent, incoming + squares[1] / noise, outgoing
-
-
-def _scaled_priors(below: Dense, above: Dense, w_below: Variable, w_above: Variable) -> tuple[Variable, Variable]:
-    """Σ Λ W² over the weights that come into each unit, bias included, and over those that go out."""
-    outgoing, _ = split(above.precision * w_above**2, above)
-    return (below.precision * w_below**2).sum(axis=1), outgoing.sum(axis=0)

@@ -17,7 +17,7 @@ from pymc_gibbsnn.moves.interweave_langevin import interweave_langevin
 from pymc_gibbsnn.moves.interweave_pieces import Interweave
 from pymc_gibbsnn.moves.weights import spectrum
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
-from tests.helpers import MODES, compile_draw, value
+from tests.helpers import MODES, compile_draw, dense, value
 
 TABLES = ["relu", "leaky_relu", "abs", "sign", "hard_tanh", "identity"]
 FUNCTIONS = ACTIVATIONS | {
@@ -182,15 +182,12 @@ def test_acceptance_of_langevin_is_that_of_the_densities(mode, function, thin):
     layer = Layer(function, n=4 if thin else 12, d=6 if thin else 3)
     d = layer.x.shape[1]
     h, log_step = len(layer.w), np.log(0.3)
-    constants = [layer.w, layer.z, layer.y, layer.v, layer.g, layer.precision]
-    w, z, y, v, g, precision = (pt.constant(x) for x in constants)
-    x = pt.constant(layer.x[:, :-1])
-    u, eigenvalues = (pt.constant(value(a)) for a in spectrum(x, x.shape[0], True, precision, thin))
+    w, z, y, v, g = (pt.constant(x) for x in (layer.w, layer.z, layer.y, layer.v, layer.g))
+    x, operator = pt.constant(layer.x[:, :-1]), dense((h, d - 1), True, layer.precision)
+    u, eigenvalues = (pt.constant(value(a)) for a in spectrum(operator, x, x.shape[0], operator.precision, thin))
 
     def build(rng):
-        return interweave_langevin(
-            rng, x, True, w, z, y, v, g, precision, u, eigenvalues, pt.constant(log_step), (h, d), function
-        )
+        return interweave_langevin(rng, operator, x, w, z, y, v, g, u, eigenvalues, pt.constant(log_step), function)
 
     # C, the covariance of the Gaussian approximation: the inverse of a sum of Kronecker products
     points = norm.ppf((np.arange(1000) + 0.5) / 1000)

@@ -40,9 +40,9 @@ def test_the_scale_law_is_the_joint_density_along_the_orbit(name):
     activation = network.activations[0]
     point = random_point(model, 1)
     state = {v: pt.constant(point[v.name]) for v in network.variables}
-    (w_below, z), (w_above, _) = below.matrices(state), above.matrices(state)
-    w_below, w_above, z, a = (value(x) for x in (w_below, w_above, z, state[activation.output]))
-    m = x @ w_below[:, :2].T + (w_below[:, 2] if below.has_bias else 0)
+    found = below.operator.matrix(state), above.operator.matrix(state), state[below.output], state[activation.output]
+    w_below, w_above, z, a = map(value, found)
+    m = x @ w_below[:, :2].T + (w_below[:, 2] if below.operator.has_bias else 0)
     squares = [((z - m) ** 2).sum(0), ((a - activation.function(z)) ** 2).sum(0)]
     law = scale_law(
         activation.function,
@@ -58,7 +58,7 @@ def test_the_scale_law_is_the_joint_density_along_the_orbit(name):
     c = np.exp(rng.normal(size=len(q1)) / 3)
     moved = dict(point)
     moved["W1"] = point["W1"] * c[:, None]
-    if below.has_bias:
+    if below.operator.has_bias:
         moved["b1"] = point["b1"] * c
     moved["Z2"] = point["Z2"] * c
     jacobian = p * np.log(c).sum()

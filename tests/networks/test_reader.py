@@ -34,13 +34,13 @@ def test_a_plain_network():
     network = read_network(plain())
     first, last = network.layers
     assert [v.name for v in network.variables] == ["W1", "b1", "W2", "Z2", "A2"]
-    assert (first.shape, first.layout, first.has_bias) == ((H, D), "rows", True)
-    assert (last.shape, last.layout, last.has_bias) == ((2, H), "rows", False)
+    assert (first.shape, first.operator.layout, first.operator.has_bias) == ((H, D), "rows", True)
+    assert (last.shape, last.operator.layout, last.operator.has_bias) == ((2, H), "rows", False)
     assert network.activations[0].function == ACTIVATIONS["relu"]
     np.testing.assert_allclose(first.noise.eval(), 0.01)
     np.testing.assert_allclose(network.activations[0].noise.eval(), 0.04)
-    np.testing.assert_allclose(first.precision.eval(), [[1, 1, 1, 0.25]])
-    np.testing.assert_allclose(last.precision.eval(), np.full((1, H), 4))
+    np.testing.assert_allclose(first.operator.precision.eval(), [[1, 1, 1, 0.25]])
+    np.testing.assert_allclose(last.operator.precision.eval(), np.full((1, H), 4))
 
 
 OUTPUTS = {
@@ -60,7 +60,7 @@ def test_ways_to_write_a_layer(case):
     with pm.Model() as model:
         pm.Normal("y", mean(hidden_layer()), 0.3, observed=y)
         step = pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"}, rng=0)
-    assert read_network(model).layers[-1].layout == layout
+    assert read_network(model).layers[-1].operator.layout == layout
     point, [stats] = step.step(model.initial_point())
     np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-8, atol=1e-6)
     assert {name: x.shape for name, x in point.items()} == {n: x.shape for n, x in model.initial_point().items()}
@@ -87,7 +87,9 @@ def test_priors_of_any_constant_scale(case):
         step = pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"}, rng=0)
     sd = turn(np.broadcast_to(scale, shape)).T
     expected = 1 / np.c_[sd, np.arange(1, H + 1)] ** 2
-    np.testing.assert_allclose(np.broadcast_to(read_network(model).layers[0].precision.eval(), (H, D + 1)), expected)
+    np.testing.assert_allclose(
+        np.broadcast_to(read_network(model).layers[0].operator.precision.eval(), (H, D + 1)), expected
+    )
     point, [stats] = step.step(model.initial_point())
     np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-8, atol=1e-6)
 

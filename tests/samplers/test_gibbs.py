@@ -8,12 +8,12 @@ import pytest
 from scipy import stats
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.moves.postactivations import draw_postactivations, gain
+from pymc_gibbsnn.moves.postactivations import draw_postactivations
 from pymc_gibbsnn.moves.preactivations import draw_preactivations, draw_preactivations_collapsed
 from pymc_gibbsnn.moves.weights import draw_weights
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.reader import read_network, read_networks
-from tests.helpers import check_mean, compile_draw, random_point, value
+from tests.helpers import check_mean, compile_draw, dense, random_point, value
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(5, 2))
@@ -54,8 +54,8 @@ def test_lp_is_the_log_density_of_the_model(name, kwargs):
     point, [stats_] = gibbs(model, **kwargs).step(random_point(model, 0))
     np.testing.assert_allclose(stats_["lp"], model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-9, atol=1e-6)
     for layer in read_network(model).layers:
-        norm = sum((point[v.name] ** 2).sum() for v in (layer.weights, layer.bias) if v is not None)
-        np.testing.assert_allclose(stats_[f"norm_{layer.weights.name}"], norm)
+        norm = sum((point[v.name] ** 2).sum() for v in layer.operator.variables)
+        np.testing.assert_allclose(stats_[f"norm_{layer.operator.name}"], norm)
 
 
 def test_statistics_of_noise():
@@ -173,8 +173,8 @@ def test_a_batch_of_layers_is_drawn_as_each_alone():
         pt.constant(np.stack([layer.normal(size=shape) for layer in layers])) for shape in ((7, 3), (7, 2), (2, 3))
     )
     noise, precision = np.array([0.5, 1.0, 2.0]), np.abs(np.stack([layer.normal(size=(1, 3)) for layer in layers]))
-    together = gain(w, (2, 3), pt.constant(noise[:, None, None]), pt.constant(2 * noise[:, None, None]))
-    apart = [gain(w[i], (2, 3), pt.constant(noise[i]), pt.constant(2 * noise[i])) for i in range(3)]
+    together = dense((2, 3)).gain(w, pt.constant(noise[:, None, None]), pt.constant(2 * noise[:, None, None]))
+    apart = [dense((2, 3)).gain(w[i], pt.constant(noise[i]), pt.constant(2 * noise[i])) for i in range(3)]
     np.testing.assert_allclose(value(together), [value(g) for g in apart], rtol=1e-10)
     tiny = pt.constant(noise * 1e-24)  # the draw is then its mean
     gram, products = a.dimshuffle(0, 2, 1) @ a, a.dimshuffle(0, 2, 1) @ z
@@ -237,7 +237,7 @@ def test_latents_of_a_linear_network(collapse, mode):
     n, h, c = 4000, 2, 1
     dz, da, dy = 0.5, 0.3, 0.2
     m, y, w = np.array([0.4, -0.3]), np.array([0.7]), np.array([[1.0, -0.6]])
-    g = value(gain(pt.constant(w), (c, h), pt.constant(da), pt.constant(dy)))
+    g = value(dense((c, h)).gain(pt.constant(w), pt.constant(da), pt.constant(dy)))
     rows = [pt.constant(np.tile(x, (n, 1))) for x in (m, y)]
     identity = ACTIVATIONS["identity"]
 

@@ -90,11 +90,11 @@ def test_the_first_network_takes_the_bias():
     with pm.Model() as model:
         two_networks()
     first, second = read_networks(model)
-    assert first.layers[-1].bias.name == "b2"
-    assert not second.layers[-1].has_bias
+    assert first.layers[-1].operator.bias.name == "b2"
+    assert not second.layers[-1].operator.has_bias
     of_second = [rv for rv in model.free_RVs if rv.name.endswith("b") or rv.name == "b2"]
     [alone] = read_networks(model, of_second)
-    assert alone.layers[-1].bias.name == "b2"
+    assert alone.layers[-1].operator.bias.name == "b2"
     assert not alone.scales
 
 

@@ -1,0 +1,261 @@
+r"""The dense layer as an operator on activations.
+
+    forward(A, W̃) = A Wᵀ + b = Ã W̃ᵀ,     Ã = [A, 1] (n, d),     W̃ = [W, b] (c, d)
+
+All that depends on the kind of a layer is asked of its operator and known nowhere else. Activations are matrices with
+a row for each sample, whatever a row holds (the pixels of all channels of an image, say); the weights are one matrix
+W̃ with a row for each *unit*, which is a column of the output here and would be a channel of a convolution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+
+__all__ = ["Dense", "transpose"]
+
+Array = Any  # of NumPy or of PyTensor
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dense:
+    """A ↦ A Wᵀ + b, with Normal priors of mean 0: the value variables of the weights, seen as one matrix W̃ = [W, b].
+
+    Any other kind of layer is a class that answers the same questions:
+
+    - ``variables``, ``name``: its value variables (none for an average pool) and what statistics call it;
+    - ``shape``, ``row_shapes``, ``is_single``: numbers (out, in) of a sample, and the shapes in which a user may write
+      what it gives;
+    - ``matrix``, ``named_matrix``, ``values``, ``rows``, ``written``: from the user's shapes to matrices and back;
+    - ``forward``: the map itself, the same for one matrix W̃ and for many, in NumPy and in PyTensor;
+    - ``design``, ``moments``, ``gram``: the regression for W̃ of an output on an input. Of a convolution they are those
+      of its windows, in which each sample counts as often as it has places;
+    - ``linear``, ``intercept``, ``gain``: the map as a matrix that acts on the activations below, for their
+      conditional. Of a convolution it is banded, of an average pool constant;
+    - ``places``, ``by_unit``, ``spread``, ``fan_in``, ``incoming``, ``scaled``: how the scale of each of its units
+      enters, its weights moving with it. A channel has as many places as pixels;
+    - ``fan_out``, ``outgoing``, ``relieved``: how the scales of the inputs enter, its weights moving against them;
+    - ``log_prior``: the log density of its weights.
+
+    Attributes
+    ----------
+    weights, bias : Variable
+        Values of W and b (None without a bias), in the shapes the user gave them.
+    layout : str
+        "rows" for W of shape (d_out, d_in), "columns" for (d_in, d_out), "vector" for (d_in,).
+    shape : tuple of int
+        (d_out, d_in).
+    precision : Variable
+        Λ, 1/variance of the prior of W̃: (1, d_in (+ 1)) where all units have one prior, else (d_out, d_in (+ 1)).
+    """
+
+    weights: Variable
+    bias: Variable | None
+    layout: str
+    shape: tuple[int, int]
+    precision: Variable
+
+    # What the user wrote
+
+    @staticmethod
+    def shape_of(layout: str, shape: tuple[int, ...]) -> tuple[int, int]:
+        """(d_out, d_in) of weights that have this shape in the model."""
+        return {"rows": shape, "columns": shape[::-1], "vector": (1, *shape)}[layout]
+
+    @staticmethod
+    def precision_of(layout: str, shape: tuple[int, int], sigma: Variable, bias_sigma: Variable | None) -> Variable:
+        """Λ from the standard deviations of W and b, which broadcast to their shapes in the model."""
+        d_out, d_in = shape
+        sigma = pt.shape_padleft(sigma, 2 - sigma.ndim)
+        sigma = sigma.T if layout == "columns" else sigma
+        sigmas = [pt.broadcast_to(sigma, (1 if sigma.type.broadcastable[0] else d_out, d_in))]
+        if bias_sigma is not None:
+            sigmas.append(bias_sigma.reshape((1 if all(bias_sigma.type.broadcastable) else d_out, 1)))
+        if len({sigma.type.broadcastable[0] for sigma in sigmas}) > 1:
+            sigmas = [pt.broadcast_to(sigma, (d_out, sigma.shape[1])) for sigma in sigmas]
+        return 1 / pt.concatenate(sigmas, axis=1) ** 2
+
+    @property
+    def variables(self) -> list[Variable]:
+        """Value variables of the weights and, if there is one, of the bias."""
+        return [self.weights] if self.bias is None else [self.weights, self.bias]
+
+    @property
+    def name(self) -> str:
+        """The weights' name in the model."""
+        return self.weights.name
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the layer has a bias."""
+        return self.bias is not None
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the user wrote a single output, as one number a sample."""
+        return self.layout == "vector"
+
+    @property
+    def row_shapes(self) -> list[tuple[int, ...]]:
+        """What one sample of the output may look like in the model."""
+        width = self.shape[0]
+        return [(width,)] + [()] * (width == 1)
+
+    def matrix(self, values: Mapping[Variable, Array]) -> Array:
+        """W̃ (..., d_out, d_in (+ 1)) from the weights and the bias, in the model's shapes after any axes of draws."""
+        w = values[self.weights]
+        w = w[..., None, :] if self.layout == "vector" else w.mT if self.layout == "columns" else w
+        if not self.has_bias:
+            return w
+        b = values[self.bias]
+        b = b.reshape((*b.shape[: b.ndim - self.bias.ndim], self.shape[0], 1))
+        return _library(w).concatenate([w, b], axis=-1)
+
+    def named_matrix(self, arrays: Mapping[str, Array]) -> Array:
+        """The same from arrays by the names of the weights and the bias."""
+        return self.matrix({v: arrays[v.name] for v in self.variables})
+
+    def values(self, w: Variable) -> dict[Variable, Variable]:
+        """W̃ (d_out, d_in (+ 1)) taken apart again, in the shapes the user gave them."""
+        d_in = self.shape[1]
+        matrix = w[:, :d_in]
+        values = {self.weights: {"rows": matrix, "columns": matrix.T, "vector": matrix[0]}[self.layout]}
+        if self.has_bias:
+            values[self.bias] = {0: w[0, d_in], 1: w[:, d_in], 2: w[None, :, d_in]}[self.bias.ndim]
+        return values
+
+    def rows(self, z: Array) -> Array:
+        """The output as a matrix (n, d_out), from (n, d_out) or (n,)."""
+        return z[:, None] if z.ndim == 1 else z
+
+    def written(self, z: Array, ndim: int) -> Array:
+        """The matrix (n, d_out) in as many dimensions as the user gave the output."""
+        return z if ndim == 2 else z[:, 0]
+
+    # The map
+
+    def forward(self, a: Array, w: Array) -> Array:
+        """Ã W̃ᵀ (..., n, d_out), without the copy that Ã is, from A (..., n, d_in) and W̃ (..., d_out, d_in (+ 1))."""
+        z = a @ self.linear(w).mT
+        return z + _library(w).expand_dims(w[..., -1], -2) if self.has_bias else z
+
+    def linear(self, w: Array) -> Array:
+        """W (..., d_out, d_in) of W̃: the matrix by which the input enters."""
+        return w[..., :-1] if self.has_bias else w
+
+    def intercept(self, w: Variable) -> Variable | float:
+        """The bias (d_out,) of W̃, 0 for a layer without one."""
+        return w[:, -1] if self.has_bias else 0.0
+
+    # The regression for the weights. The number of samples is asked of the data: PyTensor 2 writes the shape of what is
+    # computed differently in every process, and code it has compiled is then not found again.
+
+    @property
+    def augmented_shape(self) -> tuple[int, int]:
+        """Shape (c, d) of W̃."""
+        return self.shape[0], self.shape[1] + self.has_bias
+
+    @property
+    def shares_prior(self) -> bool:
+        """Whether all units have one prior."""
+        return self.precision.type.broadcastable[-2]
+
+    def design(self, a: Variable, n: Variable) -> Variable:
+        """Ã (n, d) of an input of n samples."""
+        return pt.concatenate([a, pt.ones((n, 1), a.dtype)], axis=1) if self.has_bias else a
+
+    def moments(self, a: Variable, z: Variable) -> Variable:
+        """Ãᵀ Z (d, c), without the copy that Ã is."""
+        return pt.concatenate([a.T @ z, z.sum(axis=0)[None]]) if self.has_bias else a.T @ z
+
+    def gram(self, a: Variable, n: Variable) -> Variable:
+        """Ãᵀ Ã (d, d) of an input of n samples, without the copy that Ã is."""
+        if not self.has_bias:
+            return a.T @ a
+        last = pt.concatenate([a.sum(axis=0), pt.cast(n, a.dtype)[None]])
+        return pt.concatenate([self.moments(a, a), last[:, None]], axis=1)
+
+    def log_prior(self, w: Variable) -> Variable:
+        """The log density of W̃ under its prior."""
+        # A row of precisions that all units share counts once for each.
+        copies = self.shape[0] if self.shares_prior else 1
+        logs = copies * pt.log(self.precision / (2 * math.pi)).sum()
+        return -0.5 * ((self.precision * w**2).sum() - logs)
+
+    # The conditional of the activations below
+
+    def gain(self, v: Variable, noise_below: Variable, noise_above: Variable) -> Variable:
+        """G = S⁻¹ V, S = ΔZ I + ΔA V Vᵀ, of shape (..., d_out, d_in), for V = linear(W̃).
+
+        ``noise_below`` is ΔA, that of the input; ``noise_above`` is ΔZ, that of the output. It is also
+        V (ΔZ I + ΔA Vᵀ V)⁻¹: the smaller of the two matrices serves.
+        """
+        d_out, d_in = self.shape
+        if d_out == 1:
+            return v / (noise_above + noise_below * (v**2).sum(axis=-1, keepdims=True))
+        if d_out <= d_in:
+            return _solve_positive(noise_above * pt.eye(v.shape[-2]) + noise_below * (v @ transpose(v)), v)
+        matrix = noise_above * pt.eye(v.shape[-1]) + noise_below * (transpose(v) @ v)
+        return transpose(_solve_positive(matrix, transpose(v)))
+
+    # The scales c of units. Those of its own units multiply its output and its weights; those of its inputs divide the
+    # weights that meet them.
+
+    places = 1
+    """How many numbers of a sample belong to each unit."""
+
+    @property
+    def fan_in(self) -> int:
+        """How many weights, bias included, come into each unit."""
+        return self.augmented_shape[1]
+
+    @property
+    def fan_out(self) -> int:
+        """How many weights go out of each input."""
+        return self.shape[0]
+
+    def by_unit(self, x: Variable) -> Variable:
+        """Sums (c,) of an array like the output over all that belongs to a unit."""
+        return x.sum(axis=0)
+
+    def spread(self, c: Variable) -> Variable:
+        """Numbers of units (c,) for each column of the output (d_out,)."""
+        return c
+
+    def incoming(self, w: Variable) -> Variable:
+        """Σ Λ W̃² (c,) over the weights that come into each unit, bias included."""
+        return (self.precision * w**2).sum(axis=1)
+
+    def outgoing(self, w: Variable) -> Variable:
+        """Σ Λ W² (d_in,) over the weights that go out of each input."""
+        return self.linear(self.precision * w**2).sum(axis=0)
+
+    def scaled(self, w: Variable, c: Variable) -> Variable:
+        """W̃ with the weights of each unit times its scale."""
+        return w * c[:, None]
+
+    def relieved(self, w: Variable, c: Variable) -> Variable:
+        """W̃ with the weights that go out of each input over its scale; the bias stays."""
+        return pt.concatenate([w[:, :-1] / c, w[:, -1:]], axis=1) if self.has_bias else w / c
+
+
+def transpose(matrix: Variable) -> Variable:
+    """Of the last two axes."""
+    return pt.swapaxes(matrix, -1, -2)
+
+
+def _solve_positive(matrix: Variable, b: Variable) -> Variable:
+    factor = pt.linalg.cholesky(matrix)
+    half = pt.linalg.solve_triangular(factor, b, lower=True, b_ndim=2)
+    return pt.linalg.solve_triangular(transpose(factor), half, lower=False, b_ndim=2)
+
+
+def _library(x: Array):
+    """The module, NumPy or PyTensor, whose functions take this array."""
+    return pt if isinstance(x, Variable) else np
