@@ -113,10 +113,15 @@ class GraphStep(BlockedStep):
         self.stats_dtypes = [dict.fromkeys(transition.stats, np.float64)]
         self._point = initial_point or self.model.initial_point()
         self._compile_kwargs = dict(compile_kwargs or {})
-        self._mode = with_our_kernels(_compat.compilation_mode(self._compile_kwargs.pop("mode", None)))
+        self._mode = _compat.compilation_mode(self._compile_kwargs.pop("mode", None))
         self._uses_jax = _compat.uses_jax(self._mode)
+        self._dtype = pytensor.config.floatX
         self._functions = {}
         self.set_rng(rng)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what is compiled: chains that do not start by a fork compile it again, from Numba's cache on disk."""
+        return self.__dict__ | dict.fromkeys(("_inputs", "_tuning_dtype", "_stages")) | {"_functions": {}}
 
     @staticmethod
     @abstractmethod
@@ -126,19 +131,22 @@ class GraphStep(BlockedStep):
     def _compile(self) -> None:
         if self._functions:
             return
-        graph = self.transition.graph()
+        # In a process that was not forked, JAX has not heard of our operations, nor PyTensor of the precision.
+        mode = with_our_kernels(_compat.compilation_mode(self._mode))
+        with pytensor.config.change_flags(floatX=self._dtype):
+            graph = self.transition.graph()
+            for name, stage in graph.stages.items():
+                self._functions[name] = pytensor.function(
+                    [In(graph.rng, mutable=True), *graph.inputs[1:]],
+                    stage.outputs,
+                    mode=mode,
+                    on_unused_input="ignore",
+                    **self._compile_kwargs,
+                )
+                self._functions[name].trust_input = True
         self._inputs = {v.name: v.dtype for v in graph.values}
         self._tuning_dtype = graph.tuning.dtype
         self._stages = graph.stages
-        for name, stage in graph.stages.items():
-            self._functions[name] = pytensor.function(
-                [In(graph.rng, mutable=True), *graph.inputs[1:]],
-                stage.outputs,
-                mode=self._mode,
-                on_unused_input="ignore",
-                **self._compile_kwargs,
-            )
-            self._functions[name].trust_input = True
         # The code is made at the first call: before chains fork, so that they share it.
         values, random = self._values(self._point), _compat.random_state(np.random.default_rng(0), self._uses_jax)
         tuning = np.asarray(0, self._tuning_dtype)

@@ -65,6 +65,10 @@ class Transition:
     begin: Callable | None = None
     record: Callable | None = None
 
+    def __getstate__(self) -> dict[str, object]:
+        """All but what is compiled."""
+        return {name: value for name, value in self.__dict__.items() if name != "_start"}
+
     @cached_property
     def _start(self) -> Callable[[], list[np.ndarray]]:
         return pytensor.function([], list(self.carry.values()), mode="FAST_COMPILE")

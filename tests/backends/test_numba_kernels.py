@@ -132,7 +132,8 @@ def test_compiled_code_is_found_again(model, step):
         graph = found.transition.graph()
         for name, stage in graph.stages.items():
             inputs = [In(graph.rng, mutable=True), *graph.inputs[1:]]
-            function = pytensor.function(inputs, stage.outputs, mode=found._mode, on_unused_input="ignore")
+            mode = with_our_kernels(found._mode)
+            function = pytensor.function(inputs, stage.outputs, mode=mode, on_unused_input="ignore")
             _, key = numba_funcify_and_cache_key(function.maker.fgraph)
             assert key is not None
             assert not any(isinstance(node.op, Assert) for node in function.maker.fgraph.apply_nodes)

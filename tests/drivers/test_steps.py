@@ -189,13 +189,47 @@ def test_signatures_show_the_options_of_each_sampler_and_what_all_share():
             step(model=pm.Model(), vars=[None], colapse=True)
 
 
-def test_pickling(model):
-    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON)
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+def test_pickling(mode):
+    model = pmg.mlp(X, np.stack([Y, Y], axis=1), 2, noise=1.0)  # as in test_gibbs.py: compiled once
+    step = pmg.GibbsNN(model=model, compile_kwargs={"mode": mode})
+    assert step.vars
     copy = cloudpickle.loads(cloudpickle.dumps(step))
     for s in (step, copy):
         s.set_rng(5)
     point = model.initial_point()
     np.testing.assert_array_equal(step.step(point)[0]["W1"], copy.step(point)[0]["W1"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "mp_ctx"),
+    [
+        ("JAX", "forkserver"),
+        pytest.param("JAX", "spawn", marks=pytest.mark.slow),
+        pytest.param("NUMBA", "forkserver", marks=pytest.mark.slow),
+        pytest.param("NUMBA", "spawn", marks=pytest.mark.slow),
+    ],
+)
+def test_processes_that_are_not_forked_draw_the_same(mode, mp_ctx):
+    """They get the step pickled, and have neither its code nor what was declared to JAX."""
+    model = pmg.mlp(X, np.stack([Y, Y], axis=1), 2, noise=1.0)  # as in test_gibbs.py: compiled once
+    with model:
+        step = pmg.GibbsNN(scale_move=mode != "JAX", compile_kwargs={"mode": mode})
+    one, two = (
+        sample(model, draws=3, step=step, cores=cores, mp_ctx=mp_ctx)["posterior"]["W1"].values for cores in (1, 2)
+    )
+    np.testing.assert_array_equal(one, two)
+
+
+def test_processes_that_are_not_forked_keep_single_precision():
+    import pytensor
+
+    with pytensor.config.change_flags(floatX="float32"):
+        step = pmg.GibbsNN(model=pmg.mlp(X, Y, 3, noise=0.3), compile_kwargs=PYTHON)
+    copy = cloudpickle.loads(cloudpickle.dumps(step))
+    copy.step(step.model.initial_point())
+    assert {name: x.dtype for name, x in copy.carry.items()} == {name: x.dtype for name, x in step.carry.items()}
+    assert copy._tuning_dtype == "float32"
 
 
 def test_sampling_state_resumes(model):
