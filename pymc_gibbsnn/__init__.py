@@ -2,6 +2,7 @@
 
 from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.diagnostics.function_space import function_space
+from pymc_gibbsnn.diagnostics.log_predictive import log_predictive
 from pymc_gibbsnn.diagnostics.prediction import class_probabilities, predict
 from pymc_gibbsnn.diagnostics.thermalisation import thermalisation
 from pymc_gibbsnn.drivers.gaussian_steps import MALA, PCN, PCNL
@@ -35,6 +36,7 @@ __all__ = [
     "correlated_blocks",
     "function_space",
     "initial_values",
+    "log_predictive",
     "mlp",
     "noisy_xor",
     "predict",

@@ -246,3 +246,15 @@ def dataset_of(idata, group: str) -> xr.Dataset:
     """A group of InferenceData, DataTree or a mapping as a dataset."""
     found = idata[group]
     return found.to_dataset() if hasattr(found, "to_dataset") else found
+
+
+def add_group(idata, group: str, data: xr.Dataset) -> None:
+    """Put a group into InferenceData, DataTree or a mapping, in place of one of that name."""
+    if isinstance(idata, xr.DataTree):
+        idata[group] = xr.DataTree(data)
+    elif hasattr(idata, "add_groups"):
+        if group in idata.groups():
+            del idata[group]
+        idata.add_groups({group: data})
+    else:
+        idata[group] = data

@@ -12,17 +12,13 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
-from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 
 from pymc_gibbsnn._arguments import model_of, posterior_of
-from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
+from pymc_gibbsnn.diagnostics.outcomes import has_classes, probabilities
 from pymc_gibbsnn.networks.network import NetworkError
-from pymc_gibbsnn.networks.new_rows import Law, NewRows, find_observed, law_node
+from pymc_gibbsnn.networks.new_rows import NewRows, find_observed
 
 __all__ = ["class_probabilities", "predict"]
-
-CLASSES = ArgmaxLabelRV | SignLabelRV | CategoricalRV | BernoulliRV
 
 
 def predict(
@@ -92,18 +88,18 @@ def predict(
     model, rng = model_of(model), np.random.default_rng(random_seed)
     posterior = posterior_of("idata", idata)
     rows = NewRows(model, posterior, X_new, name)
-    classes = _has_classes(rows.observed)
+    classes = has_classes(rows.observed)
     parts, kept = [], []
-    for y, probabilities in _draws(rows, rng):
+    for y, p in _draws(rows, rng):
         if classes:
-            parts.append({"probability": probabilities.mean(axis=0)})
+            parts.append({"probability": p.mean(axis=0)})
         else:
             flat = y.reshape(-1, *y.shape[2:])
             parts.append({"mean": flat.mean(0), "sd": flat.std(0), "quantiles": np.quantile(flat, levels, axis=0)})
         if samples:
             kept.append(y)
     found = {key: np.concatenate([p[key] for p in parts], axis=int(key == "quantiles")) for key in parts[0]}
-    axes, coords = _axes(rows, X_new)
+    axes, coords = name_axes(rows, X_new)
     if classes:
         coords["class"] = _classes(rows.model, found["probability"].shape[-1])
         found["label"] = coords["class"][found["probability"].argmax(-1)]
@@ -161,7 +157,7 @@ def class_probabilities(
     """
     model = model_of(model)
     observed = find_observed(model)
-    if not _has_classes(observed) or observed.ndim != 1:
+    if not has_classes(observed) or observed.ndim != 1:
         raise NetworkError(
             f"'{observed.name}' has no classes: observe labels of shape (n,) by a Categorical or Bernoulli likelihood, "
             f"or an ArgmaxLabel or SignLabel of a noisy network."
@@ -175,14 +171,14 @@ def class_probabilities(
 
 def _draws(rows: NewRows, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
     """For some rows at a time: y (chain, draw, row, ...), and probabilities of classes (chain, row, ..., class)."""
-    classes = _has_classes(rows.observed)
+    classes = has_classes(rows.observed)
     for these in rows.chunks():
         drawn, sums = [], 0.0
         for draws, parameters in rows.batches(these):
             law = rows.law(these, rows.draw_latents(rng, these, parameters))
             drawn.append(law.draw(rng))
             if classes:
-                p = _probabilities(law, drawn[-1])
+                p = probabilities(law, drawn[-1])
                 chain = np.arange(rows.chains * rows.draws)[draws] // rows.draws
                 by_chain = [p[chain == c].sum(axis=0) for c in range(rows.chains)]
                 sums = sums + np.stack(by_chain)
@@ -190,26 +186,10 @@ def _draws(rows: NewRows, rng: np.random.Generator) -> Iterator[tuple[np.ndarray
         yield y.reshape(rows.chains, rows.draws, *y.shape[1:]), sums / rows.draws if classes else None
 
 
-def _has_classes(observed: Variable) -> bool:
-    return isinstance(law_node(observed).op, CLASSES)
-
-
-def _probabilities(law: Law, y: np.ndarray) -> np.ndarray:
-    """Probabilities of classes for each draw, (draw, row, ..., class); of a label that is certain, 0 and 1."""
-    p = law.parameters[0]
-    if isinstance(law.op, CategoricalRV):
-        return np.broadcast_to(p, (*law.shape, p.shape[-1]))
-    if isinstance(law.op, BernoulliRV):
-        p = np.broadcast_to(p, law.shape)
-        return np.stack([1 - p, p], axis=-1)
-    classes = p.shape[-1] if isinstance(law.op, ArgmaxLabelRV) else 2
-    return (y[..., None] == np.arange(classes)).astype(float)
-
-
 # Names of the axes
 
 
-def _axes(rows: NewRows, X_new) -> tuple[tuple[str, ...], dict]:
+def name_axes(rows: NewRows, X_new) -> tuple[tuple[str, ...], dict]:
     """Names of the axes of y at new rows, and their coordinates."""
     extra = rows.observed.ndim - 1
     named = (rows.model.named_vars_to_dims.get(rows.observed.name) or ())[1:]

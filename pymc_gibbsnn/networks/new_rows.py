@@ -38,7 +38,7 @@ from pymc_gibbsnn._arguments import check_finite, finite
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 
-__all__ = ["Law", "NewRows", "Stage", "find_observed", "law_node"]
+__all__ = ["Inputs", "Law", "NewRows", "Stage", "evaluate_leaf", "find_observed", "in_numpy", "law_node"]
 
 AT_ONCE = 2**22  # numbers in the widest variable of the rows and draws that are evaluated together
 FEWEST_ROWS = 11  # at which it is tried whether rows depend on each other
@@ -141,15 +141,21 @@ class NewRows:
         New rows of the inputs, or of several ``pm.Data`` by name; those that the model holds now by default.
     name : str, optional
         Of the observed variable, if there are several.
+    present : mapping of str to array_like, optional
+        Values of ``pm.Data`` that stand for those of now, where there is no X_new.
 
     Attributes
     ----------
     observed : Variable
     chains, draws, rows : int
+    shape : tuple of int
+        Of what is observed at the new rows.
     latents : list of Stage
         What is drawn anew, in order.
     last : Stage
         What is observed.
+    example : Law
+        Its law at some rows, given one draw.
     parameters : dict
         Draws (chain times draw, ...) by the variables that serve all rows.
 
@@ -167,11 +173,12 @@ class NewRows:
         posterior: xr.Dataset,
         X_new: ArrayLike | Mapping[str, ArrayLike] | None = None,
         name: str | None = None,
+        present: Mapping[str, ArrayLike] | None = None,
     ):
         self.model, self.observed, self._posterior = model, find_observed(model, name), posterior
         self._rvs = set(model.basic_RVs)
-        inputs = _Inputs(model, self.observed)
-        self._leaves, self._data = inputs.find(X_new)
+        inputs = Inputs(model, self.observed)
+        self._leaves, self._data = inputs.find(X_new, present or {})
         self._batches, self._old_rows = set(inputs.batches.values()), inputs.target_rows
         self.rows = len(self._data[0])
         self.chains, self.draws = posterior.sizes["chain"], posterior.sizes["draw"]
@@ -187,7 +194,7 @@ class NewRows:
 
     def chunks(self, most_rows: int | None = None) -> Iterator[slice]:
         """Slices of the rows, of so few that all draws of what is observed fit in memory."""
-        size = max(1, AT_ONCE // max(1, self.chains * self.draws * self._width_observed))
+        size = max(1, AT_ONCE // max(1, self.chains * self.draws * int(np.prod(self.shape[1:]))))
         size = min(size, most_rows or size)
         return (slice(i, i + size) for i in range(0, self.rows, size))
 
@@ -230,7 +237,7 @@ class NewRows:
         self._rng, self._widest = np.random.default_rng(0), 1
         self._visit(self.observed)
         self._check_potentials()
-        self._width_observed = int(np.prod(self._at_few[self.observed].shape[2:]))
+        self.shape = (self.rows, *self.example.shape[2:])
 
     def _rows_to_try(self, current: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
         """Some rows of the new and the present inputs, of a number that no other array has, and an order of fewer."""
@@ -273,7 +280,7 @@ class NewRows:
         x = law.draw(self._rng)
         self._at_few[rv], self._at_fewer[rv] = x, x[:, self._order]
         if rv is self.observed:
-            self.last = stage
+            self.last, self.example = stage, law
         else:
             self.latents.append(stage)
 
@@ -322,7 +329,7 @@ class NewRows:
         # NumPy is fast at arrays of this size, and there is nothing to compile.
         function = pytensor.function(
             [*inputs, *batches.values()],
-            _in_numpy(new),
+            in_numpy(new),
             mode=Mode(linker="py", optimizer="fast_compile"),
             on_unused_input="ignore",
         )
@@ -387,7 +394,7 @@ class NewRows:
         raise NetworkError(f"The law of '{rv.name}' at new inputs is not known: {reason}")
 
 
-class _Inputs:
+class Inputs:
     """Finds the leaves of a model's graph that are replaced by new rows."""
 
     def __init__(self, model: pm.Model, observed: Variable):
@@ -404,16 +411,22 @@ class _Inputs:
         targets = set(ancestors([data.get(v, v) for v in targets], blockers=data))
         self.target_rows = {len(x) for v in targets if _is_leaf(v) and np.ndim(x := evaluate(v))}
         known = set(model.data_vars)
+        self.targets = [v for v in targets if v in known]
         self.data = {v.name: v for v in above if v in known and v not in targets}
         self.constants = [v for v in above if isinstance(v, Constant) and np.ndim(v.data) >= 1 and v not in targets]
 
-    def find(self, X_new) -> tuple[list[Variable], list[np.ndarray]]:
+    def find(self, X_new, present: Mapping[str, ArrayLike]) -> tuple[list[Variable], list[np.ndarray]]:
         """Leaves, and the array that replaces each."""
         if isinstance(X_new, Mapping):
             leaves = {name: [self._named(name)] for name in X_new}
             new = {name: (leaves[name], x) for name, x in X_new.items()}
         elif X_new is None:
-            new = {v.name or str(i): ([v], evaluate_leaf(v)) for i, v in enumerate(self._present())}
+            values = {
+                v: np.asarray(present.get(v.name, evaluate_leaf(v))) for v in [*self.data.values(), *self.constants]
+            }
+            n = len(values[self._first()])
+            values = {v: x for v, x in values.items() if x.shape[:1] == (n,)}  # as many rows as the inputs
+            new = {v.name or str(i): ([v], x) for i, (v, x) in enumerate(values.items())}
         else:
             new = {"X_new": (self._inputs(), X_new)}
         leaves, arrays = [], []
@@ -451,11 +464,6 @@ class _Inputs:
             )
         return found[0]
 
-    def _present(self) -> list[Variable]:
-        """Everything that has as many rows as the inputs."""
-        n = len(evaluate_leaf(self._first()))
-        return [v for v in [*self.data.values(), *self.constants] if np.shape(evaluate_leaf(v))[:1] == (n,)]
-
     def _first(self) -> Variable:
         matrices = [v for v in self.data.values() if v.ndim >= 2]
         return matrices[0] if matrices else self._inputs()[0]
@@ -488,7 +496,7 @@ def _is_random(v: Variable) -> bool:
     return v.owner is not None and isinstance(v.owner.op, RandomVariable | MinibatchOp)
 
 
-def _in_numpy(expressions: list[Variable]) -> list[Variable]:
+def in_numpy(expressions: list[Variable]) -> list[Variable]:
     """The expressions with those operations spelt out for which NumPy has no function of arrays."""
     new = {}
     for node in io_toposort([], expressions):

@@ -1,0 +1,92 @@
+"""The kinds of what is observed: which are class labels, and the densities that predictions and scores ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+from pytensor.tensor.random.type import random_generator_type
+from scipy.special import log_ndtr
+
+from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
+from pymc_gibbsnn.networks.new_rows import Law, in_numpy, law_node
+
+__all__ = ["count_classes", "has_classes", "log_argmax", "log_density", "log_normal", "log_sign", "probabilities"]
+
+
+def has_classes(observed: Variable) -> bool:
+    """Whether a variable is a class label."""
+    return isinstance(law_node(observed).op, ArgmaxLabelRV | SignLabelRV | CategoricalRV | BernoulliRV)
+
+
+def count_classes(law: Law) -> int | None:
+    """How many classes a label may be of; None if it is no label."""
+    if isinstance(law.op, ArgmaxLabelRV | CategoricalRV):
+        return law.parameters[0].shape[-1]
+    return 2 if isinstance(law.op, SignLabelRV | BernoulliRV) else None
+
+
+def probabilities(law: Law, y: np.ndarray) -> np.ndarray:
+    """Probabilities of classes for each draw, (draw, row, ..., class); 0 and 1 where y is certain."""
+    p = law.parameters[0]
+    if isinstance(law.op, CategoricalRV):
+        return np.broadcast_to(p, (*law.shape, p.shape[-1]))
+    if isinstance(law.op, BernoulliRV):
+        p = np.broadcast_to(p, law.shape)
+        return np.stack([1 - p, p], axis=-1)
+    return (y[..., None] == np.arange(count_classes(law))).astype(float)
+
+
+def log_normal(residual: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """Log N(residual; 0, covariance): (draw, row) of residuals (draw, row, k) and covariances (draw, k, k)."""
+    k = residual.shape[-1]
+    root = np.linalg.cholesky(covariance)
+    scaled = np.linalg.solve(root, np.swapaxes(residual, -1, -2))  # (draw, k, row)
+    log_determinant = 2 * np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(-1)
+    return -0.5 * ((scaled**2).sum(-2) + log_determinant[:, None] + k * np.log(2 * np.pi))
+
+
+def log_sign(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Log P(1[z > 0] = y) of z ~ Normal(mean, sigma), elementwise."""
+    return log_ndtr((2 * y - 1) * mean / sigma)
+
+
+def log_argmax(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """Log P(argmax z = y | z_y = m_y + s_y u) of independent z ~ Normal(mean, sigma), (draw, row)."""
+    sigma, rows = np.broadcast_to(sigma, mean.shape), np.arange(len(y))
+    highest = mean[:, rows, y] + sigma[:, rows, y] * u
+    log_p = log_ndtr((highest[..., None] - mean) / sigma)
+    log_p[:, rows, y] = 0
+    return log_p.sum(-1)
+
+
+def log_density(observed: Variable) -> Callable[[Law, np.ndarray], np.ndarray]:
+    """PyMC's log density or probability of what is observed, as a function of its law and y: (draw, row, ...)."""
+    op = law_node(observed).op
+    cores = op.ndims_params
+    axes = observed.ndim + 1 - op.ndim_supp
+    inputs = [
+        pt.tensor(dtype=p.dtype, shape=(None,) * (axes + core))
+        for p, core in zip(op.dist_params(law_node(observed)), cores, strict=True)
+    ]
+    value = pt.tensor(dtype=observed.dtype, shape=(None,) * (observed.ndim + 1))
+    logp = pm.logp(draw(op, random_generator_type("rng"), *inputs)[1], value)
+    mode = Mode(linker="py", optimizer="fast_compile")
+    function = pytensor.function([value, *inputs], in_numpy([logp]), mode=mode, on_unused_input="ignore")
+
+    def evaluate(law: Law, y: np.ndarray) -> np.ndarray:
+        batch = law.shape[:axes]
+        parameters = (
+            np.broadcast_to(x, (*batch, *x.shape[x.ndim - core :]))
+            for x, core in zip(law.parameters, cores, strict=True)
+        )
+        return function(np.broadcast_to(y, law.shape), *parameters)[0]
+
+    return evaluate

@@ -1,0 +1,170 @@
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from scipy.special import ndtr
+from scipy.stats import multivariate_normal, norm
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn import _compat
+from pymc_gibbsnn.diagnostics.scoring import log_predictive_density
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(9, 2))
+Y = np.sin(X[:, 0])
+
+
+def prior_draws(model, chains=2, draws=20, data=False):
+    """What stands for a posterior: draws of all that serves every row."""
+    rvs = [rv for rv in model.free_RVs if rv.name[0] not in "ZA"]
+    values = pm.draw(rvs, draws=chains * draws, random_seed=1, mode="FAST_COMPILE")
+    values = {rv.name: v.reshape(chains, draws, *v.shape[1:]) for rv, v in zip(rvs, values, strict=True)}
+    groups = _compat.data_groups(model) if data else {}
+    return _compat.inference_data({"posterior": _compat.dataset(model, values, 0)} | groups)
+
+
+def numbers(idata):
+    return {name: x.values for name, x in _compat.dataset_of(idata, "posterior").items()}
+
+
+def check_error(found, expected):
+    """The errors of log likelihoods are those that are said."""
+    ratio = (found["log_likelihood"].values - expected) / found["latent_mcse"].values
+    assert 0.6 < np.sqrt(np.mean(ratio**2)) < 1.5
+    assert np.abs(np.mean(ratio)) < 5 / np.sqrt(ratio.size)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("single", [True, False])
+def test_a_linear_network_in_closed_form(depth, single):
+    sds = np.array([0.5, 0.3, 0.4, 0.6, 0.7])[-2 * depth - 1 :]
+    y = Y if single else np.c_[Y, -Y]
+    model = pmg.mlp(X, y, [3] * depth, activation="identity", noise=sds)
+    idata = prior_draws(model)
+    found = pmg.log_predictive(idata, model, X + 0.1, y, latent_draws=1000, random_seed=1)
+    weights, expected = numbers(idata), np.empty((2, 20, 9))
+    for place in np.ndindex(2, 20):
+        mean, covariance, noises = X + 0.1, np.zeros((2, 2)), iter(sds**2)
+        for l in range(1, depth + 2):
+            w, b = (weights[f"{kind}{l}"][place] for kind in "Wb")
+            w = np.atleast_2d(w)
+            mean, covariance = mean @ w.T + b, w @ covariance @ w.T + next(noises) * np.eye(len(w))
+            covariance = covariance + (next(noises) * np.eye(len(w)) if l <= depth else 0)
+        expected[place] = [multivariate_normal.logpdf(y[i], mean[i], covariance) for i in range(9)]
+    check_error(found, expected)
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "probit"])
+def test_a_relu_by_quadrature(likelihood):
+    y = (Y > 0).astype(int) if likelihood == "probit" else Y
+    model = pmg.mlp(X, y, 1, noise=[0.9, 0.5, 0.6], likelihood=likelihood)
+    idata = prior_draws(model)
+    found = pmg.log_predictive(idata, model, X, y, latent_draws=1000, random_seed=1)
+    weights, expected = numbers(idata), np.empty((2, 20, 9))
+    grid = np.linspace(-7, 7, 400)
+    z, a = 0.9 * grid, 0.5 * grid
+    density = norm.pdf(grid) * (grid[1] - grid[0])
+    for place in np.ndindex(2, 20):
+        w1, b1, w2, b2 = (weights[name][place] for name in ("W1", "b1", "W2", "b2"))
+        for i in range(9):
+            mean = w2 * (np.maximum(z + X[i] @ w1[0] + b1, 0)[:, None] + a) + b2
+            p = norm.pdf(Y[i], mean, 0.6) if likelihood == "normal" else ndtr((2 * y[i] - 1) * mean / 0.6)
+            expected[(*place, i)] = np.log(density @ p @ density)
+    check_error(found, expected)
+
+
+def test_labels_of_several_classes():
+    model = pmg.mlp(X, np.arange(9) % 3, 3, noise=0.7, likelihood="probit")
+    idata = prior_draws(model, draws=1500)
+    shares = pmg.predict(idata, model, X, random_seed=2)["probability"].values
+    total = 0
+    for k in range(3):
+        found = pmg.log_predictive(idata, model, X, np.full(9, k), latent_draws=1, random_seed=k)
+        p, error = np.exp(found["log_density"].values), found["mcse"].values
+        assert (np.abs(p - shares[:, k]) < 5 * np.sqrt(shares[:, k] / 3000 + (error * p) ** 2)).all()
+        total = total + p
+    assert (np.abs(total - 1) < 0.03).all()
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: pmg.classical_mlp(X, np.arange(9) % 3, 3),
+        lambda: pmg.classical_mlp(X, np.arange(9) % 2, 3, likelihood="bernoulli"),
+        lambda: pmg.wide_mlp(X, Y, 20),
+    ],
+)
+def test_classical_networks(build):
+    """Nothing is drawn; the data are those that were fitted, whatever the model holds now."""
+    model = build()
+    idata = prior_draws(model, data=True)
+    y, mean = model["y_data"].get_value(), pmg.function_space(idata, model)["output"].values
+    p = np.stack([1 - mean, mean], -1) if model["y"].owner.op.name == "bernoulli" else mean
+    expected = norm.logpdf(y, mean, 0.1) if y.dtype.kind == "f" else np.log(p[:, :, np.arange(9), y])
+    model.set_data("X", X[:4] + 1)
+    found = pmg.log_predictive(idata, model)
+    np.testing.assert_allclose(found["log_likelihood"], expected, rtol=1e-6)
+    np.testing.assert_array_equal(_compat.dataset_of(idata, "log_likelihood")["y"], found["log_likelihood"])
+    assert not found["latent_mcse"].any()
+    assert np.isclose(found["log_density"].mean(), log_predictive_density(expected))
+    again = pmg.log_predictive({"posterior": _compat.dataset_of(idata, "posterior")}, model, X, y)
+    xr.testing.assert_allclose(again, found)
+
+
+def leave_one_out(mean, covariance, noise, y):
+    """Exact log densities of y ~ Normal(mean, covariance + noise I), each given all others."""
+    found = []
+    for i in range(len(y)):
+        rest = np.delete(np.arange(len(y)), i)
+        s = covariance + noise * np.eye(len(y))
+        gain = np.linalg.solve(s[np.ix_(rest, rest)], s[rest, i])
+        found.append(norm.logpdf(y[i], mean[i] + gain @ (y[rest] - mean[rest]), np.sqrt(s[i, i] - gain @ s[rest, i])))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("latents", [False, True])
+def test_leave_one_out_of_a_conjugate_model(latents):
+    c, n = np.array([1.0, -0.5]), 30
+    rng = np.random.default_rng(1)
+    X, Y = rng.uniform(-1, 1, size=(n, 2)), rng.normal(size=n) / 2
+    with pm.Model() as model:
+        inputs = pm.Data("X", X)
+        if latents:
+            a = pm.Normal("A2", inputs @ pm.Normal("W", 0, 1, shape=(2, 2)).T, 0.3)
+            pm.Normal("y", a @ c, 0.4, observed=Y)
+            noise, prior = 0.4**2 + 0.3**2 * c @ c, c @ c
+        else:
+            pm.Normal("y", inputs @ pm.Normal("W", 0, 1, shape=2), 0.5, observed=Y)
+            noise, prior = 0.5**2, 1.0
+    expected = leave_one_out(np.zeros(n), prior * X @ X.T, noise, Y)
+    # the posterior of v = Wᵀ c, and of W given v
+    precision = X.T @ X / noise + np.eye(2) / prior
+    v = rng.multivariate_normal(np.linalg.solve(precision, X.T @ Y / noise), np.linalg.inv(precision), size=(2, 1000))
+    if latents:
+        free = rng.normal(size=(2, 1000, 2, 2))
+        v = free + c[:, None] * ((v - np.einsum("k,...kd->...d", c, free)) / prior)[..., None, :]
+    idata = _compat.inference_data({"posterior": az.convert_to_dataset({"W": v})} | _compat.data_groups(model))
+    found = pmg.log_predictive(idata, model, latent_draws=100, random_seed=1)
+    loo = az.loo(idata, pointwise=True)
+    elpd = getattr(loo, "elpd_i", getattr(loo, "loo_i", None))
+    np.testing.assert_allclose(np.asarray(elpd), expected, atol=0.05)
+    assert (found["log_density"].values > expected).all()
+    assert bool((found["latent_mcse"] > 0).all()) == latents
+
+
+def test_bad_arguments_are_refused():
+    model = pmg.mlp(X, np.arange(9) % 3, 3, likelihood="probit")
+    idata = prior_draws(model)
+    for arguments, message in [
+        ({"X_new": X}, "X_new needs y_new"),
+        ({"X_new": X, "y_new": np.zeros(4, int)}, r"y_new must have shape \(9,\)"),
+        ({"X_new": X, "y_new": np.full(9, 3)}, r"labels from 0 to 2; found \[3\]"),
+        ({"X_new": X, "y_new": np.full(9, np.nan)}, "y_new holds 9 values that are NaN"),
+        ({"latent_draws": 0}, "latent_draws must be a positive integer"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            pmg.log_predictive(idata, model, **arguments)
+    posterior = _compat.dataset_of(idata, "posterior").drop_vars("b1")
+    with pytest.raises(ValueError, match="The posterior lacks 'b1'"):
+        pmg.log_predictive({"posterior": posterior}, model)
