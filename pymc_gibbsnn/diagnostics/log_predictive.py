@@ -29,7 +29,6 @@ from pymc_gibbsnn._arguments import finite, model_of, posterior_of
 from pymc_gibbsnn._compat import add_group, dataset_of
 from pymc_gibbsnn.diagnostics.outcomes import count_classes, log_argmax, log_density, log_normal, log_sign
 from pymc_gibbsnn.diagnostics.prediction import name_axes
-from pymc_gibbsnn.networks.function import matrices
 from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.new_rows import Inputs, NewRows, Stage, find_observed, law_node
@@ -189,15 +188,14 @@ class _Density:
     ) -> np.ndarray:
         """(draw, row) for some rows, y of these."""
         values, data = dict(parameters), self.rows.data(these)
-        draws = len(next(iter(values.values())))
+        draws, weights = len(next(iter(values.values()))), {rv.name: x for rv, x in parameters.items()}
         covariance = 0.0  # of the mean of the last Normal: Σ ΔA W Wᵀ, (draw, k, k)
         for stage in self.latents:
             law = stage.law(data, values, draws)
             if stage.rv in self.integrated:
                 values[stage.rv] = np.broadcast_to(law.parameters[0], law.shape)
-                w, _ = matrices(
-                    self.integrated[stage.rv].layers[-1], {rv.name: x for rv, x in values.items() if rv in parameters}
-                )
+                operator = self.integrated[stage.rv].layers[-1].operator
+                w = operator.linear(operator.named_matrix(weights))
                 w = w * law.parameters[1].reshape(-1, 1, 1)
                 covariance = covariance + w @ np.swapaxes(w, -1, -2)
             else:
