@@ -186,6 +186,22 @@ def warn_of_recording(sizes: dict[str, int]) -> None:
     warn_of_memory(recorded, draws)
 
 
+def records_all() -> bool:
+    """Whether ``pm.sample``, up the stack, is about to record every variable, as it does by default."""
+    sampled = _about_to_sample()
+    return sampled is not None and sampled["var_names"] is None
+
+
+def warn_at_sample(message: str) -> None:
+    """Warn where ``pm.sample`` was called."""
+    level, frame = 1, sys._getframe(0)
+    while frame is not None and frame.f_globals.get("__name__") != "pymc.sampling.mcmc":
+        level, frame = level + 1, frame.f_back
+    while frame is not None and frame.f_globals.get("__name__") == "pymc.sampling.mcmc":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, UserWarning, stacklevel=level)
+
+
 def warn_of_memory(sizes: dict[str, int], draws: int) -> None:
     """Warn if the machine's free memory does not hold that many draws of variables, a draw of each of these bytes."""
     needed, free = draws * sum(sizes.values()), free_memory()

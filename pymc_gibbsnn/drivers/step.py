@@ -116,7 +116,7 @@ class GraphStep(BlockedStep):
         self._mode = _compat.compilation_mode(self._compile_kwargs.pop("mode", None))
         self._uses_jax = _compat.uses_jax(self._mode)
         self._dtype = pytensor.config.floatX
-        self._functions = {}
+        self._functions, self._warned = {}, False
         self.set_rng(rng)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -187,8 +187,22 @@ class GraphStep(BlockedStep):
         """
         check_initvals(self.model, *_compat.starts_of_sample())
         _compat.warn_of_recording({v.name: self._point[v.name].nbytes for v in self._vars})
+        if self.transition.latents and _compat.records_all():
+            self._warn_of_latents()
         self._compile()
         return self._vars
+
+    def _warn_of_latents(self) -> None:
+        """Once: what is recorded by default is what predictions at new inputs cannot use."""
+        if self._warned:
+            return
+        self._warned, latents = True, self.transition.latents
+        others = [rv.name for rv in self.model.free_RVs if self.model.rvs_to_values[rv] not in latents]
+        _compat.warn_at_sample(
+            f"The latents {', '.join(v.name for v in latents)} are recorded, numbers for each row of the data that "
+            f"pm.sample_posterior_predictive may take for those of new rows: pass var_names={others} to pm.sample, or "
+            f"predict with pymc_gibbsnn.predict, which draws them anew."
+        )
 
     def set_rng(self, rng) -> None:
         """Start a chain: a generator of its own and a fresh carry (PyMC 5)."""

@@ -145,7 +145,8 @@ def gibbs(
             network.check_data()
 
     carry = {key[name]: value for start, key in zip(starts, keys, strict=True) for name, value in start.items()}
-    return Transition(variables, step, carry, names, check, tune_steps, networks[0].inputs)
+    latents = [value for network in networks for value in network.latents]
+    return Transition(variables, step, carry, names, check, tune_steps, networks[0].inputs, latents=latents)
 
 
 def _sweep(

@@ -53,6 +53,8 @@ class Transition:
         ``begin(state, carry) -> carry``, before the steps of a turn.
     record : callable, optional
         ``record(rng, state, carry) -> (rng, state)``, after them.
+    latents : list of Variable
+        Those of the variables with a row for each row of the data, which predictions at other rows draw anew.
     """
 
     variables: list[Variable]
@@ -64,6 +66,7 @@ class Transition:
     rows: Variable | None = None
     begin: Callable | None = None
     record: Callable | None = None
+    latents: list[Variable] = field(default_factory=list)
 
     def __getstate__(self) -> dict[str, object]:
         """All but what is compiled."""

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import warnings
 from functools import cache
 
 import arviz as az
@@ -271,6 +272,7 @@ def test_bad_arguments_are_refused():
 
 SCRIPT = """
 import sys
+import warnings
 import numpy as np
 import xarray as xr
 import pymc_gibbsnn as pmg
@@ -295,3 +297,24 @@ def test_a_posterior_read_from_a_file_in_another_process(tmp_path):
     _compat.dataset_of(idata, "posterior").to_zarr(file, group="posterior", consolidated=False)
     subprocess.run([sys.executable, "-c", SCRIPT, data, file, out], check=True)
     np.testing.assert_array_equal(np.load(out), expected["mean"])
+
+
+def test_recorded_latents_are_warned_of_once():
+    """By default PyMC records them, and its version 6 takes them for those of new rows."""
+    quiet = {"tune": 2, "chains": 1, "cores": 1, "progressbar": False, "compute_convergence_checks": False}
+    names = ["W1", "b1", "W2", "b2"]
+    with pmg.mlp(X, Y, 2, noise=0.5) as model:
+        plain = {"interweave": False, "scale_move": False, "compile_kwargs": {"mode": "FAST_COMPILE"}}
+        step = pmg.GibbsNN(**plain)
+        with pytest.warns(
+            UserWarning, match=r"The latents Z2, A2 are recorded.*var_names=\['W1', 'b1', 'W2', 'b2'\]"
+        ) as w:
+            idata = pm.sample(5, step=step, random_seed=1, **quiet)
+        [ours] = [one for one in w if "latents" in str(one.message)]
+        assert ours.filename == __file__
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "The latents")
+            pm.sample(5, step=step, random_seed=1, **quiet)
+            named = pm.sample(5, step=pmg.GibbsNN(**plain), var_names=names, random_seed=1, **quiet)
+    expected = pmg.predict(named, model, X_NEW, random_seed=1)
+    xr.testing.assert_identical(pmg.predict(idata, model, X_NEW, random_seed=1), expected)
