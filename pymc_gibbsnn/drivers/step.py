@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,6 +27,7 @@ from pymc_gibbsnn import _compat
 from pymc_gibbsnn._arguments import describe, model_of, whole
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.backends.threads import take_threads_of_blas, without_threads_of_blas
+from pymc_gibbsnn.drivers.finite import why_not_finite
 from pymc_gibbsnn.drivers.interrupts import uninterrupted
 from pymc_gibbsnn.models.initial_values import check_initvals
 from pymc_gibbsnn.networks.network import evaluate
@@ -215,6 +218,8 @@ class GraphStep(BlockedStep):
         shares = isinstance(self._mode.linker, NumbaLinker) and self.transition.rows is not None
         self._samples = len(evaluate(self.transition.rows)) if shares else 0
         self.carry = {name: _in_order(value) for name, value in self.transition.start().items()}
+        self._data = [(v, v.container.storage[0]) for v in self.transition.data]
+        self._is_over = False
         self.tune = True  # until PyMC says otherwise
         self._set_tune_steps(_compat.tuning_steps())
 
@@ -229,9 +234,60 @@ class GraphStep(BlockedStep):
         self.steps, self.tune_steps = 0, max(1, self.transition.tune_steps if tune is None else tune)
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
-        """One draw from a point of value variables."""
+        """One draw from a point of value variables.
+
+        Raises
+        ------
+        FloatingPointError
+            If the first draw of a chain, or the point where it starts, is not finite. Later it warns, and this and all
+            further draws are NaN: an error would lose those before, of all chains.
+        RuntimeError
+            If the data have changed since the chain began, of which it keeps what was computed once.
+        """
+        if self._is_over:
+            return point, [dict.fromkeys(self.transition.stats, np.nan)]
+        self._check_data()
+        try:
+            new, stats = self._draw(point)
+            reason = "" if math.isfinite(stats["lp"]) else f"its log density is {stats['lp']}"
+        except ValueError as error:  # of a factorisation
+            if self.steps == 0 and (why := why_not_finite(self.model, point)):
+                raise FloatingPointError(f"The first draw of a chain has failed. {why}") from error
+            if self.steps == 0 or not isinstance(error, np.linalg.LinAlgError):
+                raise
+            reason = str(error)
+        if reason and self.steps == 0:
+            why = why_not_finite(self.model, point)
+            raise FloatingPointError(f"The first draw of a chain is not finite: {reason}. {why}")
+        if reason:
+            warnings.warn(
+                f"A chain has left the finite numbers at draw {self.steps}, warm-up included: {reason}. "
+                f"From there on all its draws are NaN; those before are as they were drawn.",
+                UserWarning,
+                stacklevel=2,
+            )
+            self._is_over = True
+            new = {**point, **{v.name: np.full_like(point[v.name], np.nan) for v in self._vars}}
+            stats = dict.fromkeys(self.transition.stats, np.nan)
+        self.steps += 1
+        return new, [stats]
+
+    def _check_data(self) -> None:
+        """Refuse to go on with what was computed from other data."""
+        changed = [v for v, value in self._data if v.container.storage[0] is not value]
+        changed = [v.name for v, value in self._data if v in changed and not np.array_equal(v.get_value(), value)]
+        if changed:
+            raise RuntimeError(
+                f"The data {changed} have changed since this chain began, and the step keeps what it computed of them. "
+                f"Start a chain on the data as they are now: step.set_rng(seed)."
+            )
+
+    def _draw(self, point: PointType) -> tuple[PointType, dict[str, float]]:
+        """One draw from a point, and its statistics."""
         self._compile()
         values = self._values(point)
+        if self.steps == 0 and not all(np.isfinite(value).all() for value in values.values()):
+            return point, dict.fromkeys(self.transition.stats, np.nan)
         tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), self._tuning_dtype)
         with self._settings(), uninterrupted() as hand_over_interrupt:
             self._run("begin", values, tuning)
@@ -239,9 +295,8 @@ class GraphStep(BlockedStep):
                 stats = self._run("step", values, tuning)
                 hand_over_interrupt()
             self._run("record", values, tuning)
-        self.steps += 1
         new = {v.name: np.asarray(values[v.name], v.dtype) for v in self._vars}
-        return {**point, **new}, [{name: float(stats[name]) for name in self.transition.stats}]
+        return {**point, **new}, {name: float(stats[name]) for name in self.transition.stats}
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1):

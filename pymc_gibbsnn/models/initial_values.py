@@ -103,7 +103,8 @@ def check_initvals(model: pm.Model, initvals: object, chains: int | None = None)
     TypeError
         If they are no mappings.
     ValueError
-        If their number is not that of the chains, a name is not one of the model, or a shape does not fit.
+        If their number is not that of the chains, a name is not one of the model, a shape does not fit, or a value is
+        not finite.
     """
     if initvals is None:
         return
@@ -132,6 +133,9 @@ def check_initvals(model: pm.Model, initvals: object, chains: int | None = None)
                 raise ValueError(
                     f"initvals['{name}'] must have the shape of '{name}', {known[name]}; found {np.shape(value)}."
                 )
+            holes = int((~np.isfinite(np.asarray(value, float))).sum())
+            if holes:
+                raise ValueError(f"initvals['{name}'] must be finite; found {holes} values that are NaN or infinite.")
 
 
 def _agreeing(z: np.ndarray, labels: np.ndarray, kind: str) -> np.ndarray:

@@ -19,8 +19,9 @@ from functools import cached_property
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import explicit_graph_inputs
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from pytensor.tensor.random.type import random_generator_type
 
 __all__ = ["Graph", "Stage", "Transition"]
@@ -71,6 +72,11 @@ class Transition:
     def __getstate__(self) -> dict[str, object]:
         """All but what is compiled."""
         return {name: value for name, value in self.__dict__.items() if name != "_start"}
+
+    @cached_property
+    def data(self) -> list[SharedVariable]:
+        """What the carry is computed from."""
+        return [v for v in ancestors(list(self.carry.values())) if isinstance(v, SharedVariable)]
 
     @cached_property
     def _start(self) -> Callable[[], list[np.ndarray]]:

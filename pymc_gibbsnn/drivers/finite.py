@@ -1,0 +1,30 @@
+"""Why a chain left the finite numbers, in words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+from pymc.blocking import PointType
+
+__all__ = ["why_not_finite"]
+
+
+def why_not_finite(model: pm.Model, point: PointType) -> str:
+    """Name what is not finite at a point of value variables: their values or, if they are, terms of the log density.
+
+    An empty string says that all is finite. It compiles the log density, which takes a second.
+    """
+    holes = {name: int((~np.isfinite(value)).sum()) for name, value in point.items()}
+    if any(holes.values()):
+        found = [f"'{name}' holds {count} values that are NaN or infinite" for name, count in holes.items() if count]
+        return f"{', '.join(found)}."
+    with np.errstate(all="ignore"):
+        terms = model.point_logps(point, mode="FAST_COMPILE")
+    found = [f"that of '{name}' is {float(term)}" for name, term in terms.items() if not np.isfinite(term)]
+    if not found:
+        return ""
+    largest = max(point, key=lambda name: np.abs(point[name]).max(initial=0))
+    return (
+        f"Of the terms of the log density, {', '.join(found)}; the largest initial value, of '{largest}', is "
+        f"{np.abs(point[largest]).max():.2g}. Bring data and initial values to the order of one."
+    )
