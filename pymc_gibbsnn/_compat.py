@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import arviz as az
@@ -90,7 +91,45 @@ def compilation_mode(mode: str | Mode | None) -> Mode:
     mode = get_mode(mode)
     if uses_jax(mode):
         register_jax()
+        if type(mode.linker) is JAXLinker:
+            mode = Mode(_ExactJAXLinker(), mode.provided_optimizer, mode.optdb)
     return mode
+
+
+@cache
+def xla_options(platform: str) -> dict[str, str]:
+    """What a JAX program must be compiled with to be right on a platform, "cpu" or another.
+
+    On a CPU, XLA as of jaxlib 0.10.2 hands sums along an axis, and what is computed beside them, to the library
+    YNNPACK. From 4,096 sums on, of as many chains or rows, some programs come out wrong, such as
+    (exp(u)[:, None] * z).sum(1) + expm1(u) + expm1(-u). These options keep sums in XLA. A jaxlib that does not know
+    them has no such library.
+    """
+    if platform != "cpu":
+        return {}
+    import jax
+
+    options = {"xla_cpu_experimental_ynn_fusion_type": ""}
+    probe = jax.device_put(np.float32(0), jax.devices("cpu")[0])
+    try:
+        jax.jit(lambda x: x).lower(probe).compile(compiler_options=options)
+    except jax.errors.JaxRuntimeError:
+        return {}
+    return options
+
+
+class _ExactJAXLinker(JAXLinker):
+    """PyTensor's linker, with :func:`xla_options`."""
+
+    def jit_compile(self, fn):
+        """The function, compiled; inputs that are lengths of axes are known when it is."""
+        import jax
+
+        static = self.scalar_shape_inputs
+        run = jax.jit(fn, static_argnums=static, compiler_options=xla_options(jax.default_backend()))
+        if not static:
+            return run
+        return lambda *inputs: run(*(int(x) if i in static else x for i, x in enumerate(inputs)))
 
 
 def uses_jax(mode: Mode) -> bool:

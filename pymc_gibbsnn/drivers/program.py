@@ -234,7 +234,8 @@ class Program:
     @cached_property
     def _call(self) -> Callable:
         """The compiled program."""
-        return self.lowered.compile()
+        platform = self.layout.mesh.devices.flat[0].platform
+        return self.lowered.compile(compiler_options=_compat.xla_options(platform))
 
     def _cast(self, tree: Any) -> Any:
         def cast(x):

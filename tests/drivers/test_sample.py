@@ -150,13 +150,20 @@ def test_var_names_and_start(model):
 
 
 def test_a_program_is_compiled_once(model, monkeypatch):
-    programs, run, compiled = [], Program.run, []
+    programs, run, compiled = [], Program.run, []  # of each compilation, its options
     monkeypatch.setattr(Program, "run", lambda self, *arguments: (programs.append(self), run(self, *arguments))[1])
     compile_ = jax.stages.Lowered.compile
-    monkeypatch.setattr(jax.stages.Lowered, "compile", lambda *arguments: (compiled.append(1), compile_(*arguments))[1])
+
+    def watched(lowered, **options):
+        compiled.append(options)
+        return compile_(lowered, **options)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", watched)
+    needed = _compat.xla_options("cpu")
+    compiled.clear()
     sample(model, 20, tune=5)
     assert len(programs) > 3
-    assert len(compiled) == 1
+    assert compiled == [{"compiler_options": needed}]
 
 
 def test_seeds_decide_and_the_length_of_calls_does_not(model, monkeypatch):

@@ -156,3 +156,32 @@ def test_single_precision(mode):
     assert np.asarray(found).dtype == "float32"
     assert (expected != 0).all()
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_thousands_of_chains_in_jax():
+    """Left alone, XLA gets the scales of most of so many chains wrong."""
+    import jax
+
+    rng, (chains, n, h, c) = np.random.default_rng(0), (4096, 8, 2, 1)
+    z, v = rng.normal(size=(chains, n, h)), rng.normal(size=(chains, c, h))
+    m, y, g = (
+        z + 0.1 * rng.normal(size=z.shape),
+        rng.normal(size=(chains, n, c)),
+        v / (0.1 + 0.1 * (v**2).sum(-1, keepdims=True)),
+    )
+    incoming, outgoing = rng.chisquare(3, size=(2, chains, h))
+    log_u, points = np.log(rng.uniform(size=(chains, h))), rng.uniform(size=(chains, h, 33))
+    inputs = [m, z, y, v, g, incoming, outgoing, np.array(0.1), np.array(2.0), log_u, points, np.array([0.5, 0.5])]
+    shared = (7, 8, 11)
+    _compat.register_jax()
+    node = NoncentredScale().make_node(*(x if i in shared else x[0] for i, x in enumerate(inputs)))
+    from pytensor.link.jax.dispatch import jax_funcify
+
+    with jax.enable_x64(True):
+        axes = [None if i in shared else 0 for i in range(len(inputs))]
+        move = jax.vmap(jax_funcify(node.op, node=node), in_axes=axes)
+        found = jax.jit(move, compiler_options=_compat.xla_options("cpu"))(*inputs)
+    for chain in range(0, chains, 64):
+        expected = [[None]]
+        node.op.perform(node, [x if i in shared else x[chain] for i, x in enumerate(inputs)], expected)
+        np.testing.assert_allclose(found[chain], expected[0][0], rtol=1e-6, atol=1e-9)
