@@ -276,11 +276,11 @@ def dataset(model: pm.Model, values: dict[str, np.ndarray], first_draw: int | No
     """Arrays (chain, draw, ...) with the model's coordinates, draws from ``first_draw`` on; data if it is None."""
     coords, dims = coords_and_dims_for_inferencedata(model)
     sampled = [] if first_draw is None else ["chain", "draw"]
+    # The draws of one call may be fewer than the chains: ArviZ 1 can be told, 0.23 warns.
+    how = {"sample_dims": sampled, "check_conventions": False} if ARVIZ_1 else {"default_dims": sampled}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "More chains", UserWarning)  # the draws of one call may be few
-        found = az.dict_to_dataset(
-            values, coords=coords, dims=dims, **{"sample_dims" if ARVIZ_1 else "default_dims": sampled}
-        )
+        warnings.filterwarnings("ignore", "More chains", UserWarning)
+        found = az.dict_to_dataset(values, coords=coords, dims=dims, **how)
     if first_draw is None:
         return found
     return found.assign_coords(draw=first_draw + np.arange(found.sizes["draw"]))

@@ -1,7 +1,10 @@
 """What differs between the versions that the package runs on."""
 
+import warnings
+
 import jax
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
@@ -31,3 +34,14 @@ def test_a_step_in_jax_sums_many_rows_right():
     found = pytensor.function([u, z], risky(u, z, pt), mode=mode)
     x = np.linspace(-1, 1, ROWS)
     np.testing.assert_allclose(found(x, Z), risky(x, Z, np), rtol=1e-6, atol=1e-6)
+
+
+def test_fewer_draws_than_chains_are_no_reason_to_warn():
+    """The calls of a run may be short."""
+    with pm.Model() as model:
+        pm.Normal("u")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = _compat.dataset(model, {"u": np.zeros((4, 1))}, 5)
+    assert dict(found.sizes) == {"chain": 4, "draw": 1}
+    assert found["draw"] == 5
