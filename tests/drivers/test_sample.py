@@ -231,7 +231,7 @@ def test_two_networks_in_one_model():
 
 
 def test_steps_of_others_are_refused(model):
-    with model, pytest.raises(TypeError, match="found NUTS: use pm.sample"):
+    with model, pytest.raises(TypeError, match=r"found NUTS: use pm\.sample"):
         pmg.sample(5, step=pm.NUTS())
 
 
