@@ -15,8 +15,8 @@ from pymc_gibbsnn.models.initial_values import initial_values
 from pymc_gibbsnn.models.mlp import mlp
 from pymc_gibbsnn.models.wide import wide_mlp
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.networks.labels import ArgmaxLabel, SignLabel
-from pymc_gibbsnn.networks.network import NetworkError
+from pymc_gibbsnn.networks.forms import NetworkError
+from pymc_gibbsnn.networks.likelihoods import ArgmaxLabel, SignLabel
 from pymc_gibbsnn.samplers.blocks import correlated_blocks
 
 __all__ = [

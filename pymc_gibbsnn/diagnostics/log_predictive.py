@@ -29,7 +29,8 @@ from pymc_gibbsnn._arguments import finite, model_of, posterior_of
 from pymc_gibbsnn._compat import add_group, dataset_of
 from pymc_gibbsnn.diagnostics.outcomes import count_classes, log_argmax, log_density, log_normal, log_sign
 from pymc_gibbsnn.diagnostics.prediction import name_axes
-from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
+from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLabelRV
+from pymc_gibbsnn.networks.likelihoods.sign_label import SignLabelRV
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.new_rows import Inputs, NewRows, Stage, find_observed, law_node
 from pymc_gibbsnn.networks.reader import read_networks

@@ -10,12 +10,11 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.random.type import random_generator_type
 from scipy.special import log_ndtr
 
 from pymc_gibbsnn._compat import draw
-from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
+from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.new_rows import Law, in_numpy, law_node
 
 __all__ = ["count_classes", "has_classes", "log_argmax", "log_density", "log_normal", "log_sign", "probabilities"]
@@ -23,25 +22,19 @@ __all__ = ["count_classes", "has_classes", "log_argmax", "log_density", "log_nor
 
 def has_classes(observed: Variable) -> bool:
     """Whether a variable is a class label."""
-    return isinstance(law_node(observed).op, ArgmaxLabelRV | SignLabelRV | CategoricalRV | BernoulliRV)
+    kind = find_likelihood(law_node(observed).op)
+    return kind is not None and kind.has_classes
 
 
 def count_classes(law: Law) -> int | None:
     """How many classes a label may be of; None if it is no label."""
-    if isinstance(law.op, ArgmaxLabelRV | CategoricalRV):
-        return law.parameters[0].shape[-1]
-    return 2 if isinstance(law.op, SignLabelRV | BernoulliRV) else None
+    kind = find_likelihood(law.op)
+    return kind.classes(*law.parameters) if kind is not None and kind.has_classes else None
 
 
 def probabilities(law: Law, y: np.ndarray) -> np.ndarray:
     """Probabilities of classes for each draw, (draw, row, ..., class); 0 and 1 where y is certain."""
-    p = law.parameters[0]
-    if isinstance(law.op, CategoricalRV):
-        return np.broadcast_to(p, (*law.shape, p.shape[-1]))
-    if isinstance(law.op, BernoulliRV):
-        p = np.broadcast_to(p, law.shape)
-        return np.stack([1 - p, p], axis=-1)
-    return (y[..., None] == np.arange(count_classes(law))).astype(float)
+    return find_likelihood(law.op).probabilities(y, *law.parameters)
 
 
 def log_normal(residual: np.ndarray, covariance: np.ndarray) -> np.ndarray:

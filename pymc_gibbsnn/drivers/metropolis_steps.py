@@ -98,7 +98,7 @@ def _transition(model: pm.Model, vars, blocks, stratify: bool, **kwargs) -> Tran
     parts = partition(blocks, layers)
     pieces = unit_pieces(parts, layers) if network and len(layers) == len(network.layers) else None
     if pieces is not None:
-        batches = _stratified(network.batches, [network.targets]) if stratify else network.batches
+        batches = _stratified(network.batches, [network.likelihood.value]) if stratify else network.batches
         numbers = np.concatenate([layer.parameters for layer in layers])
         sweep, rows = sweep_by_units(network, numbers, pieces), None if batches else network.inputs
         return fnbg(variables, sweep, parts, layers, batches=batches, check=network.check_data, rows=rows, **kwargs)

@@ -9,13 +9,11 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import boolean, finite, one_of, positive, positive_array, whole, widths
-from pymc_gibbsnn.models.class_labels import read_labels
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.likelihoods import CLASSICAL
 from pymc_gibbsnn.networks.named_activations import named_activation
 
 __all__ = ["classical_mlp"]
-
-LIKELIHOODS = ("categorical", "bernoulli", "normal")
 
 
 def classical_mlp(
@@ -27,6 +25,7 @@ def classical_mlp(
     likelihood: str = "categorical",
     prior_variance: float | Sequence[float] = 1.0,
     noise: float = 0.1,
+    trials: int = 1,
     bias: bool = True,
     batch_size: int | None = None,
     total_size: int | None = None,
@@ -37,26 +36,30 @@ def classical_mlp(
 
         f = W_L \, \sigma(\cdots \sigma(W_1 x + b_1) \cdots) + b_L, \quad W_l, b_l \sim \mathrm{Normal}(0, \sqrt{v_l}),
 
-    and y ~ Categorical(softmax f), Bernoulli(sigmoid f) or Normal(f, s) (Papamarkou, arXiv 2208.11389, eq. 3.1 to 3.3).
+    and y ~ Categorical(softmax f), Bernoulli(sigmoid f) or Normal(f, s) (Papamarkou, arXiv 2208.11389, eq. 3.1 to 3.3),
+    Poisson(exp f) or Binomial(N, sigmoid f).
     The model is plain PyMC: it holds nothing that could not be written by hand.
 
     Parameters
     ----------
     X : array_like, shape (n, d)
         Inputs, finite. Data variable "X".
-    y : array_like, shape (n,), or (n, k) for a normal likelihood
-        Labels, of two classes if bernoulli: integers from 0 up, names, which are numbered in alphabetical order, or a
-        pandas categorical. The classes are the coordinate "class". Or finite targets (normal). Data variable "y_data".
+    y : array_like, shape (n,), or (n, k) for k outputs
+        Labels (n,), of two classes if bernoulli: integers from 0 up, names, which are numbered in alphabetical order,
+        or a pandas categorical. The classes are the coordinate "class". Or finite targets (normal), counts (poisson) or
+        numbers of successes (binomial). Data variable "y_data".
     hidden : int or sequence of int
         Widths of the hidden layers; an empty sequence gives (logistic) regression.
     activation : str, PiecewiseLinear or callable
         A name ("sigmoid", "tanh", "softplus", "relu", "leaky_relu", "abs", "identity", ...), a table, or an elementwise
         function of PyTensor variables.
-    likelihood : {"categorical", "bernoulli", "normal"}
+    likelihood : {"categorical", "bernoulli", "normal", "poisson", "binomial"}
     prior_variance : float or sequence of float
         Variance v of weights and biases: one number, or one for each layer.
     noise : float
         Standard deviation s of a normal likelihood.
+    trials : int
+        Number N of trials of a binomial likelihood, of which y are the successes.
     bias : bool
         Whether the layers have biases.
     batch_size : int, optional
@@ -86,16 +89,16 @@ def classical_mlp(
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'W2', 'b2']
     """
-    one_of("likelihood", likelihood, LIKELIHOODS)
+    law = CLASSICAL[one_of("likelihood", likelihood, CLASSICAL)]
     X = finite("X", X)
-    if likelihood == "normal":
-        y, classes = finite("y", y), None
-    else:
-        y, classes = read_labels(y, most=2 if likelihood == "bernoulli" else None)
+    y, classes = law.targets(y)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(f"X must have shape (n, d) and y (n,) or (n, k), none empty; found {X.shape} and {y.shape}.")
     hidden = widths("hidden", hidden)
     variances = positive_array("prior_variance", prior_variance, len(hidden) + 1, "the layers", "a variance")
+    trials = whole("trials", trials)
+    if likelihood == "binomial" and y.max() > trials:
+        raise ValueError(f"y holds {y.max()} successes, more than there are trials: found trials={trials}.")
     noise, bias, function = positive("noise", noise), boolean("bias", bias), named_activation(activation)
     if batch_size is not None:
         batch_size = whole("batch_size", batch_size)
@@ -106,8 +109,7 @@ def classical_mlp(
         if batch_size is None:
             raise ValueError(f"total_size goes with batch_size, which is None; found total_size={total_size}.")
 
-    last = len(classes) if likelihood == "categorical" else None if y.ndim == 1 else y.shape[1]
-    sizes = [X.shape[1], *hidden, last]
+    sizes = [X.shape[1], *hidden, law.width(y, classes)]
     dims = ["feature", *(f"hidden_{l}" for l in range(2, len(sizes))), "class" if y.ndim == 1 else "output"]
     coords = {dim: np.arange(size) for dim, size in zip(dims, sizes, strict=True) if size is not None}
     coords |= {} if classes is None else {"class": classes}
@@ -127,10 +129,5 @@ def classical_mlp(
             observed |= {"shape": tuple(a.shape)[: y.ndim], "dims": ("row", "output")[: y.ndim]}
         elif total_size is not None:
             observed |= {"total_size": total_size}
-        if likelihood == "categorical":
-            pm.Categorical("y", logit_p=a, **observed)
-        elif likelihood == "bernoulli":
-            pm.Bernoulli("y", logit_p=a, **observed)
-        else:
-            pm.Normal("y", a, noise, **observed)
+        law.observe("y", a, {"noise": noise, "trials": trials}, **observed)
     return model

@@ -190,8 +190,7 @@ def _silenced(network: Network, teacher: dict[str, np.ndarray]) -> tuple[dict[st
     for l, (z, a) in enumerate(forward(network, teacher, network.data())):
         latents = {network.layers[l].output: z} | {part.output: a for part in network.activations[l : l + 1]}
         teacher |= {v.name: x.reshape(teacher[v.name].shape) for v, x in latents.items() if v.name in teacher}
-    kind = network.labels and network.labels.kind
-    y = z.argmax(1) if kind == "argmax" else z > 0 if kind == "sign" else z
+    y = network.labels.label(z) if network.labels else z
     return teacher, y.reshape(evaluate(network.observed).shape)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import describe, model_of, one_of, whole
-from pymc_gibbsnn.networks.network import NetworkError, evaluate
+from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.reader import read_networks
 
 __all__ = ["check_initvals", "initial_values"]
@@ -82,7 +82,7 @@ def initial_values(
         for network in networks:
             last = network.layers[-1].output.name
             if network.labels and last not in given:
-                values[last] = _agreeing(values[last], evaluate(network.observed), network.labels.kind)
+                values[last] = network.labels.agreeing(values[last])
         return values
 
     return start() if chains is None else [start() for _ in range(chains)]
@@ -136,16 +136,6 @@ def check_initvals(model: pm.Model, initvals: object, chains: int | None = None)
             holes = int((~np.isfinite(np.asarray(value, float))).sum())
             if holes:
                 raise ValueError(f"initvals['{name}'] must be finite; found {holes} values that are NaN or infinite.")
-
-
-def _agreeing(z: np.ndarray, labels: np.ndarray, kind: str) -> np.ndarray:
-    """Z with its largest entry where the label is, or with the label's sign."""
-    if kind == "sign":
-        return np.where(labels.reshape(z.shape) == 1, np.abs(z), -np.abs(z))
-    z, rows = z.copy(), np.arange(len(z))
-    largest = z.argmax(axis=1)
-    z[rows, labels], z[rows, largest] = z[rows, largest], z[rows, labels]
-    return z
 
 
 def _check_teacher(

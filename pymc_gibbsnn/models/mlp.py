@@ -9,9 +9,9 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import boolean, finite, one_of, positive_array, widths
-from pymc_gibbsnn.models.class_labels import read_labels
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.networks.labels import ArgmaxLabel, SignLabel
+from pymc_gibbsnn.networks.likelihoods import ArgmaxLabel, SignLabel
+from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.named_activations import named_activation
 
 __all__ = ["mlp"]

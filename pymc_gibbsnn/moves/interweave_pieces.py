@@ -42,8 +42,9 @@ from pytensor.tensor.random import normal, uniform
 from scipy.linalg import solve_triangular
 
 from pymc_gibbsnn._compat import draw, jax_op
+from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.backends.source_key import source_key
-from pymc_gibbsnn.networks.activations import PiecewiseLinear, on_lines
+from pymc_gibbsnn.networks.activations import PiecewiseLinear
 
 __all__ = ["Interweave", "interweave_pieces", "no_gram"]
 

@@ -20,7 +20,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.variable import TensorVariable
 
-__all__ = ["ACTIVATIONS", "NotPiecewiseLinearError", "PiecewiseLinear", "on_lines", "read_piecewise_linear"]
+__all__ = ["ACTIVATIONS", "NotPiecewiseLinearError", "PiecewiseLinear", "read_piecewise_linear"]
 
 
 class NotPiecewiseLinearError(ValueError):
@@ -126,15 +126,6 @@ ACTIVATIONS: dict[str, PiecewiseLinear] = {
     "relu6": PiecewiseLinear([0.0, 6.0], [0.0, 1.0, 0.0], [0.0, 0.0, 6.0]),
 }
 """The named tables. ``leaky_relu`` has slope 0.01 below 0."""
-
-
-def on_lines(z, edges, slopes, intercepts, xp):
-    """(σ(z), slope at z) by a table, a breakpoint belonging to the piece on its left, for NumPy and JAX."""
-    s, a = slopes[0] * z + intercepts[0], xp.full_like(z, slopes[0])
-    for p in range(1, len(slopes)):  # faster than to look pieces up
-        beyond = z > edges[p]
-        s, a = xp.where(beyond, slopes[p] * z + intercepts[p], s), xp.where(beyond, slopes[p], a)
-    return s, a
 
 
 # Reading a table off a graph: on a piece where no two operands cross, an elementwise operation is an operation on

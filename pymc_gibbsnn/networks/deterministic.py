@@ -1,8 +1,9 @@
 r"""Reads a classical network off a plain PyMC model: dense layers and activations inside one likelihood.
 
-    f = W̃_L σ(··· σ(W̃_1 x) ···),     y ~ Categorical(softmax f), Bernoulli(sigmoid f) or Normal(f, sqrt(Δ))
+    f = W̃_L σ(··· σ(W̃_1 x) ···),     y ~ p(y | f)
 
-W̃ = [W, b], all with Normal priors of mean 0. The inputs and targets are data, or minibatches of them.
+W̃ = [W, b], all with Normal priors of mean 0, and p(y | f) is one of
+:data:`pymc_gibbsnn.networks.likelihoods.CLASSICAL`. The inputs and targets are data, or minibatches of them.
 """
 
 from __future__ import annotations
@@ -18,23 +19,31 @@ import pytensor.tensor as pt
 from pymc.variational.minibatch_rv import MinibatchRandomVariable, get_scaling
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV, NormalRV
-from pytensor.tensor.special import Softmax
 
 from pymc_gibbsnn._arguments import check_finite
 from pymc_gibbsnn._compat import observed_variables
-from pymc_gibbsnn.networks.forms import NotElementwiseError, is_elemwise, match_product, rebuild, show, terms
+from pymc_gibbsnn.networks.forms import (
+    NetworkError,
+    NotElementwiseError,
+    evaluate,
+    is_elemwise,
+    match_product,
+    rebuild,
+    show,
+    terms,
+)
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.learned_scales import folded
+from pymc_gibbsnn.networks.likelihoods import CLASSICAL, Likelihood, find_likelihood
 from pymc_gibbsnn.networks.minibatch import Batches, read_minibatches
-from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.reader import Reader
 
 __all__ = ["ClassicalNetwork", "Elementwise", "read_classical"]
 
 KNOWN_FORMS = (
-    "Known forms: y ~ Categorical(logit_p=f), Bernoulli(logit_p=f) or Normal(f, sigma) with f = A @ W.T + b, A data or "
+    f"Known forms: y ~ {', '.join(kind.form for kind in CLASSICAL.values())} with f = A @ W.T + b, A data or "
     "an elementwise activation of such a term, and W, b ~ Normal(0, scale)."
 )
 
@@ -61,31 +70,23 @@ class ClassicalNetwork:
 
     Attributes
     ----------
-    name : str
-        Name of the observed variable.
     inputs : Variable
         Data or a batch, (n, d).
-    targets : Variable
-        Integer labels (n,); for a normal likelihood in the shape of the output, (n, k) or (n,).
     layers : tuple of Dense
     activations : tuple of Elementwise
         One fewer.
-    likelihood : {"categorical", "bernoulli", "normal"}
-    scale : Variable
-        Variance Δ of a normal likelihood, 1 for the others.
+    likelihood : Likelihood
+        Of the data y given the output of the last layer; y may be a batch.
     weight : Variable
         Power of the likelihood: 1, or what ``total_size`` makes of it.
     batches : Batches, optional
-        The minibatches, whose row numbers inputs, targets and weight may hold as a free variable.
+        The minibatches, whose row numbers inputs, likelihood and weight may hold as a free variable.
     """
 
-    name: str
     inputs: Variable
-    targets: Variable
     layers: tuple[Dense, ...]
     activations: tuple[Elementwise, ...]
-    likelihood: str
-    scale: Variable
+    likelihood: Likelihood
     weight: Variable
     batches: Batches | None = None
 
@@ -94,17 +95,24 @@ class ClassicalNetwork:
         """Value variables of weights and biases."""
         return [value for layer in self.layers for value in layer.variables]
 
-    def on(self, rows: Variable | None) -> tuple[Variable, ...]:
-        """Inputs, targets, scale and weight for the rows of a batch; None without minibatches."""
-        parts = [self.inputs, self.targets, self.scale, self.weight]
+    def on(self, rows: Variable | None) -> tuple[Variable, Likelihood, Variable]:
+        """Inputs, likelihood and weight for the rows of a batch; None without minibatches."""
         if self.batches is None:
-            return tuple(parts)
-        return tuple(clone_replace(parts, {self.batches.index: rows}, rebuild_strict=False))
+            return self.inputs, self.likelihood, self.weight
 
-    def data(self) -> tuple[np.ndarray, np.ndarray]:
-        """All inputs and targets as they are now."""
-        parts = self.on(None if self.batches is None else pt.arange(self.batches.rows))[:2]
-        return tuple(evaluate(part) for part in parts)
+        def of_batch(parts: list[Variable]) -> list[Variable]:
+            return clone_replace(parts, {self.batches.index: rows}, rebuild_strict=False)
+
+        inputs, weight = of_batch([self.inputs, self.weight])
+        return inputs, self.likelihood.with_parts(of_batch), weight
+
+    def on_all(self) -> tuple[Variable, Likelihood, Variable]:
+        """The same for all rows."""
+        return self.on(None if self.batches is None else pt.arange(self.batches.rows))
+
+    def data(self) -> np.ndarray:
+        """All inputs as they are now."""
+        return evaluate(self.on_all()[0])
 
     def check_data(self) -> None:
         """Refuse numbers that are not finite, labels that are no integers or out of range, and shapes that do not fit.
@@ -116,25 +124,15 @@ class ClassicalNetwork:
         """
         if self.batches is not None:
             self.batches.check()
-        labels = self.targets
+        labels = self.likelihood.value
         while is_elemwise(labels, ps.Cast):  # PyMC casts labels, silently
             labels = labels.owner.inputs[0]
-        if self.likelihood != "normal" and labels.dtype.startswith("float"):
-            raise NetworkError(f"The labels of '{self.name}' are of dtype {labels.dtype}: give integers.")
-        x, y = self.data()
-        for name, values in (("the input data", x), (f"the data of '{self.name}'", y)):
-            check_finite(name, values, NetworkError)
-        width = self.layers[-1].shape[0]
-        allowed = [()] if self.likelihood == "categorical" else self.layers[-1].row_shapes
-        if len(x) != len(y) or y.shape[1:] not in allowed:
-            raise NetworkError(
-                f"The data of '{self.name}' have shape {y.shape}, which do not fit an output of {width} units "
-                f"from inputs of shape {x.shape}."
-            )
-        classes = {"categorical": width, "bernoulli": 2}.get(self.likelihood)
-        if classes and ((y < 0) | (y >= classes)).any():
-            wrong = np.unique(y[(y < 0) | (y >= classes)])[:5]
-            raise NetworkError(f"'{self.name}' must hold labels from 0 to {classes - 1}; found {wrong}.")
+        if self.likelihood.is_discrete and labels.dtype.startswith("float"):
+            raise NetworkError(f"The data of '{self.likelihood.name}' are of dtype {labels.dtype}: give integers.")
+        x, likelihood, _ = self.on_all()
+        x = evaluate(x)
+        check_finite("the input data", x, NetworkError)
+        likelihood.check(x, self.layers[-1])
 
 
 def read_classical(model: pm.Model) -> ClassicalNetwork:
@@ -166,7 +164,9 @@ def read_classical(model: pm.Model) -> ClassicalNetwork:
         reason = " ".join(refusals) or "The model observes nothing."
         raise NetworkError(f"No classical network found. {reason} {KNOWN_FORMS}")
     if len(networks) > 1:
-        raise NetworkError(f"The model holds several networks, with outputs {[network.name for network in networks]}.")
+        raise NetworkError(
+            f"The model holds several networks, with outputs {[network.likelihood.name for network in networks]}."
+        )
     return networks[0]
 
 
@@ -178,61 +178,44 @@ class _ClassicalReader(Reader):
         node = observed.owner
         wrapped = isinstance(node.op, MinibatchRandomVariable)
         base = node.inputs[0].owner if wrapped else node
-        likelihood, f, sigma = self._likelihood(base, observed.name)
+        kind = find_likelihood(base.op)
+        if kind not in CLASSICAL.values():
+            law = getattr(base.op, "name", None) or base.op
+            raise NetworkError(f"'{observed.name}' is {law}, which is no known likelihood of a classical network.")
+        f, parameters = kind.read(base, observed, self.scales)
         value = self.model.rvs_to_values[observed]
         weight = get_scaling(node.inputs[1:], value.shape) if wrapped else pt.constant(1.0, dtype=value.dtype)
         weight = pt.cast(weight, pytensor.config.floatX)
-        one = pt.constant(np.asarray(1.0, pytensor.config.floatX))
-        scale = one if sigma is None else self.scales.noise(sigma, observed)
         part, leaves = self._simplified(f)
-        [part, value, weight], batches = read_minibatches([part, value, weight])
+        [part, value, weight, *found], batches = read_minibatches([part, value, weight, *parameters.values()])
+        likelihood = kind(observed.name, value, **dict(zip(parameters, found, strict=True)))
 
         layers, activations, members = [], [], []
         while True:
-            layer, offset, source, found = self._affine(part, leaves, observed)
+            layer, offset, source, used = self._affine(part, leaves, observed)
             if offset is not None:
                 raise NetworkError(f"A layer of '{observed.name}' holds more than a product and a bias: {show(part)}.")
             layers.append(layer)
-            members += found
+            members += used
             if not self._leaves_of([source], leaves):
                 break
             activation, part = self._split(source, leaves, observed)
             activations.append(activation)
         self._check_use([(observed, members)])
-        if sigma is not None and self._parents([sigma]) & set(members):
-            raise NetworkError(f"sigma of '{observed.name}' depends on the network's weights.")
+        for name, parameter in parameters.items():
+            if {self.model.rvs_to_values[rv] for rv in members} & set(ancestors([parameter])):
+                raise NetworkError(f"The {name} of '{observed.name}' depends on the network's weights.")
         inputs = pt.cast(source, pytensor.config.floatX)
         network = ClassicalNetwork(
-            observed.name,
             inputs if batches else folded(inputs),
-            value,
             tuple(reversed(layers)),
             tuple(reversed(activations)),
             likelihood,
-            scale,
             weight,
             batches,
         )
         self._check_widths(network)
         return network
-
-    def _likelihood(self, node, name: str) -> tuple[str, Variable, Variable | None]:
-        """(kind, output f of the network, sigma of a normal likelihood)."""
-        op = node.op
-        if isinstance(op, NormalRV):
-            return "normal", *op.dist_params(node)
-        if isinstance(op, CategoricalRV):
-            [p] = op.dist_params(node)
-            softmax = p.owner is not None and isinstance(p.owner.op, Softmax)
-            if softmax and np.ravel(p.owner.op.axis).tolist() in ([-1], [p.ndim - 1]) and p.ndim == 2:
-                return "categorical", p.owner.inputs[0], None
-            raise NetworkError(f"The probabilities of '{name}' are no softmax of (n, classes): {show(p)}.")
-        if isinstance(op, BernoulliRV):
-            [p] = op.dist_params(node)
-            if is_elemwise(p, ps.Sigmoid):
-                return "bernoulli", p.owner.inputs[0], None
-            raise NetworkError(f"The probability of '{name}' is no sigmoid: {show(p)}.")
-        raise NetworkError(f"'{name}' is {getattr(op, 'name', None) or op}, no Categorical, Bernoulli or Normal.")
 
     def _split(
         self, source: Variable, leaves: dict[Variable, Variable], observed: Variable
@@ -257,7 +240,7 @@ class _ClassicalReader(Reader):
         return Elementwise(z, output, ps.Composite([x], [scalar if scalar is not x else ps.identity(x)])), inner[0]
 
     def _check_widths(self, network: ClassicalNetwork) -> None:
-        width, source = network.data()[0].shape[1], "the input data"
+        width, source = network.data().shape[1], "the input data"
         for layer in network.layers:
             if layer.shape[1] != width:
                 raise NetworkError(f"'{layer.name}' takes {layer.shape[1]} inputs, but {source} has {width} columns.")

@@ -1,12 +1,14 @@
-"""Forms in the canonical graph of a mean."""
+"""Forms in the canonical graph of a mean, and expressions as numbers, as other expressions, in words."""
 
 from __future__ import annotations
 
 from textwrap import shorten
 
+import numpy as np
 import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -15,7 +17,10 @@ from pytensor.tensor.math import Dot
 from pymc_gibbsnn._compat import SUBTENSORS
 
 __all__ = [
+    "NetworkError",
     "NotElementwiseError",
+    "evaluate",
+    "is_elemwise",
     "match_monomial",
     "match_product",
     "rebuild",
@@ -27,11 +32,16 @@ __all__ = [
 ]
 
 
+class NetworkError(ValueError):
+    """A model, or a part of it, that cannot be read as a network."""
+
+
 class NotElementwiseError(ValueError):
     """An expression that is no elementwise function of one variable."""
 
 
 def is_elemwise(x: Variable, scalar_op: type) -> bool:
+    """Whether an expression applies this operation on numbers to arrays."""
     return x.owner is not None and isinstance(x.owner.op, Elemwise) and isinstance(x.owner.op.scalar_op, scalar_op)
 
 
@@ -147,3 +157,12 @@ def show(x: Variable) -> str:
     """An expression in words for an error message, cut to 100 characters."""
     text = pytensor.printing.pprint(x) if x.owner is not None else (x.name or str(x))
     return shorten(text, 100, placeholder=" ...")
+
+
+def evaluate(expression: Variable) -> np.ndarray:
+    """The value of an expression of constants and shared variables."""
+    if isinstance(expression, Constant):
+        return np.asarray(expression.data)
+    if isinstance(expression, SharedVariable):
+        return np.asarray(expression.get_value(borrow=True))
+    return np.asarray(pytensor.function([], expression, mode="FAST_COMPILE")())

@@ -15,11 +15,12 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import CategoricalRV, NormalRV
+from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn._compat import observed_variables
-from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
-from pymc_gibbsnn.networks.network import Network, NetworkError
+from pymc_gibbsnn.networks.forms import NetworkError
+from pymc_gibbsnn.networks.likelihoods import find_likelihood
+from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.reader import read_network
 
 __all__ = ["forward", "function_evaluator", "input_data"]
@@ -144,10 +145,11 @@ def _likelihood_evaluator(model: pm.Model, refusal: str) -> Callable[[xr.Dataset
 
 def _without_noise(model: pm.Model, rv: Variable, inputs: dict[Variable, Variable]) -> Variable:
     """The mean of a variable in terms of inputs and parameters, latents in between replaced by their own means."""
-    op = rv.owner.op
-    if isinstance(op, ArgmaxLabelRV | SignLabelRV | CategoricalRV | NormalRV):
-        center = op.dist_params(rv.owner)[0]
-    elif rv in model.observed_RVs:
+    op, is_observed = rv.owner.op, rv in model.observed_RVs
+    kind = find_likelihood(op) if is_observed or isinstance(op, NormalRV) else None
+    if kind is not None:
+        center = kind.centre(rv.owner)
+    elif is_observed:
         center = mean(rv)
     else:
         raise NetworkError(f"'{rv.name}' depends on the inputs and is no Normal: without noise it has no value.")

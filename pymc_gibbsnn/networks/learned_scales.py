@@ -13,8 +13,8 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import GammaRV, InvGammaRV
 
-from pymc_gibbsnn.networks.forms import match_monomial
-from pymc_gibbsnn.networks.network import NetworkError, Scale, Use, evaluate
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate, match_monomial
+from pymc_gibbsnn.networks.network import Scale, Use
 
 __all__ = ["ScaleReader"]
 
@@ -47,6 +47,11 @@ class ScaleReader:
     def sigmas(self, members: list[Variable | None]) -> list[Variable | None]:
         """The standard deviations of weights and biases in value variables; None where there is no bias."""
         return [None if rv is None else self._value(_sigma(rv), rv) for rv in members]
+
+    def value(self, parameter: Variable) -> Variable:
+        """A parameter of a likelihood in value variables."""
+        [value] = self.model.replace_rvs_by_values([parameter])
+        return folded(value)
 
     def _value(self, sigma: Variable, rv: Variable) -> Variable:
         """The sigma of a variable in value variables, checked where it is known."""

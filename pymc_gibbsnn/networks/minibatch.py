@@ -18,7 +18,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random import integers, uniform
 
 from pymc_gibbsnn._compat import draw
-from pymc_gibbsnn.networks.network import evaluate
+from pymc_gibbsnn.networks.forms import evaluate
 
 __all__ = ["Batches", "read_minibatches"]
 

@@ -12,26 +12,21 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-import pytensor
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import check_finite
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.networks.forms import substitute
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate, substitute
 from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, Likelihood, NormalLikelihood
 from pymc_gibbsnn.networks.smooth import Smooth
 
-__all__ = ["Activation", "Labels", "Layer", "Network", "NetworkError", "Scale", "Use", "evaluate"]
+__all__ = ["Activation", "Layer", "Network", "NetworkError", "Scale", "Use", "evaluate"]
 
 
 # The parts of a network that other variables of the model may determine
 MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient")
 NESTED = ("operator", "uses", "layers", "activations", "scales")
-
-
-class NetworkError(ValueError):
-    """A model, or a part of it, that cannot be read as a noisy network."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +76,6 @@ class Activation:
     output: Variable
     function: PiecewiseLinear | Smooth
     noise: Variable
-
-
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """Class labels, a function of the last Z: their name and data, and "argmax" (n,) or "sign" (in the shape of Z)."""
-
-    name: str
-    value: Variable
-    kind: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +137,7 @@ class Network:
         L layers, the last one observed unless there are labels.
     activations : tuple of Activation
         The L − 1 noisy activations between them.
-    labels : Labels, optional
+    labels : LabelLikelihood, optional
         Labels given by the last layer's output.
     scales : tuple of Scale
         Variances and precisions that are drawn with the network.
@@ -160,7 +146,7 @@ class Network:
     inputs: Variable
     layers: tuple[Layer, ...]
     activations: tuple[Activation, ...]
-    labels: Labels | None = None
+    labels: LabelLikelihood | None = None
     scales: tuple[Scale, ...] = ()
 
     def at(self, state: dict[Variable, Variable]) -> Network:
@@ -180,9 +166,15 @@ class Network:
         return put(self)
 
     @property
+    def likelihood(self) -> Likelihood:
+        """The law of the data y: of labels, or the Normal of the last layer's output."""
+        last = self.layers[-1]
+        return self.labels or NormalLikelihood(last.name, last.output, last.noise)
+
+    @property
     def observed(self) -> Variable:
         """The data y: labels, or the last layer's output."""
-        return self.labels.value if self.labels else self.layers[-1].output
+        return self.likelihood.value
 
     @property
     def latents(self) -> list[Variable]:
@@ -227,12 +219,6 @@ class Network:
         rows, _ = self.data().shape
         return self.layers[0].operator.fan_in > rows
 
-    def _row_shapes(self) -> list[tuple[int, ...]]:
-        """What a row of y may look like."""
-        if self.labels and self.labels.kind == "argmax":
-            return [()]
-        return self.layers[-1].operator.row_shapes
-
     def check_widths(self) -> None:
         """Refuse layers that do not fit together.
 
@@ -272,31 +258,6 @@ class Network:
         NetworkError
             Names the variable and what was found in it.
         """
-        output = self.labels.name if self.labels else self.layers[-1].name
-        values = {"the input data": self.data(), f"the data of '{output}'": evaluate(self.observed)}
-        for name, value in values.items():
-            check_finite(name, value, NetworkError)
-        (x_name, x), (y_name, y) = values.items()
-        width = self.layers[-1].shape[0]
-        argmax = self.labels is not None and self.labels.kind == "argmax"
-        if len(x) != len(y) or y.shape[1:] not in self._row_shapes():
-            raise NetworkError(
-                f"{y_name} has shape {y.shape}, but the network predicts {(len(x),) if argmax else (len(x), width)} "
-                f"from {x_name} of shape {x.shape}."
-            )
-        if self.labels:
-            classes = width if argmax else 2
-            wrong = y[(y < 0) | (y >= classes) | (y != np.floor(y))]
-            if wrong.size:
-                raise NetworkError(
-                    f"{y_name} must hold labels, integers from 0 to {classes - 1}; found {np.unique(wrong)[:5]}."
-                )
-
-
-def evaluate(expression: Variable) -> np.ndarray:
-    """The value of an expression of constants and shared variables."""
-    if isinstance(expression, Constant):
-        return np.asarray(expression.data)
-    if isinstance(expression, SharedVariable):
-        return np.asarray(expression.get_value(borrow=True))
-    return np.asarray(pytensor.function([], expression, mode="FAST_COMPILE")())
+        x = self.data()
+        check_finite("the input data", x, NetworkError)
+        self.likelihood.check(x, self.layers[-1].operator)

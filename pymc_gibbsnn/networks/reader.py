@@ -20,19 +20,27 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn._compat import observed_variables
-from pymc_gibbsnn.networks.forms import match_product, show, spans_columns, substitute, terms, undimshuffle
-from pymc_gibbsnn.networks.labels import ArgmaxLabelRV, SignLabelRV
+from pymc_gibbsnn.networks.forms import (
+    NetworkError,
+    evaluate,
+    match_product,
+    show,
+    spans_columns,
+    substitute,
+    terms,
+    undimshuffle,
+)
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.learned_scales import ScaleReader, folded
-from pymc_gibbsnn.networks.network import Activation, Labels, Layer, Network, NetworkError, evaluate
+from pymc_gibbsnn.networks.likelihoods import LABELS, LabelLikelihood, find_likelihood
+from pymc_gibbsnn.networks.network import Activation, Layer, Network
 from pymc_gibbsnn.networks.smooth import NotElementwiseError, read_activation
 
 __all__ = ["Reader", "read_network", "read_networks"]
 
-LABELS = {ArgmaxLabelRV: "argmax", SignLabelRV: "sign"}
 KNOWN_FORMS = (
     "Known forms: Z ~ Normal(A @ W.T + b + offset, sigma) with A data or a noisy post-activation and "
-    "W, b ~ Normal(0, scale); A ~ Normal(activation(Z), sigma); y ~ ArgmaxLabel(Z) or SignLabel(Z)."
+    "W, b ~ Normal(0, scale); A ~ Normal(activation(Z), sigma); y ~ " + " or ".join(kind.form for kind in LABELS) + "."
 )
 
 
@@ -156,20 +164,20 @@ class Reader:
 
     # One layer
 
-    def _labels(self, observed: Variable) -> tuple[Labels | None, Variable]:
+    def _labels(self, observed: Variable) -> tuple[LabelLikelihood | None, Variable]:
         """The labels, if any, and the last pre-activation."""
-        kind = LABELS.get(type(observed.owner.op))
-        if kind is None:
+        kind = find_likelihood(observed.owner.op)
+        if kind not in LABELS:
             return None, observed
-        [z] = observed.owner.op.dist_params(observed.owner)
+        z, _ = kind.read(observed.owner, observed, self.scales)
         if z not in self.model.free_RVs:
             raise NetworkError(
                 f"The labels '{observed.name}' are of {show(z)}, which carries no noise: give it a latent of its own, "
                 f"Z = pm.Normal('Z', A @ W.T + b, sigma), and {observed.owner.op} of Z."
             )
-        if kind == "argmax" and z.ndim != 2:
-            raise NetworkError(f"'{z.name}', of which '{observed.name}' is the argmax, must have shape (n, classes).")
-        return Labels(observed.name, self.model.rvs_to_values[observed], kind), z
+        if z.ndim < kind.least_ndim:
+            raise NetworkError(f"'{z.name}', of which '{observed.name}' are the labels, must have shape (n, classes).")
+        return kind(observed.name, self.model.rvs_to_values[observed]), z
 
     def _layer(self, z: Variable, number: int | None) -> tuple[Layer, Variable, list[Variable]]:
         """The layer below Z; ``number`` says which product it is, where all others are an offset."""

@@ -27,9 +27,9 @@ from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn._compat import jax_sampler
+from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.backends.numba_kernels import numba_sampler
 from pymc_gibbsnn.backends.source_key import source_key
-from pymc_gibbsnn.networks.activations import on_lines
 from pymc_gibbsnn.random._piecewise_numba import activate_unit, coupled_sampler, independent_sampler, unit_sampler
 from pymc_gibbsnn.random.truncated_normal import Interval
 

@@ -16,6 +16,7 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 
 import numpy as np
@@ -27,11 +28,10 @@ from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn._compat import jax_sampler
+from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.backends.numba_kernels import numba_sampler
 from pymc_gibbsnn.backends.source_key import source_key
 from pymc_gibbsnn.backends.vector_math import exp
-from pymc_gibbsnn.networks.activations import on_lines
-from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.random._piecewise_numba import activate_unit, coupled_sampler, unit_sampler
 from pymc_gibbsnn.random._streams import uniforms
 from pymc_gibbsnn.random.piecewise_normal import _invert
@@ -59,7 +59,7 @@ class CoupledSmoothNormalRV(RandomVariable):
     signature = "(n,h),(n,h),(),(n,c),(c,h),(c,h),(e),(k),(k)->(n,h)"
     dtype = "floatX"
 
-    def __init__(self, function: Smooth, **kwargs):
+    def __init__(self, function: Callable, **kwargs):
         self.function = function
         super().__init__(**kwargs)
 

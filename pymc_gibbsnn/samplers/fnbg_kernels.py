@@ -1,12 +1,11 @@
 """The sweep of :mod:`pymc_gibbsnn.samplers.fnbg_network` for Numba, in place, unit by unit.
 
 What Numba does not take several numbers at a time it takes one at a time: exponentials are those of
-:func:`pymc_gibbsnn.backends.numba_kernels.exp`, and logarithms are taken of products.
+:func:`pymc_gibbsnn.backends.vector_math.exp`, and logarithms are taken of products.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -14,8 +13,6 @@ import numpy as np
 from pymc_gibbsnn.backends.vector_math import exp, vectorisable
 
 __all__ = ["FAST", "make_sweep"]
-
-AT_ONCE = 8  # sums of exponentials whose product has one logarithm
 
 
 @vectorisable
@@ -61,61 +58,6 @@ def _by_layer(functions: Sequence[Callable]) -> Callable:
     return apply
 
 
-# Log-likelihoods of z (units, n) and y, as the Op takes it; s is scratch, (2, n).
-
-
-@vectorisable
-def _sum_of_logs(s):
-    total, product = 0.0, 1.0
-    for i in range(len(s)):
-        product *= s[i]
-        if i % AT_ONCE == AT_ONCE - 1:
-            total += math.log(product)
-            product = 1.0
-    return total + math.log(product)
-
-
-@vectorisable
-def _categorical(z, y, s):
-    largest, total = s[0], s[1]
-    largest[:] = z[0]
-    for k in range(1, z.shape[0]):
-        for i in range(z.shape[1]):
-            largest[i] = z[k, i] if z[k, i] > largest[i] else largest[i]
-    total[:] = 0
-    for k in range(z.shape[0]):
-        for i in range(z.shape[1]):
-            total[i] += exp(z[k, i] - largest[i])
-    found = -_sum_of_logs(total)
-    for i in range(z.shape[1]):
-        found += z[y[i], i] - largest[i]
-    return found
-
-
-@vectorisable
-def _bernoulli(z, y, s):
-    found = 0.0
-    for k in range(z.shape[0]):
-        for i in range(z.shape[1]):
-            s[0, i] = 1.0 + exp(-abs(z[k, i]))
-        found -= _sum_of_logs(s[0])
-        for i in range(z.shape[1]):
-            found += y[i, k] * z[k, i] - max(z[k, i], 0)
-    return found
-
-
-@vectorisable
-def _normal(z, y, s):
-    found = 0.0
-    for k in range(z.shape[0]):
-        for i in range(z.shape[1]):
-            found -= 0.5 * (y[i, k] - z[k, i]) ** 2
-    return found
-
-
-LIKELIHOODS = {"categorical": _categorical, "bernoulli": _bernoulli, "normal": _normal}
-
-
 @vectorisable
 def _add(z, factor, change, total):
     for i in range(len(z)):
@@ -140,9 +82,9 @@ def _shifts(x, steps, pieces):
     return shifts
 
 
-def make_sweep(functions: Sequence[Callable], likelihood: str) -> Callable:
-    """The sweep for activations, functions of a number, and a likelihood."""
-    activate, log_likelihood = _by_layer(functions), LIKELIHOODS[likelihood]
+def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Callable:
+    """The sweep for activations, functions of a number, and the kernel of a likelihood."""
+    activate = _by_layer(functions)
 
     @vectorisable
     def affine(l, a, theta, layers, z):

@@ -29,6 +29,7 @@ from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key, regi
 from pymc_gibbsnn._compat import jax_op
 from pymc_gibbsnn.backends.source_key import source_key
 from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, Elementwise
+from pymc_gibbsnn.networks.likelihoods import Likelihood
 from pymc_gibbsnn.samplers.fnbg import Sweep
 from pymc_gibbsnn.samplers.fnbg_kernels import FAST, make_sweep
 
@@ -48,18 +49,19 @@ class UnitSweep(Op):
     pieces : sequence of sequences of (int, int)
         For each layer, the stretches (first, end) into which the weights of each unit are cut, the bias being last.
     activations : sequence of Elementwise
-    likelihood : {"categorical", "bernoulli", "normal"}
+    likelihood : type of Likelihood
 
     Inputs
     ------
     x : (n, d)
-    y : (n,) integers if categorical, else (n, k)
+    y : array
+        The data as the likelihood takes them (:attr:`~pymc_gibbsnn.networks.likelihoods.Likelihood.data`).
     theta, steps, precision : (p,)
         Weights, their steps and prior precisions, unit by unit, the bias of each last.
     log_u : (m,)
         Logarithm of a uniform number for each block.
     power : ()
-        Of the likelihood; for a normal one, over its variance.
+        By which the log density that the likelihood gives is multiplied.
 
     Outputs
     -------
@@ -75,7 +77,7 @@ class UnitSweep(Op):
         has_bias: Sequence[bool],
         pieces: Sequence[Sequence[Piece]],
         activations: Sequence[Elementwise],
-        likelihood: str,
+        likelihood: type[Likelihood],
     ):
         self.shapes, self.has_bias = tuple(map(tuple, shapes)), tuple(has_bias)
         self.pieces = tuple(map(tuple, pieces))
@@ -131,7 +133,7 @@ def sweep_by_units(network: ClassicalNetwork, numbers: np.ndarray, pieces: Seque
         [layer.has_bias for layer in layers],
         pieces,
         network.activations,
-        network.likelihood,
+        type(network.likelihood),
     )
 
     def flat(values: dict[Variable, Variable]) -> Variable:
@@ -139,19 +141,15 @@ def sweep_by_units(network: ClassicalNetwork, numbers: np.ndarray, pieces: Seque
         return pt.concatenate([layer.matrix(values).ravel() for layer in layers])
 
     def sweep(state: dict, steps: Variable, log_u: Variable, rows: Variable | None) -> tuple[dict, Variable, Variable]:
-        x, y, variance, weight = network.on(rows)
-        if network.likelihood != "categorical":
-            y = pt.cast(y, steps.dtype)
-            y = y[:, None] if y.ndim == 1 else y
-        power = weight / variance
+        x, likelihood, weight = network.on(rows)
+        power = weight / likelihood.dispersion
         precision = pt.concatenate(
             [pt.broadcast_to(layer.precision, layer.augmented_shape).ravel() for layer in layers]
         )
         theta = flat(state)
-        theta, log_ratios, log_likelihood = op(x, y, theta, steps[numbers], precision, log_u, power)
+        theta, log_ratios, log_likelihood = op(x, likelihood.data, theta, steps[numbers], precision, log_u, power)
         lp = power * log_likelihood - 0.5 * (precision * theta**2 - pt.log(precision / (2 * math.pi))).sum()
-        if network.likelihood == "normal":
-            lp -= 0.5 * weight * pt.cast(y.size, theta.dtype) * pt.log(2 * math.pi * variance)
+        lp += weight * likelihood.constant
         state = {}
         for layer, matrix in zip(layers, op.matrices(theta), strict=True):
             state |= layer.values(matrix)
@@ -161,16 +159,6 @@ def sweep_by_units(network: ClassicalNetwork, numbers: np.ndarray, pieces: Seque
 
 
 # Formulas for NumPy and JAX, in which ``xp`` is the module and ``scan`` a loop as that of jax.lax.
-
-
-def _log_likelihood(kind: str, z, y, xp):
-    if kind == "categorical":
-        largest = z.max(axis=0)
-        log_sum = largest + xp.log(xp.exp(z - largest).sum(axis=0))
-        return (z[y, xp.arange(len(y))] - log_sum).sum()
-    if kind == "bernoulli":
-        return (y * z - xp.logaddexp(0, z)).sum()
-    return -0.5 * ((y - z) ** 2).sum()
 
 
 def _affine(w, a, has_bias: bool):
@@ -197,7 +185,7 @@ def _sweep(
         """From the pre-activations of layer l."""
         for j in range(l, last):
             z = _affine(w[j + 1], functions[j](z), op.has_bias[j + 1])
-        return _log_likelihood(op.likelihood, z, y, xp)
+        return op.likelihood.log_density(z, y, xp)
 
     def visit(l: int, z, z_next, current, shifts, log_priors, log_us):
         """((Z_{l+1}, log-likelihood), (Z_l, log ratios, accepted)) after the moves of all pieces of all units.
@@ -295,5 +283,7 @@ def _numba(op, node, **kwargs):
     if len(set(keys)) == 1 and keys[0] is not None:
         functions = functions[:1]  # serves all layers, however many: the code is found in the cache
         keys = keys[:1]
-    key = None if None in keys else sha256(f"{op.likelihood} {keys} {source_key(__file__)}".encode()).hexdigest()
-    return make_sweep(functions, op.likelihood), key
+    key = (
+        None if None in keys else sha256(f"{op.likelihood.__name__} {keys} {source_key(__file__)}".encode()).hexdigest()
+    )
+    return make_sweep(functions, op.likelihood.kernel), key

@@ -38,7 +38,6 @@ from pymc_gibbsnn.moves.interweaving import (
     kinds_of_interweaving,
     start_of_interweaving,
 )
-from pymc_gibbsnn.moves.label_latents import draw_given_argmax, draw_given_sign
 from pymc_gibbsnn.moves.layer_parallel import draw_layers_in_parallel
 from pymc_gibbsnn.moves.layers import draw_first_weights, draw_layer_weights
 from pymc_gibbsnn.moves.network_scales import draw_network_scales
@@ -227,11 +226,8 @@ def _sweep(
         new[activation.output] = a_new
 
     m, last = layers[-1].mean(a, weights[-1]), layers[-1]
-    if network.labels and network.labels.kind == "argmax":
-        rng, outputs[-1] = draw_given_argmax(rng, outputs[-1], m, network.labels.value, last.noise)
-    elif network.labels:
-        labels = network.labels.value
-        rng, outputs[-1] = draw_given_sign(rng, m, labels.reshape(m.shape), last.noise)
+    if network.labels:
+        rng, outputs[-1] = network.labels.draw_latent(rng, outputs[-1], m, last.noise)
     squares[last.name] = ((outputs[-1] - m) ** 2).sum()
 
     for layer, w, z in zip(layers, weights, outputs, strict=True):

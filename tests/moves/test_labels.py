@@ -10,7 +10,8 @@ from scipy import integrate, stats
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn.moves.label_latents import draw_given_argmax, draw_given_sign
+from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLikelihood
+from pymc_gibbsnn.networks.likelihoods.sign_label import SignLikelihood
 from tests.helpers import MODES, check_mean, compile_draw
 
 rng = np.random.default_rng(0)
@@ -53,7 +54,7 @@ def test_two_classes_against_quadrature(mode):
 
     def build(generator):
         means = pt.constant(np.tile(m, (n, 1)))
-        return draw_given_argmax(generator, state, means, pt.constant(labels), pt.constant(noise))
+        return ArgmaxLikelihood("y", pt.constant(labels)).draw_latent(generator, state, means, pt.constant(noise))
 
     one_pass = compile_draw(build, mode)
     for _ in range(30):
@@ -77,12 +78,8 @@ def test_two_classes_against_quadrature(mode):
 def test_binary_labels_against_the_truncated_normal(mode):
     n, noise = 20_000, 0.5
     labels = np.tile([0, 1], n // 2)
-    z = compile_draw(
-        lambda generator: draw_given_sign(
-            generator, pt.constant(np.full(n, 0.4)), pt.constant(labels), pt.constant(noise)
-        ),
-        mode,
-    )()
+    law, m = SignLikelihood("y", pt.constant(labels)), pt.constant(np.full(n, 0.4))
+    z = compile_draw(lambda generator: law.draw_latent(generator, m, m, pt.constant(noise)), mode)()
     sd = noise**0.5
     assert stats.kstest(z[labels == 1], stats.truncnorm(-0.4 / sd, np.inf, 0.4, sd).cdf).pvalue > 1e-3
     assert stats.kstest(z[labels == 0], stats.truncnorm(-np.inf, -0.4 / sd, 0.4, sd).cdf).pvalue > 1e-3

@@ -78,7 +78,7 @@ def operation(likelihood, activation):
     )
     pieces = [[(0, 2), (2, 6)], [(0, 5)], [(0, 3), (3, 4)]]
     shapes = [layer.shape for layer in network.layers]
-    return UnitSweep(shapes, [True] * 3, pieces, network.activations, likelihood)
+    return UnitSweep(shapes, [True] * 3, pieces, network.activations, type(network.likelihood))
 
 
 def arguments(likelihood, dtype="float64"):

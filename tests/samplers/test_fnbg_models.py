@@ -125,8 +125,8 @@ def test_reader_knows_layouts_and_refuses_other_likelihoods():
     assert [layer.shape for layer in network.layers] == [(4, 3), (1, 4)]
     with pm.Model() as model:
         w = pm.Normal("w", 0, 1, shape=3)
-        pm.Poisson("y", pt.exp(X @ w), observed=np.arange(30))
-    with pytest.raises(NetworkError, match="poisson"):
+        pm.Geometric("y", pm.math.sigmoid(X @ w), observed=np.arange(1, 31))
+    with pytest.raises(NetworkError, match="geometric"):
         read_classical(model)
     step = pmg.FNBG(model=model, compile_kwargs=PYTHON)  # by the general sweep
     assert len(step.transition.start()["log_scale"]) == 1

@@ -106,7 +106,7 @@ def geweke(model, draws, **kwargs):
         z = z + s * generator.normal(size=z.shape)
         if labels:
             point = {**point, last.name: z}
-        y = z if not labels else z.argmax(1) if labels.kind == "argmax" else (z > 0).astype("int64")
+        y = labels.label(z) if labels else z
         model["y_data"].set_value(y.astype(model["y_data"].dtype))
         point, _ = step.step(point)
         chain.append(functions(point, point[last.name] if labels else y))

@@ -1,7 +1,14 @@
-r"""Likelihoods of class labels: a label is a function of the last noisy pre-activation.
+r"""Class labels of a noisy network: y = argmax Z of its last pre-activation, the multinomial probit model.
 
-With Gaussian noise on that pre-activation they are the probit models: the label is :class:`ArgmaxLabel` (multinomial
-probit) or :class:`SignLabel` (binary probit). They are distributions of PyMC like any other.
+Model
+
+    Z = M + N(0, ΔZ),   M = Ã W̃ᵀ (n, k),   y = argmax_α Z_α
+
+Conditional (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, appendix E, whose eq. 24 lacks the sum over classes):
+
+    p(Z | y, M) ∝ exp(−Σ_α (Z_α − M_α)²/2ΔZ) Π_{α≠y} 1[Z_y > Z_α].
+
+One pass over two blocks, Z_y and the others (:mod:`pymc_gibbsnn.random.argmax_normal`).
 """
 
 from __future__ import annotations
@@ -9,13 +16,19 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from numpy.typing import ArrayLike
+from pytensor.graph.basic import Variable
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_gibbsnn._compat import jax_sampler
+from pymc_gibbsnn._compat import draw, jax_sampler
+from pymc_gibbsnn.networks.forms import evaluate
+from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
+from pymc_gibbsnn.random.argmax_normal import argmax_normal
 
-__all__ = ["ArgmaxLabel", "ArgmaxLabelRV", "SignLabel", "SignLabelRV"]
+__all__ = ["ArgmaxLabel", "ArgmaxLabelRV", "ArgmaxLikelihood"]
 
 
 class ArgmaxLabelRV(RandomVariable):
@@ -30,20 +43,6 @@ class ArgmaxLabelRV(RandomVariable):
     def rng_fn(cls, rng, z, size=None):
         """Evaluate with NumPy."""
         return np.broadcast_to(np.argmax(z, axis=-1), np.shape(z)[:-1] if size is None else size).copy()
-
-
-class SignLabelRV(RandomVariable):
-    """1 where z is positive, else 0."""
-
-    name = "sign_label"
-    signature = "()->()"
-    dtype = "int64"
-    _print_name = ("SignLabel", "\\operatorname{SignLabel}")
-
-    @classmethod
-    def rng_fn(cls, rng, z, size=None):
-        """Evaluate with NumPy."""
-        return np.broadcast_to((np.asarray(z) > 0).astype("int64"), np.shape(z) if size is None else size).copy()
 
 
 class ArgmaxLabel(pm.Discrete):
@@ -84,40 +83,42 @@ class ArgmaxLabel(pm.Discrete):
         return pt.switch(in_range & (chosen >= z.max(axis=-1)), 0.0, -np.inf)
 
 
-class SignLabel(pm.Discrete):
-    r"""A binary label: y = 1 where z > 0, else 0, elementwise.
+class ArgmaxLikelihood(LabelLikelihood):
+    """y = argmax Z, one label for each row of Z (n, k)."""
 
-    .. math:: \log p(y \mid z) = 0 \text{ if } (2y - 1) z \ge 0, \text{ else } -\infty
+    rv_type = ArgmaxLabelRV
+    form = "ArgmaxLabel(Z)"
+    least_ndim = 2
 
-    With z ~ Normal(m, s) this is the binary probit model, P(y = 1) = Φ(m/s).
+    def row_shapes(self, layer: Dense) -> list[tuple[int, ...]]:
+        """One label."""
+        return [()]
 
-    Parameters
-    ----------
-    z : tensor_like
-        A noisy pre-activation, for :class:`~pymc_gibbsnn.GibbsNN` to sample.
+    def largest(self, width: int) -> ArrayLike:
+        """The last class."""
+        return width - 1
 
-    Examples
-    --------
-    >>> with pm.Model():
-    ...     z = pm.Normal("z", 0, 1, shape=3)
-    ...     y = SignLabel("y", z, observed=[0, 1, 1])
-    """
+    @staticmethod
+    def classes(z: np.ndarray) -> int:
+        """As many as units."""
+        return z.shape[-1]
 
-    rv_op = SignLabelRV()
+    @staticmethod
+    def label(z: np.ndarray) -> np.ndarray:
+        """The labels of latents (..., k)."""
+        return z.argmax(axis=-1)
 
-    @classmethod
-    def dist(cls, z, **kwargs):
-        """The distribution outside a model."""
-        return super().dist([pt.as_tensor(z)], **kwargs)
+    def agreeing(self, z: np.ndarray) -> np.ndarray:
+        """Z with its largest entry exchanged with that of the label."""
+        y = evaluate(self.value)
+        z, rows = z.copy(), np.arange(len(z))
+        largest = z.argmax(axis=1)
+        z[rows, y], z[rows, largest] = z[rows, largest], z[rows, y]
+        return z
 
-    def support_point(rv, size, z):  # noqa: N805
-        """The label of z."""
-        return pt.cast(z > 0, "int64")
-
-    def logp(value, z):  # noqa: N805
-        """0 where the label agrees with z, else −inf."""
-        agrees = pt.eq(value, 1) & (z >= 0) | pt.eq(value, 0) & (z <= 0)
-        return pt.switch(agrees, 0.0, -np.inf)
+    def draw_latent(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, Variable]:
+        """(rng, Z) given the labels: one pass over both blocks from the current Z."""
+        return draw(argmax_normal, rng, z, m, noise, self.value)
 
 
 @numba_core_rv_funcify.register(ArgmaxLabelRV)
@@ -129,22 +130,8 @@ def _numba_argmax(op, node):
     return label, 1
 
 
-@numba_core_rv_funcify.register(SignLabelRV)
-def _numba_sign(op, node):
-    @numba_njit
-    def label(rng, z):
-        return np.int64(z > 0)
-
-    return label, 1
-
-
 @jax_sampler(ArgmaxLabelRV)
 def _jax_argmax(op, node):
     import jax.numpy as jnp
 
     return lambda key, size, dtype, z: jnp.argmax(z, axis=-1).astype(dtype)
-
-
-@jax_sampler(SignLabelRV)
-def _jax_sign(op, node):
-    return lambda key, size, dtype, z: (z > 0).astype(dtype)
