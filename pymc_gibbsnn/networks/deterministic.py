@@ -31,21 +31,16 @@ from pymc_gibbsnn.networks.forms import (
     is_elemwise,
     match_product,
     rebuild,
-    show,
     terms,
 )
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.learned_scales import folded
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL, Likelihood, find_likelihood
 from pymc_gibbsnn.networks.minibatch import Batches, read_minibatches
+from pymc_gibbsnn.networks.notation import show
 from pymc_gibbsnn.networks.reader import Reader
 
 __all__ = ["ClassicalNetwork", "Elementwise", "read_classical"]
-
-KNOWN_FORMS = (
-    f"Known forms: y ~ {', '.join(kind.form for kind in CLASSICAL.values())} with f = A @ W.T + b, A data or "
-    "an elementwise activation of such a term, and W, b ~ Normal(0, scale)."
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +157,7 @@ def read_classical(model: pm.Model) -> ClassicalNetwork:
             refusals.append(str(refusal))
     if not networks:
         reason = " ".join(refusals) or "The model observes nothing."
-        raise NetworkError(f"No classical network found. {reason} {KNOWN_FORMS}")
+        raise NetworkError(f"No classical network found. {reason}")
     if len(networks) > 1:
         raise NetworkError(
             f"The model holds several networks, with outputs {[network.likelihood.name for network in networks]}."
@@ -194,7 +189,10 @@ class _ClassicalReader(Reader):
         while True:
             layer, offset, source, used = self._affine(part, leaves, observed)
             if offset is not None:
-                raise NetworkError(f"A layer of '{observed.name}' holds more than a product and a bias: {show(part)}.")
+                raise NetworkError(
+                    f"A layer of '{observed.name}' is {show(part)}, where it is A @ W.T + b, with one bias and no "
+                    f"other term."
+                )
             layers.append(layer)
             members += used
             if not self._leaves_of([source], leaves):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import shorten
-
 import numpy as np
 import pytensor
 import pytensor.scalar as ps
@@ -15,6 +13,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 
 from pymc_gibbsnn._compat import SUBTENSORS
+from pymc_gibbsnn.networks.notation import show
 
 __all__ = [
     "NetworkError",
@@ -24,7 +23,6 @@ __all__ = [
     "match_monomial",
     "match_product",
     "rebuild",
-    "show",
     "spans_columns",
     "substitute",
     "terms",
@@ -144,19 +142,13 @@ def rebuild(expression: Variable, z: Variable, new: Variable) -> Variable:
     if isinstance(op, DimShuffle) and not (z in ancestors([expression]) and op.shuffle != tuple(range(z.ndim))):
         return rebuild(expression.owner.inputs[0], z, new)
     if not isinstance(op, Elemwise):
-        raise NotElementwiseError(f"{expression if op is None else op}")
+        raise NotElementwiseError(show(expression))
     return (op.scalar_op if scalar else op)(*(rebuild(operand, z, new) for operand in expression.owner.inputs))
 
 
 def spans_columns(bias: Variable) -> bool:
     """Whether a bias lies along the last axis and is the same for all rows."""
     return bias.ndim == 0 or bias.type.broadcastable[0]
-
-
-def show(x: Variable) -> str:
-    """An expression in words for an error message, cut to 100 characters."""
-    text = pytensor.printing.pprint(x) if x.owner is not None else (x.name or str(x))
-    return shorten(text, 100, placeholder=" ...")
 
 
 def evaluate(expression: Variable) -> np.ndarray:

@@ -40,7 +40,8 @@ class ScaleReader:
         """The variance of a noisy variable: one number."""
         if not all(sigma.type.broadcastable):
             raise NetworkError(
-                f"sigma of '{rv.name}' has shape {sigma.type.shape}; the noise of a layer is one number."
+                f"sigma of '{rv.name}' has shape {sigma.type.shape}; the noise of a layer is one number for all its "
+                f"rows and units. NUTS, PCN and MALA sample models with a sigma for each."
             )
         return pt.cast(folded(self._value(sigma, rv).reshape(()) ** 2), pytensor.config.floatX)
 
@@ -65,9 +66,7 @@ class ScaleReader:
         if not rvs:
             value = evaluate(sigma)
             if not np.all((value > 0) & np.isfinite(value)):
-                raise NetworkError(
-                    f"sigma of '{rv.name}' must be positive and finite; found {value.min() if value.size else value}."
-                )
+                raise NetworkError(f"sigma of '{rv.name}' must be positive and finite; found {value.min():g}.")
         return self.model.replace_rvs_by_values([sigma])[0]
 
     def conjugate(self, noisy: list[Variable], weights: list[Variable]) -> tuple[Scale, ...]:

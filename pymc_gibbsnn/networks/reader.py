@@ -20,11 +20,11 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn._compat import observed_variables
+from pymc_gibbsnn.networks import refusals
 from pymc_gibbsnn.networks.forms import (
     NetworkError,
     evaluate,
     match_product,
-    show,
     spans_columns,
     substitute,
     terms,
@@ -34,14 +34,10 @@ from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.learned_scales import ScaleReader, folded
 from pymc_gibbsnn.networks.likelihoods import LABELS, LabelLikelihood, find_likelihood
 from pymc_gibbsnn.networks.network import Activation, Layer, Network
+from pymc_gibbsnn.networks.notation import law, show
 from pymc_gibbsnn.networks.smooth import NotElementwiseError, read_activation
 
 __all__ = ["Reader", "read_network", "read_networks"]
-
-KNOWN_FORMS = (
-    "Known forms: Z ~ Normal(A @ W.T + b + offset, sigma) with A data or a noisy post-activation and "
-    "W, b ~ Normal(0, scale); A ~ Normal(activation(Z), sigma); y ~ " + " or ".join(kind.form for kind in LABELS) + "."
-)
 
 
 def read_network(model: pm.Model, vars: list[Variable] | None = None, check_data: bool = True) -> Network:
@@ -76,33 +72,38 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_dat
     ------
     NetworkError
         If there is no noisy network in the model, or none of these variables, or one with a part that is not known; the
-        message names the variable, what was found, and the forms that are known.
+        message names the variable, what was found, and the known form that is nearest to it.
     """
     named = named_variables(model, vars)
     wanted = None if named is None else {model.rvs_to_values[rv] for rv in named}
     reader = Reader(model, wanted, check_data)
-    networks, refusals = [], []
+    networks, reasons = [], []
     for rv in observed_variables(model):
+        name = rv.name.removesuffix("_observed")
+        if f"{name}_unobserved" in model.named_vars:
+            reasons.append(refusals.missing_values(name))
+            continue
         try:
             count = reader.count(rv)
         except NetworkError as refusal:
-            refusals.append(str(refusal))
+            reasons.append(str(refusal))
             continue
         for number in range(count):
             try:
                 networks.append(reader.read(rv, number))
             except NetworkError as refusal:
-                refusals.append(str(refusal))
+                reasons.append(str(refusal))
     if not networks:
-        reason = " ".join(refusals) or "The model observes nothing: give the last layer observed=y."
-        raise NetworkError(f"No noisy network found. {reason} {KNOWN_FORMS}")
+        reason = " ".join(dict.fromkeys(reasons)) or "The model observes nothing: give the last layer observed=y."
+        raise NetworkError(f"No noisy network found. {reason}")
     if wanted is not None:
         networks = [network for network in networks if wanted & set(network.variables)] or networks
         found = {v for network in networks for v in network.variables}
         if wanted != found:
             missing, foreign = (sorted(v.name for v in part) for part in (found - wanted, wanted - found))
+            problems = [f"missing {missing}"] * bool(missing) + [f"not of the network {foreign}"] * bool(foreign)
             raise NetworkError(
-                f"vars= must be the free variables of a network; missing {missing}, not of the network {foreign}."
+                f"vars must name all weights and latents of a network, and nothing else; {', '.join(problems)}."
             )
     for network in networks if check_data else ():
         network.check_data()
@@ -173,7 +174,7 @@ class Reader:
         if z not in self.model.free_RVs:
             raise NetworkError(
                 f"The labels '{observed.name}' are of {show(z)}, which carries no noise: give it a latent of its own, "
-                f"Z = pm.Normal('Z', A @ W.T + b, sigma), and {observed.owner.op} of Z."
+                f"Z = pm.Normal('Z', {show(z)}, sigma), and observe pmg.{law(observed.owner.op)}('{observed.name}', Z)."
             )
         if z.ndim < kind.least_ndim:
             raise NetworkError(f"'{z.name}', of which '{observed.name}' are the labels, must have shape (n, classes).")
@@ -191,10 +192,7 @@ class Reader:
             members.append(source)
         elif self._leaves_of([source], leaves):
             [inner, *_] = self._leaves_of([source], leaves)
-            raise NetworkError(
-                f"'{inner.name}' enters '{z.name}' through {show(source)}, which carries no noise: "
-                f"give it a latent of its own, A = pm.Normal('A', <activation of {inner.name}>, sigma)."
-            )
+            raise NetworkError(refusals.noiseless_input(source, inner.name, z.name))
         return layer, source, members
 
     def _affine(
@@ -203,9 +201,9 @@ class Reader:
         """(operator, offset, input, weights and bias) of a mean, or a part of the mean of z."""
         products = [term for term in terms(mean) if match_product(term)]
         if not products:
-            raise NetworkError(f"The mean of '{z.name}' is not a product with a matrix of weights: {show(mean)}.")
+            raise NetworkError(refusals.no_product(mean, z.name))
         if len(products) > 1 and number is None:
-            raise NetworkError(f"The mean of '{z.name}' holds two products; a hidden layer has one: {show(mean)}.")
+            raise NetworkError(refusals.two_products(products, z.name))
         others = list(terms(mean))
         source, weights, layout = match_product(others.pop(others.index(products[number or 0])))
         weights = self._weights(weights, leaves, z)
@@ -234,26 +232,25 @@ class Reader:
         mean, leaves = self._simplified(mean)
         if any(match_product(term) for term in terms(mean)):
             raise NetworkError(
-                f"'{a.name}' enters the next layer without a noisy post-activation: give it one, "
-                f"A = pm.Normal('A', <activation of {a.name}>, sigma), be it of the identity."
+                f"'{a.name}' enters the next layer without a noisy post-activation: give it one, such as "
+                f"A = pm.Normal('A', pm.math.maximum({a.name}, 0), sigma), or, for a linear network, "
+                f"A = pm.Normal('A', {a.name}, sigma)."
             )
         inner = self._leaves_of([mean], leaves)
         if len(inner) != 1:
-            names = [rv.name for rv in inner]
-            raise NetworkError(
-                f"'{a.name}' enters a layer, so its mean must be an activation of one pre-activation; "
-                f"it depends on {names}."
-            )
+            raise NetworkError(refusals.no_activation(mean, a.name, [rv.name for rv in inner]))
         [(leaf, z)] = [(leaf, rv) for leaf, rv in leaves.items() if rv in inner]
         try:
             function = read_activation(mean, leaf)
         except NotElementwiseError as error:
             raise NetworkError(
-                f"The activation {show(mean)} of '{a.name}' is no elementwise function of '{z.name}': it holds {error}."
+                f"The activation {show(mean)} of '{a.name}' is no elementwise function of '{z.name}' with numbers as "
+                f"its coefficients: it holds {error}."
             ) from None
         if self.check_data and self._shape(a) != self._shape(z):
             raise NetworkError(
-                f"'{a.name}' has shape {self._shape(a)} and '{z.name}', its pre-activation, {self._shape(z)}."
+                f"'{a.name}' must have the shape of '{z.name}', its pre-activation, {self._shape(z)}; found "
+                f"{self._shape(a)}."
             )
         return Activation(a.name, self.model.rvs_to_values[a], function, self.scales.noise(sigma, a)), z
 
@@ -261,21 +258,18 @@ class Reader:
 
     def _normal(self, rv: Variable) -> tuple[Variable, Variable]:
         if not isinstance(rv.owner.op, NormalRV):
-            raise NetworkError(f"'{rv.name}' is no Normal but {getattr(rv.owner.op, 'name', None) or rv.owner.op}.")
+            raise NetworkError(refusals.no_normal(rv.name, rv.owner.op, rv in self.model.observed_RVs))
         if rv in self.model.free_RVs and self.model.rvs_to_transforms.get(rv) is not None:
-            raise NetworkError(f"'{rv.name}' is transformed; a variable of a network is a plain Normal.")
+            raise NetworkError(f"'{rv.name}' has a transform, but the variables of a network are plain: leave it out.")
         return tuple(rv.owner.op.dist_params(rv.owner))
 
     def _weights(self, term: Variable, leaves: dict[Variable, Variable], z: Variable) -> Variable:
         rv = leaves.get(term)
         if rv not in self.model.free_RVs:
-            raise NetworkError(
-                f"The mean of '{z.name}' holds a product with {show(term)}, where weights with a Normal prior are "
-                f"understood."
-            )
+            raise NetworkError(refusals.no_weights(term, z.name))
         mean, _ = self._normal(rv)
         if self._parents([mean]) or np.any(evaluate(mean) != 0):
-            raise NetworkError(f"The prior of '{rv.name}' has a mean other than 0.")
+            raise NetworkError(f"The prior of '{rv.name}' must have mean 0; found {show(mean)}.")
         return rv
 
     def _bias(self, term: Variable, leaves: dict[Variable, Variable], d_out: int, z: Variable) -> Variable | None:
@@ -303,7 +297,7 @@ class Reader:
             return None
         for rv in self._leaves_of(others, leaves):
             if rv in members:
-                raise NetworkError(f"'{rv.name}' enters the mean of '{z.name}' twice.")
+                raise NetworkError(f"'{rv.name}' enters the mean of '{z.name}' twice, where each part may enter once.")
         offset = pt.add(*others) if len(others) > 1 else others[0]
         [offset] = substitute([offset], leaves)
         [offset] = self.model.replace_rvs_by_values([offset])
@@ -339,19 +333,18 @@ class Reader:
             for member in below:
                 if members.count(member) > 1:
                     raise NetworkError(
-                        f"'{member.name}' serves twice in the network: shared weights and latents are not known."
+                        f"'{member.name}' serves twice in the network: give each layer weights and latents of its own."
                     )
                 users = self.scales.users(member)
                 if users != [child.name]:
-                    raise NetworkError(
-                        f"'{member.name}' must enter '{child.name}' and nothing else; it is used by {users}."
-                    )
+                    observed = {rv.name for rv in self.model.observed_RVs}
+                    raise NetworkError(refusals.shared(member.name, child.name, users, observed))
             if not isinstance(child.owner.op, NormalRV):
                 continue
             sigma = self._parents([self._normal(child)[1]])
             if sigma & set(members):
                 raise NetworkError(
-                    f"sigma of '{child.name}' depends on the network's "
+                    f"sigma of '{child.name}' must not depend on the network itself; it depends on "
                     f"{sorted(rv.name for rv in sigma & set(members))}."
                 )
 

@@ -22,8 +22,9 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn._compat import observed_variables
-from pymc_gibbsnn.networks.forms import is_elemwise, match_product, show, spans_columns, undimshuffle
+from pymc_gibbsnn.networks.forms import is_elemwise, match_product, spans_columns, undimshuffle
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
+from pymc_gibbsnn.networks.notation import law, show
 from pymc_gibbsnn.targets.marginal import Marginal
 from pymc_gibbsnn.targets.target import Target
 from pymc_gibbsnn.targets.whitening import Whitening, canonical, free_variables, gaussian_prior, log_density_of_others
@@ -194,7 +195,7 @@ class _Reader:
     def read(self) -> tuple[list[Part], Variable, Variable]:
         name, op = self.observed.name, self.observed.owner.op
         if not isinstance(op, NormalRV):
-            raise NetworkError(f"The likelihood '{name}' is no Normal but {getattr(op, 'name', None) or op}.")
+            raise NetworkError(f"The likelihood '{name}' must be pm.Normal; found {law(op)}.")
         mean, sigma = canonical(self.model.replace_rvs_by_values(op.dist_params(self.observed.owner)))
         if not all(sigma.type.broadcastable):
             raise NetworkError(f"sigma of '{name}' has shape {sigma.type.shape}; the noise must be one number.")

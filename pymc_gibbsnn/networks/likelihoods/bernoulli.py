@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.basic import BernoulliRV
 
-from pymc_gibbsnn.networks.forms import NetworkError, is_elemwise, show
+from pymc_gibbsnn.networks.forms import NetworkError, is_elemwise
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.likelihoods.elementwise import ElementwiseLikelihood
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
+from pymc_gibbsnn.networks.notation import show
 
 __all__ = ["BernoulliLikelihood"]
 

@@ -16,8 +16,9 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.basic import BinomialRV
 
 from pymc_gibbsnn.backends.vector_math import exp, vectorisable
-from pymc_gibbsnn.networks.forms import NetworkError, evaluate, is_elemwise, show
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate, is_elemwise
 from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood, Parameters
+from pymc_gibbsnn.networks.notation import show
 
 __all__ = ["BinomialLikelihood"]
 

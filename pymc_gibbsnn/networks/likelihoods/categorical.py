@@ -12,11 +12,12 @@ from pytensor.tensor.random.basic import CategoricalRV
 from pytensor.tensor.special import Softmax
 
 from pymc_gibbsnn.backends.vector_math import exp, vectorisable
-from pymc_gibbsnn.networks.forms import NetworkError, show
+from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.likelihoods.elementwise import sum_of_logs
 from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood, Parameters
+from pymc_gibbsnn.networks.notation import show
 
 __all__ = ["CategoricalLikelihood"]
 

@@ -10,9 +10,10 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.basic import PoissonRV
 
-from pymc_gibbsnn.networks.forms import NetworkError, is_elemwise, show
+from pymc_gibbsnn.networks.forms import NetworkError, is_elemwise
 from pymc_gibbsnn.networks.likelihoods.elementwise import ElementwiseLikelihood
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
+from pymc_gibbsnn.networks.notation import show
 
 __all__ = ["PoissonLikelihood"]
 
