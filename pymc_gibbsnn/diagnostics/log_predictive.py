@@ -32,7 +32,8 @@ from pymc_gibbsnn.diagnostics.prediction import name_axes
 from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLabelRV
 from pymc_gibbsnn.networks.likelihoods.sign_label import SignLabelRV
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
-from pymc_gibbsnn.networks.new_rows import Inputs, NewRows, Stage, find_observed, law_node
+from pymc_gibbsnn.networks.new_inputs import Inputs, find_observed
+from pymc_gibbsnn.networks.new_rows import NewRows, Stage, law_node
 from pymc_gibbsnn.networks.reader import read_networks
 
 __all__ = ["log_predictive"]

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 from pymc_gibbsnn._arguments import model_of, posterior_of
 from pymc_gibbsnn.diagnostics.outcomes import has_classes, probabilities
 from pymc_gibbsnn.networks.network import NetworkError
-from pymc_gibbsnn.networks.new_rows import NewRows, find_observed
+from pymc_gibbsnn.networks.new_inputs import find_observed
+from pymc_gibbsnn.networks.new_rows import NewRows
 
 __all__ = ["class_probabilities", "predict"]
 
@@ -197,7 +198,7 @@ def name_axes(rows: NewRows, X_new) -> tuple[tuple[str, ...], dict]:
     names = [name or other for name, other in zip(named or generic, generic, strict=True)]
     coords = {dim: np.asarray(rows.model.coords[dim]) for dim in names if rows.model.coords.get(dim) is not None}
     index = getattr(X_new, "index", None)
-    coords["point"] = np.arange(rows.rows) if index is None else np.asarray(index)
+    coords["point"] = np.arange(rows.rows) if index is None or callable(index) else np.asarray(index)
     return ("point", *names), coords
 
 

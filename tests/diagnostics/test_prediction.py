@@ -142,6 +142,7 @@ def test_what_is_returned():
     found = pmg.predict(idata, model, frame, random_seed=2)
     np.testing.assert_array_equal(found["mean"], again["mean"])
     assert found["point"].values.tolist() == list("abcd")
+    xr.testing.assert_identical(pmg.predict(idata, model, X_NEW.tolist(), random_seed=2), again)
     with pm.Model(coords={"class": ["cat", "dog", "eel"]}) as named:
         z = pm.Normal("Z2", pm.Data("X", X) @ pm.Normal("W1", 0, 1, shape=(2, 3)), 1)
         pmg.ArgmaxLabel("y", z, observed=np.arange(9) % 3)

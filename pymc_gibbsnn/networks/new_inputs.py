@@ -1,0 +1,151 @@
+"""The inputs of a PyMC model, as leaves of its graph that new rows can replace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pymc as pm
+from numpy.typing import ArrayLike
+from pymc.data import MinibatchOp
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+
+from pymc_gibbsnn._arguments import finite
+from pymc_gibbsnn._compat import observed_variables
+from pymc_gibbsnn.networks.network import NetworkError, evaluate
+
+__all__ = ["Inputs", "evaluate_leaf", "find_observed", "is_leaf"]
+
+
+def find_observed(model: pm.Model, name: str | None = None) -> Variable:
+    """The one variable that a model observes, or the one of this name.
+
+    Raises
+    ------
+    NetworkError
+        If there is none, or several and no name.
+    """
+    observed = {rv.name: rv for rv in observed_variables(model)}
+    if name is None and len(observed) == 1:
+        [name] = observed
+    if name not in observed:
+        raise NetworkError(
+            f"The model observes {list(observed)}"
+            + (": say which in name=." if name is None else f", and '{name}' is not among them.")
+        )
+    return observed[name]
+
+
+class Inputs:
+    """Finds the leaves of a model's graph that are replaced by new rows.
+
+    Attributes
+    ----------
+    data : dict of str to Variable
+        The ``pm.Data`` on which what is observed depends, but for the observations themselves.
+    constants : list of Variable
+        Arrays in the graph that are no ``pm.Data``.
+    targets : list of Variable
+        The ``pm.Data`` that are observed.
+    target_rows : set of int
+        How many rows these have.
+    batches : dict
+        The minibatches of data, by the data.
+    """
+
+    def __init__(self, model: pm.Model, observed: Variable):
+        self.model, self.observed = model, observed
+        above = list(ancestors([observed]))
+        self.batches = {
+            data: batch
+            for v in above
+            if v.owner is not None and isinstance(v.owner.op, MinibatchOp)
+            for batch, data in zip(v.owner.outputs[:-1], v.owner.inputs[:-1], strict=True)
+        }
+        data = {batch: data for data, batch in self.batches.items()}
+        targets = ancestors([model.rvs_to_values[observed]], blockers=data)
+        targets = set(ancestors([data.get(v, v) for v in targets], blockers=data))
+        self.target_rows = {len(x) for v in targets if is_leaf(v) and np.ndim(x := evaluate(v))}
+        known = set(model.data_vars)
+        self.targets = [v for v in targets if v in known]
+        self.data = {v.name: v for v in above if v in known and v not in targets}
+        self.constants = [v for v in above if isinstance(v, Constant) and np.ndim(v.data) >= 1 and v not in targets]
+
+    def find(self, X_new, present: Mapping[str, ArrayLike]) -> tuple[list[Variable], list[np.ndarray]]:
+        """Leaves, and the array that replaces each."""
+        if isinstance(X_new, Mapping):
+            leaves = {name: [self._named(name)] for name in X_new}
+            new = {name: (leaves[name], x) for name, x in X_new.items()}
+        elif X_new is None:
+            values = {
+                v: np.asarray(present.get(v.name, evaluate_leaf(v))) for v in [*self.data.values(), *self.constants]
+            }
+            n = len(values[self._first()])
+            values = {v: x for v, x in values.items() if x.shape[:1] == (n,)}  # as many rows as the inputs
+            new = {v.name or str(i): ([v], x) for i, (v, x) in enumerate(values.items())}
+        else:
+            new = {"X_new": (self._inputs(), X_new)}
+        leaves, arrays = [], []
+        for name, (group, x) in new.items():
+            x = self._checked(name, group[0], x)
+            for leaf in group:
+                leaves.append(self.batches.get(leaf, leaf))
+                arrays.append(x)
+        lengths = {name: len(x) for name, (_, x) in zip(new, new.values(), strict=True)}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"All inputs must have the same number of rows; found {lengths}.")
+        return leaves, arrays
+
+    def _named(self, name: str) -> Variable:
+        if name not in self.data:
+            raise ValueError(
+                f"X_new names '{name}', but '{self.observed.name}' depends on the pm.Data {sorted(self.data)}."
+            )
+        return self.data[name]
+
+    def _inputs(self) -> list[Variable]:
+        """The one array of inputs: a pm.Data, or constants that are equal."""
+        matrices = [v for v in self.data.values() if v.ndim >= 2]
+        found = [[v] for v in matrices or self.data.values()]
+        if not found:
+            for v in self.constants:
+                if v.ndim == 2 and len(v.data) in self.target_rows:
+                    same = next((group for group in found if np.array_equal(group[0].data, v.data)), None)
+                    found.append([v]) if same is None else same.append(v)
+        if len(found) != 1:
+            names = [group[0].name or f"a constant of shape {np.shape(group[0].data)}" for group in found]
+            raise NetworkError(
+                f"The inputs of '{self.observed.name}' must be one array, best a pm.Data; found {names}: give new rows "
+                f"of pm.Data by their names, X_new={{'X': ...}}."
+            )
+        return found[0]
+
+    def _first(self) -> Variable:
+        matrices = [v for v in self.data.values() if v.ndim >= 2]
+        return matrices[0] if matrices else self._inputs()[0]
+
+    def _checked(self, name: str, leaf: Variable, x: ArrayLike) -> np.ndarray:
+        old = evaluate_leaf(leaf)
+        x = x if np.ma.isMaskedArray(x) else np.asarray(x)
+        if x.shape[1:] != old.shape[1:] or x.ndim != old.ndim or not len(x):
+            whole = str(("m", *old.shape[1:])).replace("'", "")
+            of = f"'{leaf.name}'" if leaf.name else "the inputs"
+            raise ValueError(f"{name} must have shape {whole}, rows like those of {of}; found {x.shape}.")
+        finite(name, x)
+        if old.dtype.kind in "iu" and (x != np.floor(x)).any():
+            raise ValueError(f"{name} must hold integers, as '{leaf.name}' does.")
+        return x.astype(old.dtype)
+
+
+def evaluate_leaf(leaf: Variable) -> np.ndarray:
+    """The value of a leaf of the graph; of a minibatch, all its rows."""
+    if leaf.owner is not None and isinstance(leaf.owner.op, MinibatchOp):
+        leaf = leaf.owner.inputs[leaf.owner.outputs.index(leaf)]
+    return evaluate(leaf)
+
+
+def is_leaf(v: Variable) -> bool:
+    """Whether a variable is an array that the graph starts from."""
+    return isinstance(v, Constant | SharedVariable) and hasattr(v.type, "ndim")
