@@ -36,6 +36,12 @@ from pymc_gibbsnn.samplers.transition import Transition
 __all__ = ["GraphStep", "steps_of"]
 
 
+LOST_DIGITS = (
+    "Noise is lost to rounding beside the signal where its variance is below about 1e-15 of the squared signal in "
+    "double precision, and 1e-7 in single precision: take a larger sigma"
+)
+
+
 @dataclass_state
 class GraphStepState(StepMethodState):
     """What a step needs to go on where it stopped: PyMC's state and the transition's carry."""
@@ -253,9 +259,11 @@ class GraphStep(BlockedStep):
         except ValueError as error:  # of a factorisation
             if self.steps == 0 and (why := why_not_finite(self.model, point)):
                 raise FloatingPointError(f"The first draw of a chain has failed. {why}") from error
-            if self.steps == 0 or not isinstance(error, np.linalg.LinAlgError):
+            if not isinstance(error, np.linalg.LinAlgError):
                 raise
-            reason = str(error)
+            reason = f"{error}. {LOST_DIGITS}"
+            if self.steps == 0:
+                raise FloatingPointError(f"The first draw of a chain has failed: {reason}.") from error
         if reason and self.steps == 0:
             why = why_not_finite(self.model, point)
             raise FloatingPointError(f"The first draw of a chain is not finite: {reason}. {why}")

@@ -395,3 +395,14 @@ def test_the_share_of_tuning_to_come_reaches_the_sweep(model, cores):
 def test_an_impossible_start_of_annealing_is_refused(model, anneal):
     with pytest.raises(ValueError, match="anneal must be a positive, finite number"):
         pmg.GibbsNN(model=model, anneal=anneal)
+
+
+def test_noise_that_is_lost_to_rounding_is_named(model, monkeypatch):
+    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON)
+
+    def fail(point):
+        raise np.linalg.LinAlgError("Matrix is not positive definite")
+
+    monkeypatch.setattr(step, "_draw", fail)
+    with pytest.raises(FloatingPointError, match=r"not positive definite. Noise is lost .* 1e-15 .* larger sigma\."):
+        step.step(model.initial_point())
