@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pymc as pm
-from diabetes import save
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
+from wine import save
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.diagnostics.scoring import brier, expected_calibration_error
@@ -51,7 +51,7 @@ def main(draws: int, chains: int, figures: Path) -> None:
 
     order = np.argsort(p.max(axis=1))
     show = np.r_[order[-SHOWN:], order[:SHOWN]]  # clear images, then doubtful ones
-    figures.mkdir(exist_ok=True)
+
     axes = plot_class_probabilities(p[show], test_images[show].reshape(-1, 8, 8), y_test[show])
     save(axes.ravel(), figures / "digits.png")
 

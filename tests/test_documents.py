@@ -1,0 +1,70 @@
+"""The code of README and docs runs as it stands, the blocks of a document one after another."""
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytensor
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BLOCKS = {
+    ".md": re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL),
+    ".rst": re.compile(r"^\.\. code-block:: python\n\n((?:   .*\n|\n)+)", re.MULTILINE),
+}
+SMALLER = {
+    r", tune=\d+": "",
+    r"pm\.sample\(\d+": "pm.sample(4, tune=2, chains=2, cores=1, progressbar=False",
+    r"pmg\.sample\(\d+, (.*)chains=\d+": r"pmg.sample(4, \1chains=2",
+    r"\bdraws=\d+": "draws=100",  # two blocks of R-hat
+    r"\bwidth=\d+": "width=16",
+    r"\bsweeps_per_draw=\d+": "sweeps_per_draw=2",
+}
+
+
+def documents() -> dict[str, list[str]]:
+    """The blocks of Python of every document that has some."""
+    found = {}
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.rst"))]:
+        blocks = BLOCKS[path.suffix].findall(path.read_text())
+        if blocks:
+            found[path.name] = [textwrap.dedent(block) for block in blocks]
+    return found
+
+
+DOCUMENTS = documents()
+
+
+def execute(name: str, change=lambda block: block) -> None:
+    session = {"__name__": "__main__"}
+    for number, block in enumerate(DOCUMENTS[name], start=1):
+        exec(compile(change(block), f"block {number} of {name}", "exec"), session)
+
+
+def smaller(block: str) -> str:
+    for pattern, replacement in SMALLER.items():
+        block = re.sub(pattern, replacement, block)
+    return block
+
+
+def test_no_block_is_overlooked():
+    for name in ("README.md", "index.rst"):
+        assert DOCUMENTS[name]
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.rst")]:
+        marks = len(re.findall(r"^(?:```python|\.\. code-block:: python)$", path.read_text(), re.MULTILINE))
+        assert marks == len(DOCUMENTS.get(path.name, []))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_code_of_documents(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        execute(name, smaller)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_code_of_documents_as_written(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    execute(name)
