@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo demo-digits test test-all docs notebooks lint clean
 
 demo: $(VENV)/examples
-	$(BIN)/python notebooks/wine.py
+	OMP_NUM_THREADS=1 $(BIN)/python notebooks/wine.py
 
 demo-digits: $(VENV)/examples
 	OMP_NUM_THREADS=1 $(BIN)/python notebooks/digits.py
