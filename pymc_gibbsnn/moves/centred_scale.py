@@ -18,16 +18,45 @@ References
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.random.generalised_inverse_gaussian import generalised_inverse_gaussian
 
-__all__ = ["draw_scales"]
+__all__ = ["centred_scales", "draw_scales", "scale_law"]
 
 
 def draw_scales(rng: Variable, exponent: Variable, incoming: Variable, outgoing: Variable) -> tuple[Variable, Variable]:
     """Scales c (h,), one a unit, given p (), Q1 (h,) and Q2 (h,)."""
     rng, squared = draw(generalised_inverse_gaussian, rng, exponent / 2, incoming, outgoing)
     return rng, pt.sqrt(squared)
+
+
+@Move
+def centred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+    """A scale of each unit of a layer, whose activation is homogeneous or scale-free and which has no offset."""
+    operator, homogeneous = site.layer.operator, site.activation.function.is_homogeneous
+    noise_z, noise_a = site.noise
+    rng, c = draw_scales(rng, *scale_law(site))
+    columns = operator.spread(c)
+    scaled = {"w": operator.scaled(site.w, c), "z": site.z * columns, "mean": site.mean * columns}
+    if homogeneous:
+        noise_a = noise_a * c**2
+        scaled |= {"post": site.post * columns, "w_above": site.above.operator.relieved(site.w_above, columns)}
+    return rng, replace(site, **scaled, squares=(noise_z * c**2, noise_a)), carry, {}
+
+
+def scale_law(site: Site) -> tuple[Variable, Variable, Variable]:
+    """(p, Q1, Q2) for the units of a layer."""
+    operator, above = site.layer.operator, site.above.operator
+    noise_z, noise_a = site.noise
+    incoming = operator.incoming(site.w) + noise_z / site.layer.noise
+    d, n = operator.fan_in, site.samples * operator.places
+    if site.activation.function.is_scale_free:
+        return pt.cast(d + n, incoming.dtype), incoming, pt.zeros_like(incoming)
+    exponent = pt.cast(d + 2 * n - above.fan_out, incoming.dtype)
+    return exponent, incoming + noise_a / site.activation.noise, above.outgoing(site.w_above)

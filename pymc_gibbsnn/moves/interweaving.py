@@ -7,6 +7,7 @@ The moves themselves are in :mod:`pymc_gibbsnn.moves.interweave_pieces` and
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytensor.tensor as pt
@@ -15,13 +16,14 @@ from pytensor.graph.basic import Constant, Variable
 from pymc_gibbsnn._arguments import one_of
 from pymc_gibbsnn.moves.interweave_langevin import TARGET_ACCEPTANCE, interweave_langevin
 from pymc_gibbsnn.moves.interweave_pieces import interweave_pieces, no_gram
+from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.moves.tuning import robbins_monro
-from pymc_gibbsnn.moves.weights import spectrum
+from pymc_gibbsnn.moves.weights import data_spectrum, spectrum
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.smooth import Smooth
 
-__all__ = ["TUNE_STEPS", "interweave_layer", "kinds_of_interweaving", "start_of_interweaving"]
+__all__ = ["interweaving", "kinds_of_interweaving"]
 
 # Most inputs, bias included, for which moves on pieces keep a sweep within about five times the time of a plain one.
 # The Gram matrices of the data layer are kept; above it they are formed at every sweep.
@@ -46,69 +48,72 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
     return kinds
 
 
-def start_of_interweaving(network: Network, kinds: list[str | bool]) -> dict[str, Variable]:
-    """What the move keeps: Gram matrices of the data layer's units, or step sizes."""
-    carry = {}
-    if not kinds or not kinds[0]:
-        return carry
-    first, a = network.layers[0].operator, network.inputs
-    if kinds[0] == "pieces":
-        carry["input"] = first.design(a, a.shape[0])
-        z = pt.zeros((a.shape[0], first.shape[0]), dtype=a.dtype)
-        carry["unit_gram"], carry["unit_squares"] = no_gram(z, first.augmented_shape)
-    else:
-        carry["u"], carry["eigenvalues"] = _spectrum(network, 0, a, fixed=not isinstance(first.precision, Constant))
-    if "langevin" in kinds:
-        carry["tuned"] = pt.zeros((), dtype=a.dtype)
-    for layer, kind in zip(network.layers, kinds, strict=False):
-        if kind == "langevin":
-            start = min(0.0, math.log(2 / math.prod(layer.operator.augmented_shape) ** (1 / 3)))
-            carry[f"log_step_{layer.operator.name}"] = pt.constant(np.asarray(start, a.dtype))
-    return carry
+def interweaving(network: Network, l: int, kind: str) -> Move:
+    """The move of W̃ and Z of layer l in this way, with the post-activations above integrated out."""
+    return (_on_pieces if kind == "pieces" else _by_langevin)(network, l)
 
 
-def _spectrum(network: Network, l: int, a: Variable, fixed: bool = False) -> tuple[Variable, Variable]:
-    """The spectrum of a layer's input A for the mean of its precisions over units, or for 1 if it is to stay."""
-    operator = network.layers[l].operator
-    mean_precision = operator.precision.mean(axis=0, keepdims=True)
-    if fixed:
-        mean_precision = pt.ones((1, operator.fan_in), dtype=a.dtype)
-    return spectrum(operator, a, network.inputs.shape[0], mean_precision, thin=l == 0 and network.is_thin)
+def _on_pieces(network: Network, l: int) -> Move:
+    """In the data layer, Ã and the Gram matrices of its units are kept."""
+    layer, a, start = network.layers[l], network.inputs, {}
+    operator, acceptance = layer.operator, f"acceptance_{layer.operator.name}"
+    if l == 0:
+        names = [f"{name}_{operator.name}" for name in ("input", "unit_gram", "unit_squares")]
+        z = pt.zeros((a.shape[0], operator.shape[0]), dtype=a.dtype)
+        start = dict(zip(names, (operator.design(a, a.shape[0]), *no_gram(z, operator.augmented_shape)), strict=True))
 
-
-def interweave_layer(
-    rng: Variable,
-    network: Network,
-    l: int,
-    kind: str,
-    a: Variable,
-    weights: Variable,
-    z: Variable,
-    y: Variable,
-    w: Variable,
-    g: Variable,
-    carry: dict[str, Variable],
-    tuning: Variable,
-) -> tuple[Variable, Variable, Variable, Variable, dict[str, Variable]]:
-    """(rng, W̃, Z, acceptance, what changes of the carry) for W̃ and Z between the input A of layer l and its Y above.
-
-    ``w`` is W of the layer above and ``g`` its gain.
-    """
-    operator, function = network.layers[l].operator, network.activations[l].function
-    shape, precision = operator.augmented_shape, operator.precision
-    if kind == "pieces":
-        rows = operator.design(a, network.inputs.shape[0]) if l else carry["input"]
-        kept = None if l else (carry["unit_gram"], carry["unit_squares"])
-        rng, weights, z, gram, squares, accepted = interweave_pieces(
-            rng, rows, weights, z, y, w, g, precision, kept, shape, function
+    def step(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+        operator = site.layer.operator
+        rows, *kept = (carry[name] for name in start) if start else (operator.design(site.a, site.samples),)
+        law = rows, site.w, site.z, site.y, site.v, site.gain, operator.precision
+        rng, w, z, *kept, accepted = interweave_pieces(
+            rng, *law, kept or None, operator.augmented_shape, site.activation.function
         )
-        return rng, weights, z, accepted.mean(), {"unit_gram": gram, "unit_squares": squares} if l == 0 else {}
-    u, eigenvalues = _spectrum(network, l, a) if l else (carry["u"], carry["eigenvalues"])
-    if l == 0 and not isinstance(precision, Constant):
-        eigenvalues = eigenvalues / precision.mean()  # of a preconditioner, which need not be exact
-    name, count = f"log_step_{operator.name}", carry["tuned"] + 1
-    rng, weights, z, acceptance = interweave_langevin(
-        rng, operator, a, weights, z, y, w, g, u, eigenvalues, carry[name], function
-    )
-    log_step = robbins_monro(carry[name], count, acceptance, TARGET_ACCEPTANCE, tuning)
-    return rng, weights, z, acceptance, {name: log_step, "tuned": count}
+        changed = dict(zip(list(start)[1:], kept, strict=False))
+        return rng, _moved(site, w, z), carry | changed, {acceptance: accepted.mean()}
+
+    return Move(step, start, (acceptance,))
+
+
+def _by_langevin(network: Network, l: int) -> Move:
+    """The step size is kept, and in the data layer the spectrum of the data."""
+    a, operator = network.inputs, network.layers[l].operator
+    name, fixed = operator.name, not isinstance(operator.precision, Constant)
+    acceptance, log_step, tuned = f"acceptance_{name}", f"log_step_{name}", f"tuned_{name}"
+    of_data = {} if l else data_spectrum(network)
+    first = min(0.0, math.log(2 / math.prod(operator.augmented_shape) ** (1 / 3)))
+    start = {log_step: pt.constant(np.asarray(first, a.dtype)), tuned: pt.zeros((), dtype=a.dtype)}
+
+    def step(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+        operator = site.layer.operator
+        if l:
+            mean_precision = operator.precision.mean(axis=0, keepdims=True)
+            u, eigenvalues = spectrum(operator, site.a, site.samples, mean_precision, thin=False)
+        else:
+            u, eigenvalues = (carry[name] for name in of_data)
+            if fixed:
+                eigenvalues = eigenvalues / operator.precision.mean()  # of a preconditioner, which need not be exact
+        rng, w, z, accepted = interweave_langevin(
+            rng,
+            operator,
+            site.a,
+            site.w,
+            site.z,
+            site.y,
+            site.v,
+            site.gain,
+            u,
+            eigenvalues,
+            carry[log_step],
+            site.activation.function,
+        )
+        count = carry[tuned] + 1
+        new = robbins_monro(carry[log_step], count, accepted, TARGET_ACCEPTANCE, site.tuning)
+        return rng, _moved(site, w, z), carry | {log_step: new, tuned: count}, {acceptance: accepted}
+
+    return Move(step, of_data | start, (acceptance,), TUNE_STEPS)
+
+
+def _moved(site: Site, w: Variable, z: Variable) -> Site:
+    """The site with new W̃ and Z, of the same noise."""
+    return replace(site, w=w, mean=site.mean + (z - site.z), z=z)

@@ -9,65 +9,67 @@ one shape are drawn as one batch, pre-activations before one activation as the c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn.moves.layers import draw_first_weights, draw_layer_weights
 from pymc_gibbsnn.moves.postactivations import draw_postactivations
 from pymc_gibbsnn.moves.preactivations import draw_preactivations
-from pymc_gibbsnn.moves.weights import draw_weights
+from pymc_gibbsnn.moves.site import Move, NetworkState
+from pymc_gibbsnn.moves.weights import draw_weights, draw_weights_of
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.layers.dense import transpose
-from pymc_gibbsnn.networks.network import Network
 
-__all__ = ["draw_layers_in_parallel"]
+__all__ = ["all_postactivations", "all_preactivations", "all_weights_above_data"]
 
 
-def draw_layers_in_parallel(
-    rng: Variable,
-    network: Network,
-    weights: list[Variable],
-    outputs: list[Variable],
-    posts: list[Variable],
-    carry: dict[str, Variable],
-) -> tuple[Variable, list[Variable], list[Variable], list[Variable]]:
-    """(rng, W̃ of all layers, Z of all layers, A of all hidden layers) after one pass."""
-    layers, hidden = network.layers, network.activations
+@Move
+def all_weights_above_data(
+    rng: Variable, state: NetworkState, carry: dict
+) -> tuple[Variable, NetworkState, dict, dict]:
+    """W̃ of all layers but the first, given their inputs and outputs."""
+    layers, weights = state.network.layers, list(state.weights)
     operators = [layer.operator for layer in layers]
-    weights, outputs, posts = list(weights), list(outputs), list(posts)
-
-    rng, weights[0] = draw_first_weights(rng, network, outputs[0], carry)
-    for group in _groups(range(1, len(layers)), lambda l: (operators[l].augmented_shape, operators[l].has_bias)):
-        shared = all(operators[l].shares_prior for l in group)
-        if len(group) == 1 or not shared:
+    learning = [l for l in range(1, len(layers)) if operators[l].variables]
+    for group in _groups(learning, lambda l: (operators[l].augmented_shape, operators[l].has_bias)):
+        if len(group) == 1 or not all(operators[l].shares_prior for l in group):
             for l in group:
-                rng, weights[l] = draw_layer_weights(rng, network, l, posts[l - 1], outputs[l])
+                rng, weights[l] = draw_weights_of(rng, layers[l], state.input(l), state.outputs[l], state.samples)
             continue
-        a = pt.stack([operators[l].design(posts[l - 1], network.inputs.shape[0]) for l in group])
-        z = pt.stack([layers[l].centred(outputs[l]) for l in group])
+        a = pt.stack([operators[l].design(state.input(l), state.samples) for l in group])
+        z = pt.stack([layers[l].centred(state.outputs[l]) for l in group])
         precision = pt.stack([operators[l].precision for l in group])
         rng, w = draw_weights(rng, transpose(a) @ a, transpose(a) @ z, _numbers(layers, group), precision)
         for i, l in enumerate(group):
             weights[l] = w[i]
+    return rng, replace(state, weights=tuple(weights)), carry, {}
 
+
+@Move
+def all_postactivations(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
+    """A of all hidden layers, given Z and the layers above."""
+    layers, hidden, posts = state.network.layers, state.network.activations, list(state.posts)
     for group in _groups(range(len(hidden)), lambda l: layers[l + 1].shape):
-        s = pt.stack([hidden[l].function(outputs[l]) for l in group])
-        y = pt.stack(
-            [layers[l + 1].centred(outputs[l + 1]) - operators[l + 1].intercept(weights[l + 1]) for l in group]
-        )
-        w, noise_below = pt.stack([operators[l + 1].linear(weights[l + 1]) for l in group]), _numbers(hidden, group)
-        noise_above = _numbers(layers, [l + 1 for l in group])
-        g = operators[group[0] + 1].gain(w, noise_below, noise_above)
-        rng, a = draw_postactivations(rng, s, y, w, g, noise_below, noise_above)
+        sites = [state.site(l) for l in group]
+        s = pt.stack([site.activation.function(site.z) for site in sites])
+        y, v = pt.stack([site.y for site in sites]), pt.stack([site.v for site in sites])
+        noise_below, noise_above = _numbers(hidden, group), _numbers(layers, [l + 1 for l in group])
+        g = sites[0].above.operator.gain(v, noise_below, noise_above)
+        rng, a = draw_postactivations(rng, s, y, v, g, noise_below, noise_above)
         for i, l in enumerate(group):
             posts[l] = a[i]
+    return rng, replace(state, posts=tuple(posts)), carry, {}
 
-    inputs = [network.inputs, *posts]
+
+@Move
+def all_preactivations(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
+    """Z of all hidden layers, given the layers below and A."""
+    layers, hidden, outputs = state.network.layers, state.network.activations, list(state.outputs)
     for group in _groups(range(len(hidden)), lambda l: _table(hidden[l].function)):
         widths = [layers[l].shape[0] for l in group]
-        m = pt.concatenate([layers[l].mean(inputs[l], weights[l]) for l in group], axis=1)
-        a, z = (pt.concatenate([parts[l] for l in group], axis=1) for parts in (posts, outputs))
+        m = pt.concatenate([state.site(l).mean for l in group], axis=1)
+        a, z = (pt.concatenate([parts[l] for l in group], axis=1) for parts in (state.posts, state.outputs))
         noise_below, noise_above = (
             pt.concatenate([pt.full(width, parts[l].noise) for l, width in zip(group, widths, strict=True)])
             for parts in (layers, hidden)
@@ -76,7 +78,7 @@ def draw_layers_in_parallel(
         start = 0
         for l, width in zip(group, widths, strict=True):
             outputs[l], start = z[:, start : start + width], start + width
-    return rng, weights, outputs, posts
+    return rng, replace(state, outputs=tuple(outputs)), carry, {}
 
 
 def _groups(numbers: Iterable[int], key: Callable) -> list[list[int]]:

@@ -24,6 +24,7 @@ References
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytensor.tensor as pt
@@ -36,9 +37,10 @@ from pymc_gibbsnn._compat import draw, jax_op
 from pymc_gibbsnn.backends.source_key import source_key
 from pymc_gibbsnn.backends.threads import BLOCK
 from pymc_gibbsnn.backends.vector_math import add_multiple, summing
+from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 
-__all__ = ["NoncentredScale", "draw_noncentred_scales"]
+__all__ = ["NoncentredScale", "draw_noncentred_scales", "noncentred_scales"]
 
 # Points that are tried for one scale: seven in the mean for a slice of width .02, and of slices of width 2e-4 one in
 # four thousand is missed. Then the scale stays as it is, which is exact too.
@@ -117,6 +119,17 @@ def draw_noncentred_scales(
     log_u, points = pt.log1p(-numbers[:, 0]), numbers[:, 1:]
     u = NoncentredScale()(m, z, y, v, g, incoming, outgoing, noise, power, log_u, points, bends)
     return rng, pt.exp(u)
+
+
+@Move
+def noncentred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+    """A scale of each unit of a layer, whose activation is homogeneous and which has no offset, A integrated out."""
+    operator, above, activation = site.layer.operator, site.above.operator, site.activation
+    surroundings = site.mean, site.z, site.y, site.v, site.gain
+    law = operator.incoming(site.w), above.outgoing(site.w_above), activation.noise, operator.fan_in - above.fan_out
+    rng, c = draw_noncentred_scales(rng, *surroundings, *law, activation.function)
+    scaled = {"w": operator.scaled(site.w, c), "mean": site.mean * c, "z": site.z + site.mean * (c - 1)}
+    return rng, replace(site, **scaled, w_above=above.relieved(site.w_above, c)), carry, {}
 
 
 def _line(z, bends, xp):

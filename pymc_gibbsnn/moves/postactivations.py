@@ -16,13 +16,16 @@ before these.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.networks.layers.dense import transpose
 from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
 
-__all__ = ["draw_postactivations"]
+__all__ = ["draw_postactivations", "postactivations"]
 
 
 def draw_postactivations(
@@ -33,3 +36,11 @@ def draw_postactivations(
     rng, a = draw(isotropic_normal, rng, s, v_below)
     rng, y_model = draw(isotropic_normal, rng, a @ transpose(w), v_above)
     return rng, a + (y - y_model) @ (noise_below * g)
+
+
+@Move
+def postactivations(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+    """A given Z and the layer above."""
+    s, below, above = site.activation.function(site.z), site.activation.noise, site.above.noise
+    rng, a = draw_postactivations(rng, s, site.y, site.v, site.gain, below, above)
+    return rng, replace(site, post=a), carry, {}

@@ -24,18 +24,28 @@ References
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import uniform
 
 from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.moves.weights import ONE
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.random.piecewise_normal import coupled_piecewise_normal, piecewise_normal
 from pymc_gibbsnn.random.smooth_normal import CoupledSmoothNormalRV, log_correction
 
-__all__ = ["draw_preactivations", "draw_preactivations_collapsed"]
+__all__ = [
+    "draw_preactivations",
+    "draw_preactivations_collapsed",
+    "label_latents",
+    "preactivations",
+    "preactivations_collapsed",
+]
 
 
 def draw_preactivations(
@@ -72,6 +82,32 @@ def draw_preactivations_collapsed(
     if isinstance(function, PiecewiseLinear):
         return draw(coupled_piecewise_normal, rng, z, m, noise, y, w, g, *_table(function, m.dtype))
     return draw(CoupledSmoothNormalRV(function), rng, z, m, noise, y, w, g, *_table(function.table, m.dtype))
+
+
+@Move
+def preactivations(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+    """Z given A."""
+    noises = site.layer.noise, site.activation.noise
+    rng, z = draw_preactivations(rng, site.z, site.mean, site.post, *noises, site.activation.function)
+    return rng, replace(site, z=z), carry, {}
+
+
+@Move
+def preactivations_collapsed(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+    """Z with A integrated out."""
+    surroundings = site.mean, site.y, site.v, site.gain
+    rng, z = draw_preactivations_collapsed(rng, site.z, *surroundings, site.layer.noise, site.activation.function)
+    return rng, replace(site, z=z), carry, {}
+
+
+def label_latents(labels: LabelLikelihood) -> Move:
+    """Z of the last layer given its mean and these labels."""
+
+    def step(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+        rng, z = labels.draw_latent(rng, site.z, site.mean, site.layer.noise)
+        return rng, replace(site, z=z), carry, {}
+
+    return Move(step)
 
 
 def _table(function: PiecewiseLinear, dtype: str) -> list[Variable]:

@@ -15,15 +15,27 @@ diagonalised once and a draw takes no factorisation.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.random import normal
 
 from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.moves.site import Move, NetworkState, Site
 from pymc_gibbsnn.networks.layers.dense import Dense, transpose
+from pymc_gibbsnn.networks.network import Layer, Network
 
-__all__ = ["draw_weights", "draw_weights_from_spectrum", "spectrum"]
+__all__ = [
+    "data_spectrum",
+    "data_weights",
+    "draw_weights",
+    "draw_weights_from_spectrum",
+    "draw_weights_of",
+    "spectrum",
+    "weights_above",
+]
 
 ONE = pt.constant(np.float32(1))  # of the lower precision: a draw takes that of its mean
 
@@ -84,3 +96,52 @@ def draw_weights_from_spectrum(
         rng, xi = draw(normal, rng, pt.zeros_like(products), ONE)
         return rng, (scale * (xi + u @ (x - u.T @ xi))).T
     return rng, (scale * (u @ x)).T
+
+
+def draw_weights_of(
+    rng: Variable, layer: Layer, a: Variable, z: Variable, samples: Variable
+) -> tuple[Variable, Variable]:
+    """W̃ of a layer given its input A (n, d) and output Z (n, c)."""
+    operator = layer.operator
+    gram, moments = operator.gram(a, samples), operator.moments(a, layer.centred(z))
+    return draw_weights(rng, gram, moments, layer.noise, operator.precision)
+
+
+@Move
+def weights_above(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+    """W̃ of the layer above, given its input and output."""
+    rng, w = draw_weights_of(rng, site.above, site.post, site.z_above, site.samples)
+    return rng, replace(site, w_above=w), carry, {}
+
+
+def data_weights(network: Network) -> Move:
+    """W̃ of the first layer. What of its data can be computed once is kept.
+
+    That is their spectrum, or ÃᵀÃ where units or draws differ in their prior.
+    """
+    operator, a = network.layers[0].operator, network.inputs
+    gram, thin = f"gram_{operator.name}", network.is_thin
+    by_spectrum = isinstance(operator.precision, Constant) and operator.shares_prior
+    start = data_spectrum(network) if by_spectrum else {gram: operator.gram(a, a.shape[0])}
+
+    def step(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
+        layer = state.network.layers[0]
+        moments = layer.operator.moments(state.network.inputs, layer.centred(state.outputs[0]))
+        law = moments, layer.noise, layer.operator.precision
+        if by_spectrum:
+            rng, w = draw_weights_from_spectrum(rng, *(carry[name] for name in start), *law, thin)
+        else:
+            rng, w = draw_weights(rng, carry[gram], *law)
+        return rng, replace(state, weights=(w, *state.weights[1:])), carry, {}
+
+    return Move(step, start)
+
+
+def data_spectrum(network: Network) -> dict[str, Variable]:
+    """(U, e) of the data for the mean of their precisions over units, or for 1 where precisions change, by name."""
+    operator, a = network.layers[0].operator, network.inputs
+    precision = operator.precision.mean(axis=0, keepdims=True)
+    if not isinstance(operator.precision, Constant):
+        precision = pt.ones((1, operator.fan_in), dtype=a.dtype)
+    u, eigenvalues = spectrum(operator, a, a.shape[0], precision, network.is_thin)
+    return {f"u_{operator.name}": u, f"eigenvalues_{operator.name}": eigenvalues}

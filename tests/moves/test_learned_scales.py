@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.moves.network_scales import moments
+from pymc_gibbsnn.moves.variances import moments
 from pymc_gibbsnn.networks.reader import read_network
 from tests.helpers import random_point
 from tests.samplers.test_gibbs import check_geweke

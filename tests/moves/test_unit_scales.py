@@ -11,10 +11,11 @@ from scipy.stats import multivariate_normal, norm
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
+from pymc_gibbsnn.moves.centred_scale import scale_law
 from pymc_gibbsnn.moves.noncentred_scale import NoncentredScale
+from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.reader import read_network
-from pymc_gibbsnn.samplers.gibbs import scale_law
 from tests.helpers import MODES, random_point, value
 
 HOMOGENEOUS = ["relu", "leaky_relu", "abs", "identity"]
@@ -36,33 +37,20 @@ def test_the_scale_law_is_the_joint_density_along_the_orbit(name):
     x, y = rng.normal(size=(5, 2)), rng.normal(size=(5, 4 if name.startswith("more") else 2))
     model = pmg.mlp(x, y, noise=0.5, **NETWORKS[name])
     network = read_network(model)
-    below, above = network.layers[:2]
-    activation = network.activations[0]
     point = random_point(model, 1)
-    state = {v: pt.constant(point[v.name]) for v in network.variables}
-    found = below.operator.matrix(state), above.operator.matrix(state), state[below.output], state[activation.output]
-    w_below, w_above, z, a = map(value, found)
-    m = x @ w_below[:, :2].T + (w_below[:, 2] if below.operator.has_bias else 0)
-    squares = [((z - m) ** 2).sum(0), ((a - activation.function(z)) ** 2).sum(0)]
-    law = scale_law(
-        activation.function,
-        below,
-        above,
-        *(pt.constant(x) for x in (w_below, w_above)),
-        [pt.constant(x) for x in squares],
-        activation.noise,
-        pt.constant(len(x)),
-    )
-    p, q1, q2 = (value(x) for x in law)
+    values = {v: pt.constant(point[v.name]) for v in network.variables}
+    site = NetworkState.begin(network.at, values, pt.constant(0.0)).site(0)
+    p, q1, q2 = (value(x) for x in scale_law(site))
+    function, w_below, w_above = site.activation.function, value(site.w), value(site.w_above)
     logp = model.compile_logp(mode="FAST_COMPILE")
     c = np.exp(rng.normal(size=len(q1)) / 3)
     moved = dict(point)
     moved["W1"] = point["W1"] * c[:, None]
-    if below.operator.has_bias:
+    if site.layer.operator.has_bias:
         moved["b1"] = point["b1"] * c
     moved["Z2"] = point["Z2"] * c
     jacobian = p * np.log(c).sum()
-    if activation.function.is_homogeneous:
+    if function.is_homogeneous:
         moved["A2"], moved["W2"] = point["A2"] * c, point["W2"] / c
         powers = w_below.shape[1] + 2 * len(x) - len(w_above)
     else:

@@ -29,7 +29,8 @@ class Dense:
 
     Any other kind of layer is a class that answers the same questions:
 
-    - ``variables``, ``name``: its value variables (none for an average pool) and what statistics call it;
+    - ``variables``, ``name``: its value variables and what statistics call it. An average pool has no variables; its
+      W̃ may be anything, since no move draws it or scales it;
     - ``shape``, ``row_shapes``, ``is_single``: numbers (out, in) of a sample, and the shapes in which a user may write
       what it gives;
     - ``matrix``, ``named_matrix``, ``values``, ``rows``, ``written``: from the user's shapes to matrices and back;
