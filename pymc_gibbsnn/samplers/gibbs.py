@@ -107,7 +107,7 @@ def gibbs(
         for network, sweep in zip(networks, sweeps, strict=True):
 
             def read(values: dict, network: Network = network) -> Network:
-                return _read(network, values, anneal, tuning)
+                return _heated(_of_known_width(network.at(values)), anneal, tuning)
 
             state = NetworkState.begin(read, values, tuning)
             rng, state, kept, found = sweep.step(rng, state, kept)
@@ -177,12 +177,13 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
     return in_turn(*moves)
 
 
-def _read(network: Network, values: dict[Variable, Variable], start: float | None, tuning: Variable) -> Network:
-    """The network at values of the model's variables, heated.
+def _of_known_width(network: Network) -> Network:
+    """The network whose inputs know their number of columns, by which products are chosen."""
+    return replace(network, inputs=pt.specify_shape(network.inputs, (None, network.layers[0].shape[1])))
 
-    Every Δ below ``start`` is replaced by Δ^(1 − r) start^r, r the share of tuning still to come.
-    """
-    network = network.at(values)
+
+def _heated(network: Network, start: float | None, tuning: Variable) -> Network:
+    """The network with every Δ below ``start`` replaced by Δ^(1 − r) start^r, r the share of tuning still to come."""
     drawn = {use.part for scale in network.scales for use in scale.uses}
 
     def hotter(part: Layer | Activation) -> Layer | Activation:
@@ -192,9 +193,5 @@ def _read(network: Network, values: dict[Variable, Variable], start: float | Non
         return replace(part, noise=pt.cast(noise, part.noise.dtype))
 
     return replace(
-        network,
-        # Products are chosen by the number of columns of the data, which their type does not tell.
-        inputs=pt.specify_shape(network.inputs, (None, network.layers[0].shape[1])),
-        layers=tuple(map(hotter, network.layers)),
-        activations=tuple(map(hotter, network.activations)),
+        network, layers=tuple(map(hotter, network.layers)), activations=tuple(map(hotter, network.activations))
     )
