@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import pymc as pm
@@ -9,12 +10,15 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import boolean
 from pymc_gibbsnn.drivers.step import GraphStep
+from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.mala import mala
 from pymc_gibbsnn.samplers.pcn import pcn
 from pymc_gibbsnn.samplers.pcnl import pcnl
 from pymc_gibbsnn.samplers.transition import Transition
-from pymc_gibbsnn.targets.readout import readout_target
-from pymc_gibbsnn.targets.whitening import plain_target, whitened_target
+from pymc_gibbsnn.targets.plain import PlainTarget
+from pymc_gibbsnn.targets.readout import ReadoutTarget
+from pymc_gibbsnn.targets.target import Target
+from pymc_gibbsnn.targets.whitening import WhitenedTarget
 
 __all__ = ["MALA", "PCN", "PCNL"]
 
@@ -25,6 +29,12 @@ class PCN(GraphStep):
     It moves variables with Normal and MvNormal priors, whatever their means and scales depend on, all in one block; the
     acceptance depends on all else in the model alone. See :mod:`pymc_gibbsnn.samplers.pcn` for the step, and
     :mod:`pymc_gibbsnn.targets.row_space` for what it leaves out on data with more columns than rows.
+
+    On a model that observes ``pm.Minibatch(X, y, batch_size=...)`` with ``total_size``, each step draws a fresh batch
+    and evaluates both the current place and the proposal on it. Such a chain is not exact, which a warning says before
+    it starts and the statistic ``exact``, 0, afterwards: each batch accepts by a posterior of its own, and the draws
+    spread more widely than the posterior, the less so the smaller β is. An acceptance rate does not show this error, so
+    that ``beta=None`` is refused there, and so is ``reparametrise=True``, which needs all rows.
 
     Parameters
     ----------
@@ -43,9 +53,11 @@ class PCN(GraphStep):
     Raises
     ------
     ValueError
-        If a prior is not Gaussian or beta is not in (0, 1].
+        If a prior is not Gaussian or beta is not in (0, 1]; of a model with minibatches, if beta is None, inputs and
+        targets are batches of different rows, or ``total_size`` is missing.
     NetworkError
-        If ``reparametrise`` is asked of a model whose readout is not linear or whose likelihood is not Gaussian.
+        If ``reparametrise`` is asked of a model whose readout is not linear, whose likelihood is not Gaussian, or that
+        observes minibatches.
 
     Examples
     --------
@@ -64,15 +76,17 @@ class PCN(GraphStep):
         reparametrise: bool = False,
     ) -> Transition:
         """The sampler on a whitened target."""
-        return pcn(
-            (readout_target if boolean("reparametrise", reparametrise) else whitened_target)(model, vars), beta=beta
-        )
+        target = (ReadoutTarget if boolean("reparametrise", reparametrise) else WhitenedTarget)(model, vars)
+        transition = pcn(target, beta=beta)
+        _warn_of_minibatches("PCN", target, beta=beta)
+        return transition
 
 
 class PCNL(GraphStep):
     """The preconditioned Crank-Nicolson Langevin sampler: :class:`PCN` whose proposal follows the gradient.
 
-    See :mod:`pymc_gibbsnn.samplers.pcnl` for the step. Errors are those of :class:`PCN`.
+    See :mod:`pymc_gibbsnn.samplers.pcnl` for the step. Errors are those of :class:`PCN`, and so is what it does on
+    minibatches, where it is not exact either.
 
     Parameters
     ----------
@@ -98,15 +112,22 @@ class PCNL(GraphStep):
         reparametrise: bool = False,
     ) -> Transition:
         """The sampler on a whitened target."""
-        return pcnl(
-            (readout_target if boolean("reparametrise", reparametrise) else whitened_target)(model, vars), beta=beta
-        )
+        target = (ReadoutTarget if boolean("reparametrise", reparametrise) else WhitenedTarget)(model, vars)
+        transition = pcnl(target, beta=beta)
+        _warn_of_minibatches("PCNL", target, beta=beta)
+        return transition
 
 
 class MALA(GraphStep):
     """The Metropolis-adjusted Langevin algorithm, and its underdamped form with one leapfrog step.
 
     See :mod:`pymc_gibbsnn.samplers.mala` for the step.
+
+    On a model that observes ``pm.Minibatch(X, y, batch_size=...)`` with ``total_size``, each step draws a fresh batch
+    and evaluates both the current place and the proposal on it. Such a chain is not exact, which a warning says before
+    it starts and the statistic ``exact``, 0, afterwards: each batch accepts by a posterior of its own, and the draws
+    spread more widely than the posterior, the less so the smaller the step is. An acceptance rate does not show this
+    error, so that there a ``step_size`` has to be given; ``reparametrise=True``, which needs all rows, is refused.
 
     Parameters
     ----------
@@ -126,9 +147,11 @@ class MALA(GraphStep):
     Raises
     ------
     ValueError
-        If a variable is discrete, or a number is out of range.
+        If a variable is discrete, or a number is out of range; of a model with minibatches, if ``step_size`` is None,
+        inputs and targets are batches of different rows, or ``total_size`` is missing.
     NetworkError
-        If ``reparametrise`` is asked of a model whose readout is not linear or whose likelihood is not Gaussian.
+        If ``reparametrise`` is asked of a model whose readout is not linear, whose likelihood is not Gaussian, or that
+        observes minibatches.
 
     Examples
     --------
@@ -148,5 +171,31 @@ class MALA(GraphStep):
         reparametrise: bool = False,
     ) -> Transition:
         """The sampler on a plain target, or on the whitened inner weights."""
-        target = (readout_target if boolean("reparametrise", reparametrise) else plain_target)(model, vars)
-        return mala(target, step_size=step_size, momentum_refresh=momentum_refresh)
+        target = (ReadoutTarget if boolean("reparametrise", reparametrise) else PlainTarget)(model, vars)
+        transition = mala(target, step_size=step_size, momentum_refresh=momentum_refresh)
+        _warn_of_minibatches("MALA", target, step_size=step_size)
+        return transition
+
+
+def _warn_of_minibatches(sampler: str, target: Target, **step: float | None) -> None:
+    """Say before sampling that it will not be exact; refuse to tune a step by what does not show the error.
+
+    ``step`` is the name of the argument that holds the step size, and its value.
+    """
+    if target.batches is None:
+        return
+    [(argument, size)] = step.items()
+    batch = f"a fresh batch of {target.batches.size} of {int(evaluate(target.batches.rows))} rows at each step"
+    if size is None:
+        raise ValueError(
+            f"{argument}=None tunes the step to an acceptance rate. On minibatches, where {sampler} sees {batch}, such "
+            f"a step is far too large, and draws spread several times as widely as the posterior. Give a small "
+            f"{argument}, or observe all rows."
+        )
+    warnings.warn(
+        f"{sampler} is not exact on minibatches: it sees {batch}, and its draws spread more widely than the posterior. "
+        f"The error falls with {argument}: compare with the results of {argument}={size / 2:g}. For exact draws "
+        f"observe all rows.",
+        UserWarning,
+        stacklevel=4,
+    )

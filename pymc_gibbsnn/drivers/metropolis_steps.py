@@ -10,17 +10,18 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors
 
-from pymc_gibbsnn._arguments import boolean, named_variables
+from pymc_gibbsnn._arguments import boolean
+from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, read_classical
-from pymc_gibbsnn.networks.minibatch import Batches, read_minibatches
+from pymc_gibbsnn.networks.minibatch import Batches, check_minibatches, read_minibatches
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.samplers.blocks import flat_layers, network_layers, partition, unit_pieces
 from pymc_gibbsnn.samplers.fnbg import fnbg, sweep_by_density
 from pymc_gibbsnn.samplers.fnbg_network import sweep_by_units
 from pymc_gibbsnn.samplers.transition import Transition
+from pymc_gibbsnn.targets.plain import PlainTarget, continuous_variables
 
 __all__ = ["FNBG"]
 
@@ -34,7 +35,10 @@ class FNBG(GraphStep):
     for the algorithm and its statistics.
 
     Where the likelihood observes ``pm.Minibatch(X, y, batch_size=...)``, a sweep draws one batch and moves all blocks
-    on it. Such a chain is not exact; ``total_size`` counts as the model has it.
+    on it. Such a chain is not exact, which the statistic ``exact``, 0, records: each batch accepts by a posterior of
+    its own, and the draws spread more widely than the posterior, the less so the smaller the scales are.
+    ``total_size`` counts as the model has it; without it the target is the prior times the likelihood of a batch, as
+    in the paper.
 
     Parameters
     ----------
@@ -89,41 +93,24 @@ class FNBG(GraphStep):
 
 
 def _transition(model: pm.Model, vars, blocks, stratify: bool, **kwargs) -> Transition:
-    variables = _variables(model, vars)
+    variables = continuous_variables(model, vars)
+    check_minibatches(model, total_size_needed=False)
     point = model.initial_point(random_seed=0)
-    shapes = {v: np.shape(point[v.name]) for v in variables}
-    named = {v.name: shape for v, shape in shapes.items()}
+    shapes = {v.name: np.shape(point[v.name]) for v in variables}
     network = _network(model, variables)
-    layers = flat_layers(named) if network is None else network_layers(network.layers, named)
+    layers = flat_layers(shapes) if network is None else network_layers(network.layers, shapes)
     parts = partition(blocks, layers)
     pieces = unit_pieces(parts, layers) if network and len(layers) == len(network.layers) else None
     if pieces is not None:
-        batches = _stratified(network.batches, [network.likelihood.value]) if stratify else network.batches
+        batches, check = network.batches, network.check_data
         numbers = np.concatenate([layer.parameters for layer in layers])
         sweep, rows = sweep_by_units(network, numbers, pieces), None if batches else network.inputs
-        return fnbg(variables, sweep, parts, layers, batches=batches, check=network.check_data, rows=rows, **kwargs)
-    observed = [model.rvs_to_values[rv] for rv in model.observed_RVs]
-    [log_density, *observed], batches = read_minibatches([model.logp(), *observed])
-    batches = _stratified(batches, observed) if stratify else batches
-    sweep = sweep_by_density(log_density, shapes, parts, None if batches is None else batches.index)
-
-    def check() -> None:
-        if batches is not None:
-            batches.check()
-        if network is not None:
-            network.check_data()
-
-    check()
-    return fnbg(variables, sweep, parts, layers, batches=batches, check=check, **kwargs)
-
-
-def _variables(model: pm.Model, vars) -> list[Variable]:
-    """Value variables to move, in the model's order."""
-    wanted = [model.rvs_to_values[rv] for rv in named_variables(model, vars) or model.free_RVs]
-    discrete = [v.name for v in wanted if not v.dtype.startswith("float")]
-    if discrete:
-        raise ValueError(f"FNBG moves continuous variables; {discrete} are discrete: name the others in vars=.")
-    return [v for v in model.value_vars if v in wanted]
+    else:
+        target = PlainTarget(model, vars, total_size_needed=False)
+        batches, check = target.batches, target.check if network is None else network.check_data
+        sweep, rows = sweep_by_density(target, parts), None
+    batches = _stratified(model, batches) if stratify else batches
+    return fnbg(variables, sweep, parts, layers, batches=batches, check=check, rows=rows, **kwargs)
 
 
 def _network(model: pm.Model, variables: list[Variable]) -> ClassicalNetwork | None:
@@ -136,14 +123,14 @@ def _network(model: pm.Model, variables: list[Variable]) -> ClassicalNetwork | N
     return network if set(network.variables) <= set(variables) else None
 
 
-def _stratified(batches: Batches | None, observed: list[Variable]) -> Batches:
-    """Batches by the one vector of integers that is observed of them."""
-    labels = [
-        value
-        for value in observed
-        if value.dtype.startswith("int") and value.ndim == 1 and batches and batches.index in ancestors([value])
-    ]
+def _stratified(model: pm.Model, batches: Batches | None) -> Batches:
+    """Batches by the one vector of integers of which the model observes a minibatch."""
+    labels = []
+    for rv in observed_variables(model):
+        value = model.rvs_to_values[rv]
+        [batch], own = read_minibatches([value])
+        if own is not None and value.dtype.startswith("int") and value.ndim == 1:
+            labels += clone_replace([batch], {own.index: pt.arange(own.rows)}, rebuild_strict=False)
     if len(labels) != 1:
         raise ValueError(f"stratify= is for models that observe a minibatch of class labels; found {len(labels)}.")
-    everything = {batches.index: pt.arange(batches.rows)}
-    return replace(batches, labels=clone_replace(labels, everything, rebuild_strict=False)[0])
+    return replace(batches, labels=labels[0])

@@ -39,6 +39,7 @@ from pymc_gibbsnn.networks.likelihoods import CLASSICAL, Likelihood, find_likeli
 from pymc_gibbsnn.networks.minibatch import Batches, read_minibatches
 from pymc_gibbsnn.networks.notation import show
 from pymc_gibbsnn.networks.reader import Reader
+from pymc_gibbsnn.networks.substitution import substitute
 
 __all__ = ["ClassicalNetwork", "Elementwise", "read_classical"]
 
@@ -96,7 +97,7 @@ class ClassicalNetwork:
             return self.inputs, self.likelihood, self.weight
 
         def of_batch(parts: list[Variable]) -> list[Variable]:
-            return clone_replace(parts, {self.batches.index: rows}, rebuild_strict=False)
+            return substitute(parts, {self.batches.index: rows})
 
         inputs, weight = of_batch([self.inputs, self.weight])
         return inputs, self.likelihood.with_parts(of_batch), weight

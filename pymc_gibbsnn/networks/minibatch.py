@@ -6,21 +6,23 @@ itself, from the generator of its chain, once a sweep: the same batch then serve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pymc.data import MinibatchOp
-from pytensor.graph.basic import Variable
-from pytensor.graph.replace import clone_replace
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random import integers, uniform
 
-from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn._compat import draw, observed_variables
 from pymc_gibbsnn.networks.forms import evaluate
+from pymc_gibbsnn.networks.substitution import substitute
 
-__all__ = ["Batches", "read_minibatches"]
+__all__ = ["Batches", "check_minibatches", "read_minibatches", "refuse_minibatches", "variables_on_minibatches"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +33,8 @@ class Batches:
     ----------
     index : Variable
         Row numbers of a batch, (size,); expressions of data hold it as a free variable.
-    rows : Variable
-        The number of rows of the data.
+    data : list of Variable
+        All rows of what the batches are taken from.
     size : int
         The number of rows of a batch.
     labels : Variable, optional
@@ -41,21 +43,30 @@ class Batches:
     """
 
     index: Variable
-    rows: Variable
+    data: list[Variable]
     size: int
     labels: Variable | None = None
 
+    @property
+    def rows(self) -> Variable:
+        """The number of rows of the data."""
+        return self.data[0].shape[0]
+
     def check(self) -> None:
-        """Refuse batches that are larger than the data.
+        """Refuse batches that are larger than the data, and data of different lengths.
 
         Raises
         ------
         ValueError
             Says how many rows there are.
         """
-        rows = int(evaluate(self.rows))
-        if self.size > rows:
-            raise ValueError(f"A minibatch of {self.size} rows is larger than the data, which have {rows}.")
+        rows = {_name(data): int(evaluate(data.shape[0])) for data in self.data}
+        if len(set(rows.values())) > 1:
+            raise ValueError(f"Minibatches are taken of data with as many rows each; found {rows}.")
+        if self.size > min(rows.values()):
+            raise ValueError(
+                f"A minibatch of {self.size} rows is larger than the data, which have {min(rows.values())}."
+            )
 
     def start(self) -> dict[str, Variable]:
         """What stratified batches keep: the rows sorted by class."""
@@ -82,19 +93,97 @@ def read_minibatches(expressions: Sequence[Variable]) -> tuple[list[Variable], B
     ValueError
         If the expressions hold batches of different rows, as ``pm.Minibatch(X)`` and ``pm.Minibatch(y)`` give.
     """
-    nodes = {v.owner for v in ancestors(expressions) if v.owner is not None and isinstance(v.owner.op, MinibatchOp)}
+    nodes = _minibatches(expressions)
     if not nodes:
         return list(expressions), None
     if len({(node.inputs[-1], node.outputs[0].type.shape[0]) for node in nodes}) > 1:  # generators, sizes
-        raise ValueError(
-            "The model holds minibatches of different rows, so that inputs and targets do not belong together: "
-            "make them in one call, X_batch, y_batch = pm.Minibatch(X, y, batch_size=...)."
+        found = " and ".join(
+            f"{node.outputs[0].type.shape[0]} rows of {', '.join(map(_name, node.inputs[:-1]))}" for node in nodes
         )
-    [first, *_] = nodes
-    size = first.outputs[0].type.shape[0]
+        raise ValueError(
+            f"The model holds minibatches of different rows, {found}, so that inputs and targets do not belong "
+            f"together: make them in one call, X_batch, y_batch = pm.Minibatch(X, y, batch_size=...)."
+        )
+    size = nodes[0].outputs[0].type.shape[0]
     index = pt.tensor("rows", dtype="int64", shape=(size,))
-    batches = {
-        batch: data[index] for node in nodes for batch, data in zip(node.outputs[:-1], node.inputs[:-1], strict=True)
-    }
-    expressions = clone_replace(list(expressions), batches, rebuild_strict=False)
-    return expressions, Batches(index, first.inputs[0].shape[0], size)
+    all_rows = {batch: data for node in nodes for batch, data in zip(node.outputs[:-1], node.inputs[:-1], strict=True)}
+    batches = {batch: data[index] for batch, data in all_rows.items()}
+    expressions = substitute(list(expressions), batches)
+    return expressions, Batches(index, list(dict.fromkeys(all_rows.values())), size)
+
+
+def check_minibatches(model: pm.Model, total_size_needed: bool = True) -> None:
+    """Refuse a model whose minibatches do not give the density that its user means.
+
+    Parameters
+    ----------
+    model : pm.Model
+    total_size_needed : bool
+        Refuse a likelihood of a minibatch without ``total_size``: it would count as that of all the data.
+
+    Raises
+    ------
+    ValueError
+        If the prior of a free variable depends on a minibatch, if the distribution of an observed variable depends on
+        one and its data are none, or if ``total_size`` is missing or not positive; names the variable.
+    """
+    for rv in model.free_RVs:
+        if _minibatches(rv.owner.inputs):
+            raise ValueError(
+                f"The prior of '{rv.name}' depends on a minibatch, so that each batch has another '{rv.name}': give it "
+                f"all rows of the data."
+            )
+    for rv in observed_variables(model):
+        inside, observed = _minibatches([rv]), _minibatches([model.rvs_to_values[rv]])
+        if inside and not observed:
+            raise ValueError(
+                f"The distribution of '{rv.name}' depends on a minibatch and what it observes is none, so that inputs "
+                f"and targets do not belong together: make them in one call, "
+                f"X_batch, y_batch = pm.Minibatch(X, y, batch_size=...)."
+            )
+        if not observed:
+            continue
+        totals = rv.owner.inputs[1:] if isinstance(rv.owner.op, MinibatchRandomVariable) else []
+        total = evaluate(totals[0]) if totals and isinstance(totals[0].type, pt.TensorType) else None
+        if total is None and total_size_needed:
+            rows = int(evaluate(observed[0].inputs[0].shape[0]))
+            raise ValueError(
+                f"'{rv.name}' observes a minibatch of {observed[0].outputs[0].type.shape[0]} of {rows} rows without "
+                f"total_size, so that the batch would count as all the data there are: give '{rv.name}' "
+                f"total_size={rows}."
+            )
+        if total is not None and total <= 0:
+            raise ValueError(f"total_size of '{rv.name}' must be positive, the number of all rows; found {int(total)}.")
+
+
+def variables_on_minibatches(model: pm.Model) -> list[str]:
+    """Names of the variables and potentials of a model whose distribution or data hold a minibatch."""
+    values = [(rv, model.rvs_to_values[rv]) for rv in model.basic_RVs]
+    return [terms[0].name for terms in [*values, *((x,) for x in model.potentials)] if _minibatches(terms)]
+
+
+def refuse_minibatches(expressions: Iterable[Variable]) -> None:
+    """Refuse what would be compiled with minibatches in it, which no sampler draws: they would stay the same for ever.
+
+    Raises
+    ------
+    NotImplementedError
+        Names the data.
+    """
+    nodes = _minibatches(expressions)
+    if nodes:
+        raise NotImplementedError(
+            f"This sampler does not draw minibatches, of which the model holds one of "
+            f"{', '.join(map(_name, nodes[0].inputs[:-1]))}: give it all rows of the data, or take a sampler that does."
+        )
+
+
+def _minibatches(expressions: Iterable[Variable]) -> list[Apply]:
+    """The calls of ``pm.Minibatch`` on which expressions depend."""
+    nodes = (v.owner for v in ancestors(expressions) if v.owner is not None)
+    return list(dict.fromkeys(node for node in nodes if isinstance(node.op, MinibatchOp)))
+
+
+def _name(data: Variable) -> str:
+    """What a user calls these data."""
+    return f"'{data.name}'" if data.name else f"data of shape {tuple(evaluate(data.shape).tolist())}"

@@ -25,15 +25,16 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import clone_replace
 from pytensor.tensor.random import normal, uniform
 
 from pymc_gibbsnn._arguments import number, positive_numbers
 from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.moves.tuning import robbins_monro
 from pymc_gibbsnn.networks.minibatch import Batches
+from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.blocks import Layer
 from pymc_gibbsnn.samplers.transition import Transition
+from pymc_gibbsnn.targets.target import Target
 
 __all__ = ["fnbg", "sweep_by_density"]
 
@@ -84,7 +85,7 @@ def fnbg(
         Its statistics: ``lp``, log density after the sweep, of the sweep's batch; ``acceptance_rate``, the mean
         acceptance probability of the blocks; ``acceptance_W1``, ..., that of the blocks of a layer, and
         ``acceptance_W1_0``, ..., of a node, where blocks lie within nodes and a layer has at most 100; ``scale_W1``,
-        ..., the geometric mean of a layer's scales.
+        ..., the geometric mean of a layer's scales; ``exact``, 0, on minibatches.
 
     Raises
     ------
@@ -120,48 +121,40 @@ def fnbg(
         averages = pt.constant(shares.astype(dtype)) @ acceptance
         scales = pt.exp(pt.constant(shares[1 : 1 + len(layers)].astype(dtype)) @ carry["log_scale"])
         stats = {"lp": lp, **{name: averages[i] for i, name in enumerate(names)}}
-        stats |= {name: scales[i] for i, name in enumerate(scale_names)}
+        stats |= {name: scales[i] for i, name in enumerate(scale_names)} | ({} if batches is None else {"exact": zero})
         return rng, state, changed, stats
 
     tune_steps = TUNE_STEPS if scale is None else 0
-    return Transition(list(variables), step, start, ["lp", *names, *scale_names], check, tune_steps, rows)
+    names = ["lp", *names, *scale_names] + ([] if batches is None else ["exact"])
+    return Transition(list(variables), step, start, names, check, tune_steps, rows)
 
 
-def sweep_by_density(
-    log_density: Variable,
-    shapes: dict[Variable, tuple[int, ...]],
-    blocks: Sequence[np.ndarray],
-    index: Variable | None = None,
-) -> Sweep:
+def sweep_by_density(target: Target, blocks: Sequence[np.ndarray]) -> Sweep:
     """The sweep for any model: its log density is evaluated once for every block.
 
     Parameters
     ----------
-    log_density : Variable
-        A scalar expression of the value variables.
-    shapes : dict of Variable to tuple of int
-        Shape of each variable that is moved.
+    target : Target
+        Whose coordinates are the variables themselves.
     blocks : sequence of array
-    index : Variable, optional
-        Row numbers of the batch, of which the log density is an expression.
+        A partition of the parameters, see :mod:`pymc_gibbsnn.samplers.blocks`.
     """
-    sizes = [int(np.prod(shape)) for shape in shapes.values()]
+    shapes = [tuple(evaluate(x.shape)) for x in target.coordinates.values()]
+    sizes = [int(np.prod(shape)) for shape in shapes]
     ends = np.cumsum(sizes)
     members = np.zeros((len(blocks), ends[-1]), bool)
     for q, block in enumerate(blocks):
         members[q, block] = True
 
-    def parts(theta: Variable) -> dict[Variable, Variable]:
-        return {
-            v: theta[end - size : end].reshape(shape)
-            for (v, shape), size, end in zip(shapes.items(), sizes, ends, strict=True)
-        }
+    def parts(theta: Variable) -> list[Variable]:
+        arrays = [theta[end - size : end].reshape(shape) for shape, size, end in zip(shapes, sizes, ends, strict=True)]
+        return [v.type.filter_variable(x) for v, x in zip(target.variables, arrays, strict=True)]
 
     def sweep(state: dict, steps: Variable, log_u: Variable, rows: Variable | None) -> tuple[dict, Variable, Variable]:
+        data = {} if rows is None else {"rows": rows}
+
         def density(theta: Variable) -> Variable:
-            at = {v: v.type.filter_variable(part) for v, part in parts(theta).items()}
-            at |= {} if index is None else {index: rows}
-            return pt.cast(clone_replace([log_density], at, rebuild_strict=False)[0], steps.dtype)
+            return pt.cast(target.log_likelihood(parts(theta), data), steps.dtype)
 
         def move(member, log_u, theta, current, steps):
             new_theta = pt.switch(member, theta + steps, theta)
@@ -170,7 +163,7 @@ def sweep_by_density(
             accepted = log_u < log_ratio  # False where it is NaN
             return pt.switch(accepted, new_theta, theta), pt.switch(accepted, new, current), log_ratio
 
-        theta = pt.concatenate([state[v].ravel() for v in shapes])
+        theta = pt.concatenate([x.ravel() for x in target.locate(state, data)])
         thetas, densities, log_ratios = pytensor.scan(
             move,
             sequences=[pt.constant(members), log_u],
@@ -178,7 +171,7 @@ def sweep_by_density(
             non_sequences=[steps],
             return_updates=False,
         )
-        return parts(thetas[-1]), log_ratios, densities[-1]
+        return dict(zip(target.variables, parts(thetas[-1]), strict=True)), log_ratios, densities[-1]
 
     return sweep
 

@@ -57,46 +57,61 @@ def metropolis_hastings(
     -------
     Transition
         Its statistics: ``lp``, log density; ``acceptance_rate``, the probability with which the last proposal was
-        accepted; ``accepted``, 0 or 1; ``step_size``.
+        accepted; ``accepted``, 0 or 1; ``step_size``; and ``exact``, 0, on minibatches.
+
+    Notes
+    -----
+    On minibatches a step draws a batch and evaluates u and v on it alone. Each batch has a posterior of its own, which
+    its steps would keep; steps of many batches in turn keep none of them. Where steps are small, log ratios are small,
+    the drift of the chain is half the mean gradient over batches, which is that of all rows, and its law tends to the
+    posterior.
     """
     memory = memory or {}
     floatx = pytensor.config.floatX
+    zero, one = pt.constant(np.array([0, 1], floatx))
     slopes = {f"gradient_{name}": x for name, x in target.coordinates.items()} if with_gradient else {}
-    carry = target.constants | target.coordinates | slopes | memory | {"log_likelihood": pt.zeros((), dtype=floatx)}
+    # On another batch ℓ is another function: there is nothing of it to remember.
+    remembered = slopes | {"log_likelihood": pt.zeros((), dtype=floatx)} if target.batches is None else {}
+    carry = target.start() | target.coordinates | memory | remembered
     if step_size is None:
         carry["log_step"] = pt.constant(np.asarray(math.log(start), floatx))
         carry["tuned"] = pt.zeros((), dtype=floatx)
 
-    def remember(place: Place) -> dict[str, Variable]:
+    def numbers(place: Place) -> dict[str, Variable]:
         names = [*target.coordinates, *slopes, "log_likelihood"]
         values = [*place.position, *place.gradient, place.log_likelihood]
         return {name: pt.cast(x, floatx) for name, x in zip(names, values, strict=True)}
 
     def begin(state: dict, carry: dict) -> dict:
-        constants = _part(carry, target.constants)
-        return remember(target.place(target.locate(state, constants), constants, with_gradient))
+        data = target.constant_data(carry)
+        position = target.locate(state, data)
+        if target.batches is None:
+            return numbers(target.place(position, data, with_gradient))
+        return {name: pt.cast(x, floatx) for name, x in zip(target.coordinates, position, strict=True)}
 
     def step(rng: Variable, state: dict, carry: dict, tuning: Variable) -> tuple[Variable, dict, dict, dict]:
-        constants = _part(carry, target.constants)
-        u = Place(
-            list(_part(carry, target.coordinates).values()),
-            carry["log_likelihood"],
-            list(_part(carry, slopes).values()),
-        )
+        rng, data = target.draw_data(rng, carry)
+
+        def evaluate(position: list[Variable]) -> Place:
+            return target.place(position, data, with_gradient)
+
+        position = [carry[name] for name in target.coordinates]
+        if target.batches is None:
+            u = Place(position, carry["log_likelihood"], [carry[name] for name in slopes])
+        else:
+            u = evaluate(position)
         size = pt.constant(step_size, dtype=floatx) if step_size is not None else pt.exp(carry["log_step"])
-        rng, v, log_ratio, moved, stayed = propose(
-            rng, u, size, lambda position: target.place(position, constants, with_gradient), _part(carry, memory)
-        )
+        rng, v, log_ratio, moved, stayed = propose(rng, u, size, evaluate, {name: carry[name] for name in memory})
         log_ratio = pt.switch(pt.isnan(log_ratio), -np.inf, log_ratio)
-        zero, one = pt.constant(np.array([0, 1], floatx))
         rng, uniform_ = draw(uniform, rng, zero, one, size=(1,))
         accept = pt.log1p(-uniform_[0]) < log_ratio
         acceptance = pt.exp(pt.minimum(log_ratio, 0))
-        before, after = remember(u) | stayed, remember(v) | moved
+        before, after = numbers(u) | stayed, numbers(v) | moved
         new = {name: pt.switch(accept, after[name], before[name]) for name in after}
-        position = [new[name] for name in target.coordinates]
-        lp = new["log_likelihood"] + target.log_prior(position, constants)
+        lp = new["log_likelihood"] + target.log_prior([new[name] for name in target.coordinates], data)
         stats = dict(zip(STATS, [lp, acceptance, pt.cast(accept, floatx), size], strict=True))
+        stats |= {} if target.batches is None else {"exact": zero}
+        new = {name: x for name, x in new.items() if name in carry}
         if step_size is None:
             count = carry["tuned"] + 1
             log_step = robbins_monro(carry["log_step"], count, acceptance, target_acceptance, tuning, math.log(largest))
@@ -104,15 +119,11 @@ def metropolis_hastings(
         return rng, {}, new, stats
 
     def record(rng: Variable, state: dict, carry: dict) -> tuple[Variable, dict]:
-        position = list(_part(carry, target.coordinates).values())
-        return target.draw(rng, position, _part(carry, target.constants))
+        return target.draw(rng, [carry[name] for name in target.coordinates], target.constant_data(carry))
 
     tune_steps = TUNE_STEPS if step_size is None else 0
-    return Transition(target.variables, step, carry, STATS, tune_steps=tune_steps, begin=begin, record=record)
-
-
-def _part(carry: dict[str, Variable], like: dict[str, Variable]) -> dict[str, Variable]:
-    return {name: carry[name] for name in like}
+    names = STATS if target.batches is None else [*STATS, "exact"]
+    return Transition(target.variables, step, carry, names, target.check, tune_steps, begin=begin, record=record)
 
 
 def standard_normals(rng: Variable, like: list[Variable]) -> tuple[Variable, list[Variable]]:

@@ -24,6 +24,8 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from pytensor.tensor.random.type import random_generator_type
 
+from pymc_gibbsnn.networks.minibatch import refuse_minibatches
+
 __all__ = ["Graph", "Stage", "Transition"]
 
 
@@ -87,7 +89,13 @@ class Transition:
         return dict(zip(self.carry, self._start(), strict=True))
 
     def graph(self) -> Graph:
-        """The transition with inputs of its own, for a driver to compile."""
+        """The transition with inputs of its own, for a driver to compile.
+
+        Raises
+        ------
+        NotImplementedError
+            If it holds a ``pm.Minibatch`` that its sampler does not draw.
+        """
         rng, tuning = random_generator_type("rng"), pt.scalar("tuning")
         carry = {name: value.type(name) for name, value in self.carry.items()}
         state = {v: v for v in self.variables}
@@ -96,9 +104,11 @@ class Transition:
             stages["begin"] = Stage(None, {}, self.begin(state, carry), {})
         stages["step"] = Stage(*self.step(rng, state, carry, tuning))
         if self.record:
-            stages["record"] = Stage(*self.record(rng, state, carry), {}, {})
+            next_rng, recorded = self.record(rng, state, carry)
+            stages["record"] = Stage(None if next_rng is rng else next_rng, recorded, {}, {})
         inputs = [rng, *self.variables, *carry.values(), tuning]
         outputs = [output for stage in stages.values() for output in stage.outputs]
+        refuse_minibatches([*outputs, *self.carry.values()])
         others = [v for v in explicit_graph_inputs(outputs) if v not in inputs]
         return Graph(rng, [*self.variables, *others], carry, tuning, stages)
 

@@ -23,13 +23,15 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.forms import is_elemwise, match_product, spans_columns, undimshuffle
+from pymc_gibbsnn.networks.minibatch import variables_on_minibatches
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.notation import law, show
+from pymc_gibbsnn.networks.substitution import substitute
 from pymc_gibbsnn.targets.marginal import Marginal
-from pymc_gibbsnn.targets.target import Target
-from pymc_gibbsnn.targets.whitening import Whitening, canonical, free_variables, gaussian_prior, log_density_of_others
+from pymc_gibbsnn.targets.target import Data, Target, free_variables
+from pymc_gibbsnn.targets.whitening import WhitenedTarget, canonical, gaussian_prior, log_density_of_others
 
-__all__ = ["readout_target"]
+__all__ = ["ReadoutTarget"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +66,10 @@ class Part:
         return matrix.T if self.layout == "rows" else matrix.reshape(self.shape)
 
 
-def readout_target(model: pm.Model, vars: Sequence[Variable] | None = None, *, reduce: bool = True) -> Target:
+class ReadoutTarget(WhitenedTarget):
     """The posterior of a network's inner weights, whitened, with its linear readout integrated out.
+
+    Its ``draw`` gives the readout too, from its exact conditional.
 
     Parameters
     ----------
@@ -75,81 +79,80 @@ def readout_target(model: pm.Model, vars: Sequence[Variable] | None = None, *, r
     reduce : bool
         Use the row space of data that have more columns than rows.
 
-    Returns
-    -------
-    Target
-        Its ``draw`` gives the readout too.
-
     Raises
     ------
     ValueError
         If a prior is not Gaussian; the message names it.
     NetworkError
-        If no likelihood with a linear readout is found; the message names what was found instead.
+        If no likelihood with a linear readout is found, or one that observes minibatches; the message names what was
+        found instead.
     """
-    rvs = free_variables(model, vars)
-    for rv in rvs:
-        gaussian_prior(model, rv)
-    observed, parts, residual, noise = _read(model, rvs)
-    outs = [model.values_to_rvs[part.value] for part in parts]
-    inner = [rv for rv in rvs if rv not in outs]
-    rest = log_density_of_others(model, [*rvs, observed])
-    expressions = [residual, noise, rest]
-    for part in parts:
-        expressions += [part.features, part.mean, part.scale]
-    residual, noise, rest, *read = canonical(expressions)
-    parts = [
-        replace(part, features=features, mean=mean, scale=scale)
-        for part, features, mean, scale in zip(parts, read[::3], read[1::3], read[2::3], strict=True)
-    ]
-    features = [part.features * part.matrix(part.scale).T for part in parts]
-    for part in parts:
-        if not _is_zero(part.mean):
-            mean = part.matrix(part.mean) + pt.zeros((part.features.shape[1], 1), dtype=residual.dtype)
-            residual = residual - part.features @ mean
-    whitening = Whitening(model, inner, [*features, residual, noise, rest], reduce)
-    sizes = [part.inputs for part in parts]
-    y = model.rvs_to_values[observed]
-    shape = y.shape[0], y.shape[1] if y.ndim == 2 else pt.constant(1)
-    wide = sum(sizes) >= len(evaluate(y))
 
-    def marginal(position: list[Variable], constants: dict[str, Variable]) -> tuple[Marginal, Variable]:
-        *psi, r, variance, other = whitening.at(position, constants, [*features, residual, noise, rest])
-        return Marginal(psi, sizes, r, variance, shape, wide), other
+    def __init__(self, model: pm.Model, vars: Sequence[Variable] | None = None, *, reduce: bool = True):
+        rvs = free_variables(model, vars)
+        for rv in rvs:
+            gaussian_prior(model, rv)
+        on_batches = variables_on_minibatches(model)
+        if on_batches:
+            raise NetworkError(
+                f"reparametrise=True integrates the readout out given all rows of the data, but {on_batches} hold "
+                f"minibatches: observe all rows, or leave reparametrise out."
+            )
+        observed, parts, residual, noise = _read(model, rvs)
+        outs = [model.values_to_rvs[part.value] for part in parts]
+        inner = [rv for rv in rvs if rv not in outs]
+        rest = log_density_of_others(model, [*rvs, observed])
+        expressions = [residual, noise, rest]
+        for part in parts:
+            expressions += [part.features, part.mean, part.scale]
+        residual, noise, rest, *read = canonical(expressions)
+        self.parts = parts = [
+            replace(part, features=features, mean=mean, scale=scale)
+            for part, features, mean, scale in zip(parts, read[::3], read[1::3], read[2::3], strict=True)
+        ]
+        features = [part.features * part.matrix(part.scale).T for part in parts]
+        for part in parts:
+            if not _is_zero(part.mean):
+                mean = part.matrix(part.mean) + pt.zeros((part.features.shape[1], 1), dtype=residual.dtype)
+                residual = residual - part.features @ mean
+        Target.__init__(self, model, [*features, residual, noise, rest])
+        self.whiten(model, inner, reduce)
+        self.variables = [*self.variables, *(part.value for part in parts)]
+        self.sizes = [part.inputs for part in parts]
+        y = model.rvs_to_values[observed]
+        self.shape = y.shape[0], y.shape[1] if y.ndim == 2 else pt.constant(1)
+        self.wide = sum(self.sizes) >= len(evaluate(y))
 
-    def log_likelihood(position: list[Variable], constants: dict[str, Variable]) -> Variable:
-        found, other = marginal(position, constants)
-        return found.log_likelihood + other
+    def marginal(self, position: list[Variable], data: Data) -> tuple[Marginal, Variable]:
+        """(law of y with the readout integrated out, log density of all else that is observed) at φ."""
+        *psi, residual, variance, rest = self.at(position, data)
+        return Marginal(psi, self.sizes, residual, variance, self.shape, self.wide), rest
 
-    def gradient(position: list[Variable], constants: dict[str, Variable]) -> tuple[Variable, list[Variable]]:
-        found, other = marginal(position, constants)
-        psi_slopes, r_slope, noise_slope = found.gradient()
+    def log_likelihood(self, position: list[Variable], data: Data) -> Variable:
+        """ℓ at φ."""
+        marginal, rest = self.marginal(position, data)
+        return marginal.log_likelihood + rest
+
+    def gradient(self, position: list[Variable], data: Data) -> tuple[Variable, list[Variable]]:
+        """(ℓ, ∇ℓ) at φ without a graph of its own; the derivatives of the marginal in closed form."""
+        marginal, rest = self.marginal(position, data)
+        psi_slopes, r_slope, noise_slope = marginal.gradient()
         slopes = [*psi_slopes, r_slope, noise_slope]
-        functions = [*found.features, found.residual, found.noise]
-        surrogate = other + sum((slope * x).sum() for slope, x in zip(slopes, functions, strict=True))
+        functions = [*marginal.features, marginal.residual, marginal.noise]
+        surrogate = rest + sum((slope * x).sum() for slope, x in zip(slopes, functions, strict=True))
         slopes = (
             pt.grad(surrogate, position, consider_constant=slopes, disconnected_inputs="ignore") if position else []
         )
-        return found.log_likelihood + other, slopes
+        return marginal.log_likelihood + rest, slopes
 
-    def draw_all(rng: Variable, position: list[Variable], constants: dict[str, Variable]) -> tuple[Variable, dict]:
-        found, _ = marginal(position, constants)
-        rng, state = whitening.draw(rng, position, constants)
-        rng, phis = found.draw(rng)
-        thetas = [part.theta(phi) for part, phi in zip(parts, phis, strict=True)]
-        thetas = whitening.at(position, constants, thetas)
-        return rng, state | {part.value: theta for part, theta in zip(parts, thetas, strict=True)}
-
-    return Target(
-        [*whitening.variables, *(part.value for part in parts)],
-        whitening.coordinates,
-        whitening.constants,
-        whitening.locate,
-        log_likelihood,
-        gradient,
-        whitening.log_prior,
-        draw_all,
-    )
+    def draw(self, rng: Variable, position: list[Variable], data: Data) -> tuple[Variable, dict[Variable, Variable]]:
+        """The inner weights given φ, then the readout given them and y."""
+        marginal, _ = self.marginal(position, data)
+        rng, state = super().draw(rng, position, data)
+        rng, phis = marginal.draw(rng)
+        thetas = [part.theta(phi) for part, phi in zip(self.parts, phis, strict=True)]
+        thetas = substitute(thetas, self.replacements(position, data))
+        return rng, state | {part.value: theta for part, theta in zip(self.parts, thetas, strict=True)}
 
 
 def _is_zero(x: Variable) -> bool:

@@ -21,100 +21,14 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
-from pymc_gibbsnn._arguments import named_variables
+from pymc_gibbsnn.networks.substitution import substitute
 from pymc_gibbsnn.targets.row_space import Chart, row_space_chart
-from pymc_gibbsnn.targets.target import Target
+from pymc_gibbsnn.targets.target import Data, Target, free_variables
 
-__all__ = [
-    "Whitening",
-    "canonical",
-    "free_variables",
-    "gaussian_prior",
-    "log_density_of_others",
-    "plain_target",
-    "whitened_target",
-]
+__all__ = ["WhitenedTarget", "canonical", "gaussian_prior", "log_density_of_others"]
 
 
-class Whitening:
-    """The coordinates of some Gaussian variables, in expressions of the model's value variables.
-
-    Parameters
-    ----------
-    model : pm.Model
-    rvs : list of Variable
-        Free variables with Gaussian priors.
-    expressions : list of Variable
-        Canonical expressions through which the variables enter the target.
-    reduce : bool
-        Use the row space of data that have more columns than rows.
-
-    Raises
-    ------
-    ValueError
-        If a prior is not Gaussian; the message names it.
-    """
-
-    def __init__(self, model: pm.Model, rvs: list[Variable], expressions: Sequence[Variable], reduce: bool = True):
-        priors = {rv: gaussian_prior(model, rv) for rv in rvs}
-        # A prior that depends on weights knows more of them than their product with the data.
-        uses = [*expressions, *(part for prior in priors.values() for part in prior)]
-        shapes, self.charts = model.eval_rv_shapes(), []
-        for rv, (mean, scale) in priors.items():
-            value, chart = model.rvs_to_values[rv], None
-            shape = shapes[value.name]
-            if reduce and isinstance(rv.owner.op, NormalRV):
-                chart = row_space_chart(value, mean, scale, shape, uses)
-            self.charts.append(chart or _chart(rv, value, mean, scale, shape))
-
-    @property
-    def variables(self) -> list[Variable]:
-        """Value variables."""
-        return [chart.value for chart in self.charts]
-
-    @property
-    def coordinates(self) -> dict[str, Variable]:
-        """Coordinates at the start of a chain, by name."""
-        return {f"whitened_{chart.value.name}": chart.start for chart in self.charts}
-
-    @property
-    def constants(self) -> dict[str, Variable]:
-        """What of the data is computed once a chain."""
-        return {name: x for chart in self.charts for name, x in chart.constants.items()}
-
-    def locate(self, state: dict[Variable, Variable], constants: dict[str, Variable]) -> list[Variable]:
-        """φ of the variables as they are."""
-        return clone_replace([chart.whiten(constants) for chart in self.charts], state, rebuild_strict=False)
-
-    def replacements(self, position: list[Variable], constants: dict[str, Variable]) -> dict[Variable, Variable]:
-        """What stands for the nodes of the model's graph."""
-        found = {}
-        for chart, phi in zip(self.charts, position, strict=True):
-            [found[chart.node]] = clone_replace([chart.colour(phi, constants)], found, rebuild_strict=False)
-        return found
-
-    def at(self, position: list[Variable], constants: dict[str, Variable], expressions: list[Variable]):
-        """Expressions of value variables as expressions of φ."""
-        return clone_replace(expressions, self.replacements(position, constants), rebuild_strict=False)
-
-    def log_prior(self, position: list[Variable], constants: dict[str, Variable]) -> Variable:
-        """Log density of the Gaussian variables, of those in a row space within it."""
-        scales = [chart.log_scale(phi) for chart, phi in zip(self.charts, position, strict=True)]
-        total = pt.zeros((), dtype=pytensor.config.floatX)
-        for phi, scale in zip(position, self.at(position, constants, scales), strict=True):
-            total -= ((phi**2).sum() + phi.size * math.log(2 * math.pi)) / 2 + scale
-        return total
-
-    def draw(self, rng: Variable, position: list[Variable], constants: dict[str, Variable]) -> tuple[Variable, dict]:
-        """The variables given φ."""
-        replacements, state = self.replacements(position, constants), {}
-        for chart, phi in zip(self.charts, position, strict=True):
-            rng, value = chart.draw(rng, phi, constants)
-            [state[chart.value]] = clone_replace([value], replacements, rebuild_strict=False)
-        return rng, state
-
-
-def whitened_target(model: pm.Model, vars: Sequence[Variable] | None = None, *, reduce: bool = True) -> Target:
+class WhitenedTarget(Target):
     """The posterior of Gaussian variables in whitened coordinates; ℓ is the log density of all else.
 
     Parameters
@@ -128,69 +42,59 @@ def whitened_target(model: pm.Model, vars: Sequence[Variable] | None = None, *, 
     Raises
     ------
     ValueError
-        If a prior is not Gaussian; the message names it.
+        If a prior is not Gaussian, with its name, or for a minibatch as
+        :class:`~pymc_gibbsnn.targets.target.Target` says.
     """
-    rvs = free_variables(model, vars)
-    [log_likelihood] = canonical([log_density_of_others(model, rvs)])
-    whitening = Whitening(model, rvs, [log_likelihood], reduce)
 
-    def value(position: list[Variable], constants: dict[str, Variable]) -> Variable:
-        return whitening.at(position, constants, [log_likelihood])[0]
+    def __init__(self, model: pm.Model, vars: Sequence[Variable] | None = None, *, reduce: bool = True):
+        rvs = free_variables(model, vars)
+        super().__init__(model, [log_density_of_others(model, rvs)])
+        self.expressions = canonical(self.expressions)
+        self.whiten(model, rvs, reduce)
 
-    def gradient(position: list[Variable], constants: dict[str, Variable]) -> tuple[Variable, list[Variable]]:
-        found = value(position, constants)
-        return found, pt.grad(found, position, disconnected_inputs="ignore")
+    def whiten(self, model: pm.Model, rvs: list[Variable], reduce: bool) -> None:
+        """Choose the coordinates of some variables, by how they enter the expressions."""
+        priors = {rv: gaussian_prior(model, rv) for rv in rvs}
+        # A prior that depends on weights knows more of them than their product with the data.
+        uses = [*self.expressions, *(part for prior in priors.values() for part in prior)]
+        shapes, self.charts = model.eval_rv_shapes(), []
+        for rv, (mean, scale) in priors.items():
+            value, chart = model.rvs_to_values[rv], None
+            shape = shapes[value.name]
+            if reduce and isinstance(rv.owner.op, NormalRV):
+                chart = row_space_chart(value, mean, scale, shape, uses)
+            self.charts.append(chart or _chart(rv, value, mean, scale, shape))
+        self.variables = [chart.value for chart in self.charts]
+        self.coordinates = {f"whitened_{chart.value.name}": chart.start for chart in self.charts}
+        self.constants = {name: x for chart in self.charts for name, x in chart.constants.items()}
 
-    return Target(
-        whitening.variables,
-        whitening.coordinates,
-        whitening.constants,
-        whitening.locate,
-        value,
-        gradient,
-        whitening.log_prior,
-        whitening.draw,
-    )
+    def locate(self, state: dict[Variable, Variable], data: Data) -> list[Variable]:
+        """φ of the variables as they are."""
+        return substitute([chart.whiten(data) for chart in self.charts], state)
 
+    def replacements(self, position: list[Variable], data: Data) -> dict[Variable, Variable]:
+        """The variables, or their products with the data, made of φ."""
+        found = {}
+        for chart, phi in zip(self.charts, position, strict=True):
+            [found[chart.node]] = substitute([chart.colour(phi, data)], found)
+        return found
 
-def plain_target(model: pm.Model, vars: Sequence[Variable] | None = None) -> Target:
-    """The posterior of continuous variables in the coordinates that PyMC gives them.
+    def log_prior(self, position: list[Variable], data: Data) -> Variable:
+        """Log density of the Gaussian variables, of those in a row space within it."""
+        scales = [chart.log_scale(phi) for chart, phi in zip(self.charts, position, strict=True)]
+        scales = substitute(scales, self.replacements(position, data))
+        total = pt.zeros((), dtype=pytensor.config.floatX)
+        for phi, scale in zip(position, scales, strict=True):
+            total -= ((phi**2).sum() + phi.size * math.log(2 * math.pi)) / 2 + scale
+        return total
 
-    Raises
-    ------
-    ValueError
-        If a variable is discrete.
-    """
-    variables = [model.rvs_to_values[rv] for rv in free_variables(model, vars)]
-    for variable in variables:
-        if variable.dtype.startswith(("int", "uint", "bool")):
-            raise ValueError(f"'{variable.name}' is discrete and has no gradient: leave it to another step.")
-    log_density = model.logp()
-    shapes = model.eval_rv_shapes()
-
-    def value(position: list[Variable], constants: dict) -> Variable:
-        return clone_replace([log_density], dict(zip(variables, position, strict=True)), rebuild_strict=False)[0]
-
-    def gradient(position: list[Variable], constants: dict) -> tuple[Variable, list[Variable]]:
-        found = value(position, constants)
-        return found, pt.grad(found, position, disconnected_inputs="ignore")
-
-    return Target(
-        variables,
-        {f"now_{v.name}": pt.zeros(shapes[v.name], dtype=pytensor.config.floatX) for v in variables},
-        {},
-        lambda state, constants: [state[v] for v in variables],
-        value,
-        gradient,
-        lambda position, constants: pt.zeros((), dtype=pytensor.config.floatX),
-        lambda rng, position, constants: (rng, dict(zip(variables, position, strict=True))),
-        whitened=False,
-    )
-
-
-def free_variables(model: pm.Model, vars: Sequence[Variable] | None) -> list[Variable]:
-    """The free random variables that a user names, parents before children."""
-    return named_variables(model, vars) or list(model.free_RVs)
+    def draw(self, rng: Variable, position: list[Variable], data: Data) -> tuple[Variable, dict[Variable, Variable]]:
+        """The variables given φ; what lies outside the row space of the data, from its prior."""
+        replacements, state = self.replacements(position, data), {}
+        for chart, phi in zip(self.charts, position, strict=True):
+            rng, value = chart.draw(rng, phi, data)
+            [state[chart.value]] = substitute([value], replacements)
+        return rng, state
 
 
 def log_density_of_others(model: pm.Model, rvs: Sequence[Variable]) -> Variable:

@@ -8,7 +8,7 @@ from pymc.util import _get_seeds_per_chain
 from scipy.stats import multivariate_normal, norm
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.targets.readout import readout_target
+from pymc_gibbsnn.targets.readout import ReadoutTarget
 from tests.gaussian_models import MODELS, PYTHON, QUIET, RNG, Numbers, X, direct_marginal, run
 from tests.helpers import check_moments
 
@@ -124,7 +124,7 @@ def test_wide_mlp_is_in_ntk_form():
     np.testing.assert_allclose(model.compile_logp(mode="FAST_COMPILE")(point), expected)
     single = pmg.wide_mlp(X, y[:, 0], width=4, activation="relu", bias_scale=0, readout_bias_scale=0)
     assert single.eval_rv_shapes() == {"W1": (4, 3), "W2": (4,)}
-    assert "wide" not in readout_target(single).constants
+    assert "wide" not in ReadoutTarget(single).constants
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_impossible_steps_of_mala_are_refused():
             pmg.MALA(momentum_refresh=0)
     with pm.Model():
         pm.Poisson("count", 3)
-        with pytest.raises(ValueError, match="'count' is discrete"):
+        with pytest.raises(ValueError, match=r"\['count'\] are discrete"):
             pmg.MALA()
 
 
@@ -175,7 +175,7 @@ def test_priors_that_are_not_gaussian_are_named():
             pmg.PCN([model["t"]])
         with pytest.raises(ValueError, match="'m' has a covariance for each row"):
             pmg.PCNL([model["m"]])
-        with pytest.raises(ValueError, match=r"free variables of the model; \['other'\] are not"):
+        with pytest.raises(ValueError, match=r"free variables of the model, which has.*other"):
             pmg.PCN([w, pt.scalar("other")])
         assert [v.name for v in pmg.PCN([w]).transition.variables] == ["w"]
 
@@ -225,7 +225,7 @@ def test_a_readout_among_other_terms_is_found():
         s, b = pm.Normal("s"), pm.Normal("b", 0.1, 1.5)
         pm.Normal("y", -(pt.tanh(X * w) @ v - X[:, :2] @ u + b) / 2 + s**2, 0.4, observed=X[:, 0])
         pm.Normal("z", w * s, 0.5, observed=np.ones(3))
-    target = readout_target(model)
+    target = ReadoutTarget(model)
     assert list(target.coordinates) == ["whitened_w", "whitened_s"]
     numbers, rng = Numbers(target), np.random.default_rng(8)
     w, s = phi = numbers.random(rng)

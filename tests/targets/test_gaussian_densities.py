@@ -10,8 +10,9 @@ from scipy.stats import multivariate_normal, norm
 from pymc_gibbsnn.samplers import mala as mala_module
 from pymc_gibbsnn.samplers import pcn as pcn_module
 from pymc_gibbsnn.samplers import pcnl as pcnl_module
-from pymc_gibbsnn.targets.readout import readout_target
-from pymc_gibbsnn.targets.whitening import plain_target, whitened_target
+from pymc_gibbsnn.targets.plain import PlainTarget
+from pymc_gibbsnn.targets.readout import ReadoutTarget
+from pymc_gibbsnn.targets.whitening import WhitenedTarget
 from tests.gaussian_models import MODELS, Numbers, X, direct_marginal, logp
 from tests.helpers import check_moments, compile_draw
 
@@ -21,7 +22,7 @@ from tests.helpers import check_moments, compile_draw
 @pytest.mark.parametrize("name", ["vector", "columns"])
 def test_whitened_density_is_that_of_the_model(name):
     model = MODELS[name]()
-    numbers, rng = Numbers(whitened_target(model)), np.random.default_rng(1)
+    numbers, rng = Numbers(WhitenedTarget(model)), np.random.default_rng(1)
     for _ in range(3):
         phi = numbers.random(rng)
         [point] = numbers.states(phi)
@@ -41,7 +42,7 @@ def test_whitened_density_is_that_of_the_model(name):
 def test_the_readout_is_integrated_out(name, reduce):
     """ℓ against a dense Gaussian, its gradient against differences."""
     model = MODELS[name]()
-    numbers, rng = Numbers(readout_target(model, reduce=reduce)), np.random.default_rng(2)
+    numbers, rng = Numbers(ReadoutTarget(model, reduce=reduce)), np.random.default_rng(2)
     assert any(x.startswith("basis") for x in numbers.constants) == (reduce and "wide data" in name)
     for _ in range(2):
         phi = numbers.random(rng)
@@ -65,7 +66,7 @@ def test_the_gradient_reaches_a_noise_that_is_moved():
         b = pm.Normal("b", pt.exp(log_noise), 0.8)
         pm.Normal("y", pt.tanh(X[:, :1] * w) @ v + b + log_noise, pt.exp(log_noise), observed=X[:, 1])
         pm.Normal("z", w.sum(), 0.6, observed=0.4)
-    numbers, rng = Numbers(readout_target(model)), np.random.default_rng(3)
+    numbers, rng = Numbers(ReadoutTarget(model)), np.random.default_rng(3)
     phi = numbers.random(rng)
     log_likelihood, _, gradient = numbers(phi)
     noise, w = np.exp(-1 + 0.4 * phi[0]), phi[1]
@@ -80,7 +81,7 @@ def test_the_gradient_reaches_a_noise_that_is_moved():
 def test_the_readout_is_drawn_from_its_conditional(name):
     """Its moments against the dense Gaussian; φ_out made of it is N(0, I)."""
     model = MODELS[name]()
-    numbers = Numbers(readout_target(model))
+    numbers = Numbers(ReadoutTarget(model))
     phi = numbers.random(np.random.default_rng(4))
     states = numbers.states(phi, draws=4000)
     _, psi, residual = direct_marginal(model, states[0])
@@ -103,7 +104,7 @@ def test_the_readout_is_drawn_from_its_conditional(name):
 def test_log_determinant_of_the_reparametrisation():
     """ℓ is the joint density at θ(φ_out), with |det dθ/dφ_out| by autodiff, over N(φ_out; 0, I): for any φ_out."""
     model = MODELS["vector"]()
-    numbers, rng = Numbers(readout_target(model)), np.random.default_rng(5)
+    numbers, rng = Numbers(ReadoutTarget(model)), np.random.default_rng(5)
     for _ in range(2):
         phi = numbers.random(rng)
         [point] = numbers.states(phi)
@@ -146,11 +147,11 @@ SAMPLERS = {
 @pytest.mark.parametrize(
     ("sampler", "name", "make"),
     [
-        ("pcn", "vector", whitened_target),
-        ("pcnl", "vector", whitened_target),
-        ("pcnl", "wide data", readout_target),
-        ("underdamped", "wide data", readout_target),
-        ("mala", "vector", plain_target),
+        ("pcn", "vector", WhitenedTarget),
+        ("pcnl", "vector", WhitenedTarget),
+        ("pcnl", "wide data", ReadoutTarget),
+        ("underdamped", "wide data", ReadoutTarget),
+        ("mala", "vector", PlainTarget),
     ],
 )
 def test_acceptance_is_the_ratio_of_direct_densities(sampler, name, make, monkeypatch):
@@ -178,9 +179,9 @@ def test_acceptance_is_the_ratio_of_direct_densities(sampler, name, make, monkey
 
     def log_density(phi):
         log_likelihood, log_prior, _ = numbers(phi)
-        if make is readout_target:
+        if make is ReadoutTarget:
             log_likelihood = direct_marginal(model, numbers.states(phi)[0])[0]
-        elif make is whitened_target:
+        elif make is WhitenedTarget:
             log_likelihood = logp(name)(numbers.states(phi)[0]) - log_prior
         else:
             return logp(name)(dict(zip([x.name for x in target.variables], phi, strict=True)))
@@ -194,7 +195,7 @@ def test_acceptance_is_the_ratio_of_direct_densities(sampler, name, make, monkey
                 s = np.sqrt(1 - 0.6**2)
                 total += norm.logpdf(y, s * x + (1 - s) * g * (sampler == "pcnl"), 0.6).sum()
             else:
-                slope = g if make is plain_target else g - x
+                slope = g if make is PlainTarget else g - x
                 total += norm.logpdf(y, x + 0.3**2 / 2 * slope, 0.3).sum()
         return total
 
@@ -203,7 +204,7 @@ def test_acceptance_is_the_ratio_of_direct_densities(sampler, name, make, monkey
         # On the space of positions and momenta the step is a volume-preserving involution with a flip.
         end, start = found[len(u) + 1 : 2 * len(u) + 1], found[2 * len(u) + 1 :]
         expected += sum(norm.logpdf(m).sum() for m in end) - sum(norm.logpdf(m).sum() for m in start)
-        slopes = [g if make is plain_target else g - x for g, x in zip(numbers(v)[2], v, strict=True)]
+        slopes = [g if make is PlainTarget else g - x for g, x in zip(numbers(v)[2], v, strict=True)]
         back = [y - 0.3 * (m - 0.15 * g) for y, m, g in zip(v, end, slopes, strict=True)]
         for x, y in zip(back, u, strict=True):
             np.testing.assert_allclose(x, y, atol=1e-12)

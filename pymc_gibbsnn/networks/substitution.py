@@ -1,0 +1,25 @@
+"""Expressions with other expressions in the place of some of their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import toposort
+
+__all__ = ["substitute"]
+
+
+def substitute(expressions: Sequence[Variable], replacements: Mapping[Variable, Variable]) -> list[Variable]:
+    """Expressions in which replacements stand for variables; what does not change is not copied.
+
+    ``clone_replace`` of PyTensor copies all, what it puts in too. A copy of a random draw can be another draw: in JAX
+    each evaluation moves the generator on, so that a density would be that of another place than the one proposed.
+    """
+    new = dict(replacements)
+    for node in toposort(expressions, blockers=list(replacements)):
+        inputs = [new.get(x, x) for x in node.inputs]
+        if any(x is not y for x, y in zip(inputs, node.inputs, strict=True)):
+            for old, found in zip(node.outputs, node.clone_with_new_inputs(inputs, strict=False).outputs, strict=True):
+                new.setdefault(old, found)
+    return [new.get(x, x) for x in expressions]
