@@ -125,8 +125,8 @@ def fnbg(
         return rng, state, changed, stats
 
     tune_steps = TUNE_STEPS if scale is None else 0
-    names = ["lp", *names, *scale_names] + ([] if batches is None else ["exact"])
-    return Transition(list(variables), step, start, names, check, tune_steps, rows)
+    reported = ["lp", *names, *scale_names] + ([] if batches is None else ["exact"])
+    return Transition(list(variables), step, start, reported, check, tune_steps, rows)
 
 
 def sweep_by_density(target: Target, blocks: Sequence[np.ndarray]) -> Sweep:
@@ -163,7 +163,8 @@ def sweep_by_density(target: Target, blocks: Sequence[np.ndarray]) -> Sweep:
             accepted = log_u < log_ratio  # False where it is NaN
             return pt.switch(accepted, new_theta, theta), pt.switch(accepted, new, current), log_ratio
 
-        theta = pt.concatenate([x.ravel() for x in target.locate(state, data)])
+        # The number of parameters is known: JAX has to know it before it compiles.
+        theta = pt.specify_shape(pt.concatenate([x.ravel() for x in target.locate(state, data)]), (ends[-1],))
         thetas, densities, log_ratios = pytensor.scan(
             move,
             sequences=[pt.constant(members), log_u],

@@ -45,7 +45,7 @@ def sample(model, count=20, step=None, **kwargs):
         ({"blocks": [[0, 1], [1, 2]]}, r"overlap in \[1\]"),
         ({"blocks": [[0, 1], [3]]}, r"miss \[ *2 +4"),
         ({"blocks": [[0, 99]]}, "from 0 to 30"),
-        ({"blocks": [[0.5]]}, "list of numbers"),
+        ({"blocks": [[0.5]]}, "lists of numbers"),
         ({"blocks": "nodes"}, "'nodes'"),
         ({"blocks": 0}, "positive integer"),
         ({"scale": -0.1}, "standard deviation"),
@@ -85,7 +85,7 @@ def test_bad_data():
         pm.Poisson("k", 3)
     with pytest.raises(ValueError, match="discrete"):
         pmg.FNBG(model=model)
-    with pytest.raises(ValueError, match="no free variables"):
+    with pytest.raises(ValueError, match=r"must be free variables.*'other'"):
         pmg.FNBG([pt.scalar("other")], model=model)
 
 
@@ -273,6 +273,31 @@ def test_the_jax_driver(batch):
     assert np.isfinite(w).all()
     assert not np.allclose(w[0], w[1])
     assert 0 < idata["sample_stats"]["acceptance_rate"].values.mean() < 1
+
+
+@pytest.mark.parametrize("batch", [None, 10])
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        "all",
+        [[0, 12, 16], list(set(range(31)) - {0, 12, 16})],
+        *(pytest.param(blocks, marks=pytest.mark.slow) for blocks in ("node", 2, "layer")),
+    ],
+    ids=["all", "across nodes", "node", "pieces", "layer"],
+)
+def test_blocks_in_the_jax_driver(blocks, batch):
+    """Every form, those that cross nodes by the general sweep; ``lp`` is that of the draws."""
+    model = pmg.classical_mlp(X, LABELS, [4], batch_size=batch, total_size=batch and 30)
+    with model:
+        idata = pmg.sample(
+            20, tune=0, step=pmg.FNBG(blocks=blocks, scale=0.05), chains=2, random_seed=1, progressbar=False
+        )
+    posterior, stats = idata["posterior"], idata["sample_stats"]
+    assert 0 < stats["acceptance_rate"].values.mean() < 1
+    point = {v.name: posterior[v.name].values[1, -1] for v in model.free_RVs}
+    if batch is None:
+        expected = model.compile_logp(mode="FAST_COMPILE")(point)
+        np.testing.assert_allclose(stats["lp"].values[1, -1], expected, rtol=1e-9)
 
 
 @pytest.mark.slow
