@@ -34,6 +34,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
+from pymc_gibbsnn.backends.numba_linker import KernelLinker
 from pymc_gibbsnn.backends.source_key import source_key
 from pymc_gibbsnn.backends.tall_products import is_tall, tall_by_few, tall_by_tall
 from pymc_gibbsnn.backends.vector_math import erf, erfc, vectorisable
@@ -285,4 +286,5 @@ def with_our_kernels(mode: Mode) -> Mode:
         return mode
     products = in2out(_use_product, _use_error_function, name="numba_products")
     # After generators are destroyed in place, before PyTensor asks for shapes.
-    return mode.register((products, 10.0), (in2out(_use_sampler, name="numba_samplers"), 99.0))
+    mode = mode.register((products, 10.0), (in2out(_use_sampler, name="numba_samplers"), 99.0))
+    return Mode(KernelLinker(allow_gc=mode.linker.allow_gc), mode.provided_optimizer)

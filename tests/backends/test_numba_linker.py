@@ -1,0 +1,83 @@
+"""Kernels called by their addresses: the same results, each compiled once, errors passed on."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numba.core import event
+
+from pymc_gibbsnn import _compat
+from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
+
+TWO_PROCESSES = """
+import sys
+import numpy as np
+from tests.backends.test_numba_linker import compiled, function, softmax_of_product
+f = function(softmax_of_product)
+with compiled() as names:
+    found = f(np.ones((2, 3)), np.arange(6.0).reshape(3, 2))
+print(found.tolist(), names)
+"""
+
+
+def function(build):
+    x, y = pt.matrix("x"), pt.matrix("y")
+    return pytensor.function([x, y], build(x, y), mode=with_our_kernels(_compat.compilation_mode("NUMBA")))
+
+
+class compiled:  # noqa: N801
+    """The names of the functions that Numba compiles meanwhile."""
+
+    def __enter__(self):
+        names = self.names = []
+
+        class Listener(event.Listener):
+            def on_start(self, event):
+                names.append(event.data["dispatcher"].py_func.__name__)
+
+            def on_end(self, event):
+                pass
+
+        self.listener = Listener()
+        event.register("numba:compile", self.listener)
+        return names
+
+    def __exit__(self, *_):
+        event.unregister("numba:compile", self.listener)
+
+
+def softmax_of_product(x, y):
+    z = pt.exp(x @ y)
+    return z / z.sum(axis=1, keepdims=True)
+
+
+def test_a_second_graph_compiles_no_kernel_again():
+    x, y = np.random.default_rng(1).normal(size=(2, 4, 4))
+    first, second = (
+        function(softmax_of_product),
+        function(lambda x, y, shift: softmax_of_product(x, y) + shift - x, 0.5),
+    )
+    expected = np.exp(x @ y) / np.exp(x @ y).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(first(x, y), expected)
+    np.testing.assert_allclose(second(x, y), expected + 0.5 - x)
+    third = function(lambda x, y: softmax_of_product(y, x))
+    with compiled() as names:
+        np.testing.assert_allclose(third(y, x), expected)
+    assert set(names) <= {"pymc_gibbsnn_graph"}
+
+
+def test_another_process_compiles_nothing():
+    runs = [
+        subprocess.run([sys.executable, "-c", TWO_PROCESSES], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert runs[1].endswith("[]\n")
+    assert runs[0].split("]]")[0] == runs[1].split("]]")[0]
+
+
+def test_what_a_kernel_raises_is_raised():
+    with pytest.raises(ValueError, match=r"incompatible|mismatch|shape"):
+        function(lambda x, y: x @ y)(np.ones((2, 3)), np.ones((2, 3)))
