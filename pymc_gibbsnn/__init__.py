@@ -1,6 +1,7 @@
 """Samplers for Bayesian neural networks, as PyMC step methods."""
 
 from pymc_gibbsnn._version import __version__
+from pymc_gibbsnn.diagnostics import scoring
 from pymc_gibbsnn.diagnostics.function_space import function_space
 from pymc_gibbsnn.diagnostics.log_predictive import log_predictive
 from pymc_gibbsnn.diagnostics.prediction import class_probabilities, predict
@@ -17,6 +18,15 @@ from pymc_gibbsnn.models.wide import wide_mlp
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.likelihoods import ArgmaxLabel, SignLabel
+from pymc_gibbsnn.plots import (
+    plot_acceptance,
+    plot_calibration,
+    plot_class_probabilities,
+    plot_log_density,
+    plot_predictive_band,
+    plot_rhat,
+    plot_thermalisation,
+)
 from pymc_gibbsnn.samplers.blocks import correlated_blocks
 
 __all__ = [
@@ -39,8 +49,16 @@ __all__ = [
     "log_predictive",
     "mlp",
     "noisy_xor",
+    "plot_acceptance",
+    "plot_calibration",
+    "plot_class_probabilities",
+    "plot_log_density",
+    "plot_predictive_band",
+    "plot_rhat",
+    "plot_thermalisation",
     "predict",
     "sample",
+    "scoring",
     "teacher_student",
     "thermalisation",
     "wide_mlp",

@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import version
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
@@ -25,7 +25,7 @@ from pytensor.tensor import subtensor
 from pytensor.tensor.random.op import RandomVariable
 
 PYTENSOR_3 = int(pytensor.__version__.split(".")[0]) >= 3
-ARVIZ_1 = int(az.__version__.split(".")[0]) >= 1
+ARVIZ_1 = int(version("arviz").split(".")[0]) >= 1  # ArviZ brings Matplotlib with it: imported where it is used
 
 
 # The operations that pick elements of an array
@@ -274,6 +274,8 @@ def count_cores() -> int:
 
 def dataset(model: pm.Model, values: dict[str, np.ndarray], first_draw: int | None) -> xr.Dataset:
     """Arrays (chain, draw, ...) with the model's coordinates, draws from ``first_draw`` on; data if it is None."""
+    import arviz as az
+
     coords, dims = coords_and_dims_for_inferencedata(model)
     sampled = [] if first_draw is None else ["chain", "draw"]
     # The draws of one call may be fewer than the chains: ArviZ 1 can be told, 0.23 warns.
@@ -294,7 +296,11 @@ def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
 
 def inference_data(groups: dict[str, xr.Dataset]):
     """InferenceData (ArviZ 0.23) or DataTree (ArviZ 1)."""
-    return xr.DataTree.from_dict(groups) if ARVIZ_1 else az.InferenceData(**groups)
+    if ARVIZ_1:
+        return xr.DataTree.from_dict(groups)
+    import arviz as az
+
+    return az.InferenceData(**groups)
 
 
 def dataset_of(idata, group: str) -> xr.Dataset:

@@ -25,11 +25,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import arviz as az
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy.special import stdtrit
 
 __all__ = ["LEAST_ESS", "MARGIN", "Merge", "blockwise_rhat", "merge", "when_close", "when_settled", "when_stationary"]
 
@@ -105,7 +104,7 @@ def merge(informed: ArrayLike, uninformed: ArrayLike, block: int = 50) -> Merge:
         raise ValueError(f"The series differ in length: {len(series['informed'])} and {len(series['uninformed'])}.")
     a, b = scaled(*series.values())
     law, settled = law_of(a), when_settled(b, law_of(a), block)
-    bound = float(stats.t.ppf((1 + CONFIDENCE) / 2, max(law.ess - 1, 1)) * np.sqrt(3 / law.ess))
+    bound = float(stdtrit(max(law.ess - 1, 1), (1 + CONFIDENCE) / 2) * np.sqrt(3 / law.ess))
     for part, share in (("second half", 1 / 2), ("last quarter", 1 / 4)):
         difference, half_width = _compare(law, law_of(b, share))
         if abs(difference) + half_width < MARGIN and np.isfinite(settled):
@@ -119,7 +118,7 @@ def _compare(law: Law, other: Law) -> tuple[float, float]:
     """D and h."""
     errors = [x.sd**2 / x.ess for x in (law, other)]
     freedom = sum(errors) ** 2 / sum(v**2 / max(x.ess - 1, 1) for v, x in zip(errors, (law, other), strict=True))
-    half_width = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(sum(errors))
+    half_width = stdtrit(freedom, (1 + CONFIDENCE) / 2) * np.sqrt(sum(errors))
     return float((other.mean - law.mean) / law.sd), float(half_width / law.sd)
 
 
@@ -151,6 +150,8 @@ def blockwise_rhat(outputs: ArrayLike, block: int = 50, *, rank: bool = False) -
     k = draws // block
     x = outputs[:, : k * block].reshape(m, k, block, *outputs.shape[2:])
     if rank:
+        import arviz as az
+
         data = xr.Dataset({"x": (("chain", "draw", "cell"), np.moveaxis(x, 2, 1).reshape(m, block, -1))})
         return az.rhat(data)["x"].values.reshape(k, *outputs.shape[2:])
     within = x.var(axis=2, ddof=1).mean(axis=0)
@@ -181,6 +182,8 @@ def scaled(*series: np.ndarray) -> list[np.ndarray]:
 
 def law_of(series: np.ndarray, share: float = 1 / 2) -> Law:
     """Of the last part of a series."""
+    import arviz as az
+
     end = series[-max(10, int(share * len(series))) :]
     ess = float(az.ess(end[None], method="mean"))
     return Law(
@@ -192,7 +195,7 @@ def when_settled(series: np.ndarray, law: Law, block: int) -> float:
     """Draws after which all means of blocks lie where those of a stationary series of this law do."""
     k = len(series) // block
     means = series[: k * block].reshape(k, block).mean(axis=1)
-    t = stats.t.ppf(1 - (1 - BAND) / (2 * k), max(law.ess - 1, 1))
+    t = stdtrit(max(law.ess - 1, 1), 1 - (1 - BAND) / (2 * k))
     in_block = max(1.0, law.ess * block / law.length)
     outside = np.abs(means - law.mean) > t * law.sd * np.sqrt(1 / in_block + 1 / law.ess)
     return _after_last(outside, block)

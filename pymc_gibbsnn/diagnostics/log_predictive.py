@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import xarray as xr
@@ -139,6 +138,8 @@ def log_predictive(
     coords = {"point": coords["point"]} | {dim: posterior[dim].values for dim in ("chain", "draw")}
     dims = ("chain", "draw", "point")
     found = xr.Dataset({"log_likelihood": (dims, log_likelihood)}, coords)
+    import arviz as az
+
     highest = log_likelihood.max(axis=(0, 1))
     shares = xr.Dataset({"p": (dims, np.exp(log_likelihood - highest))}, coords)
     mean = shares["p"].mean(("chain", "draw"))

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pymc_gibbsnn.plots.drawing import pyplot
+
 __all__ = ["plot_acceptance", "plot_class_probabilities"]
 
 
@@ -43,8 +45,7 @@ def plot_class_probabilities(
     ValueError
         If the shapes do not fit or the probabilities of a point do not add up to 1.
     """
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     p = np.asarray(probabilities)
     if p.ndim != 2 or not np.allclose(p.sum(axis=1), 1, atol=1e-3):
         raise ValueError(f"probabilities must have shape (point, class) and add up to 1; found shape {p.shape}.")
@@ -91,8 +92,7 @@ def plot_acceptance(idata: Any, *, axes: Any = None) -> np.ndarray:
     ValueError
         If no acceptance of a layer is there.
     """
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     stats = idata["sample_stats"]
     found = [name for name in stats.data_vars if name.startswith("acceptance_") and name != "acceptance_rate"]
     nodes = [name for name in found if re.fullmatch(r".*_\d+", name) and name.rpartition("_")[0] in found]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import arviz as az
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn.diagnostics.scoring import expected_calibration_error, reliability
+from pymc_gibbsnn.plots.drawing import pyplot
 
 __all__ = ["plot_calibration", "plot_log_density", "plot_predictive_band", "plot_rhat", "plot_thermalisation"]
 
@@ -36,8 +36,7 @@ def plot_predictive_band(samples: ArrayLike, y: ArrayLike, *, probability: float
     ValueError
         If the shapes do not fit or the probability is not in (0, 1).
     """
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     samples, y = np.asarray(samples), np.asarray(y)
     if samples.ndim != 3 or y.shape != samples.shape[2:]:
         raise ValueError(f"samples must be (chain, draw, point) and y (point,); found {samples.shape} and {y.shape}.")
@@ -75,7 +74,8 @@ def plot_log_density(idata: Any) -> np.ndarray:
     ValueError
         If ``lp`` is not there.
     """
-    import matplotlib.pyplot as plt
+    plt = pyplot()
+    import arviz as az
 
     if "lp" not in idata["sample_stats"]:
         raise ValueError("sample_stats holds no 'lp': sample with a step method of this package.")
@@ -111,8 +111,7 @@ def plot_thermalisation(found: xr.Dataset, *, ax: Any = None) -> Any:
     matplotlib.axes.Axes
         The score, where there is one, has an axis of its own on the right.
     """
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     ax = plt.subplots(figsize=(8, 4.5))[1] if ax is None else ax
     for name in found["chain"].values:
         style = {"color": "0.4", "zorder": 1} if name == "informed" else {}
@@ -179,8 +178,7 @@ def plot_rhat(found: xr.Dataset, *, start: str | None = None, ax: Any = None) ->
     ValueError
         If there is no such start.
     """
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     rhat, who = _chosen_rhat(found, start)
     ax = plt.subplots(figsize=(8, 4.5))[1] if ax is None else ax
     for percentile, color in zip((25, 50, 75, 95), plt.colormaps["viridis"]([0.8, 0.6, 0.35, 0.1]), strict=True):
@@ -228,8 +226,7 @@ def plot_calibration(probabilities: ArrayLike, labels: ArrayLike, *, bins: int =
     ValueError
         If the shapes do not fit or the rows are no probabilities.
     """
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     share, confidence, accuracy = reliability(probabilities, labels, bins)
     error = expected_calibration_error(probabilities, labels, bins)
     ax = plt.subplots(figsize=(5, 5))[1] if ax is None else ax

@@ -11,8 +11,6 @@ from itertools import pairwise
 
 import numpy as np
 import pymc as pm
-from scipy.cluster.hierarchy import average, to_tree
-from scipy.spatial.distance import squareform
 
 from pymc_gibbsnn._arguments import describe, model_of, posterior_of, whole
 from pymc_gibbsnn.networks.layers.dense import Dense
@@ -179,6 +177,9 @@ def correlated_blocks(idata, model: pm.Model | None = None, *, largest: int = 10
     correlation = (centred.T @ centred) / np.maximum(np.outer(norm, norm), np.finfo(float).tiny)
     distance = 1 - np.minimum(np.abs(correlation), 1)
     np.fill_diagonal(distance, 0)
+    from scipy.cluster.hierarchy import average, to_tree
+    from scipy.spatial.distance import squareform
+
     blocks, branches = [], [to_tree(average(squareform(distance, checks=False)))]
     while branches:
         branch = branches.pop()
