@@ -93,7 +93,7 @@ class KernelLinker(NumbaLinker):
             fgraph,
             op_conversion_fn=convert_operation,
             type_conversion_fn=convert_value,
-            fgraph_name="pymc_gibbsnn_graph",
+            fgraph_name="numba_funcified_fgraph",
             **kwargs,
         )
         if None in keys:
