@@ -9,7 +9,6 @@ Numba, from :mod:`pymc_gibbsnn.backends.vector_math`, and call the samplers of o
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from hashlib import sha256
 
 import numpy as np
@@ -24,7 +23,6 @@ from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.link.numba.dispatch.basic import (
     numba_njit,
     register_funcify_and_cache_key,
-    register_funcify_default_op_cache_key,
 )
 from pytensor.link.numba.dispatch.compile_ops import numba_deepcopy
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
@@ -34,12 +32,12 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
+from pymc_gibbsnn.backends.declare import SAMPLED, declare
 from pymc_gibbsnn.backends.numba_linker import KernelLinker
-from pymc_gibbsnn.backends.source_key import source_key
 from pymc_gibbsnn.backends.tall_products import is_tall, tall_by_few, tall_by_tall
 from pymc_gibbsnn.backends.vector_math import erf, erfc, vectorisable
 
-__all__ = ["numba_sampler", "with_our_kernels"]
+__all__ = ["with_our_kernels"]
 
 MANY = 256  # columns
 
@@ -85,8 +83,7 @@ def _overload_contiguous(x):
     return (lambda x: x) if x.layout in "CF" else (lambda x: np.ascontiguousarray(x))
 
 
-@register_funcify_default_op_cache_key(Product)
-def _numba(op, node, **kwargs):
+def _numba(op, node):
     transpose_x, transpose_y = op.transpose_x, op.transpose_y
     is_single = node.inputs[0].dtype == "float32"
     straight = op.wide or (is_single and transpose_x and not transpose_y)
@@ -99,7 +96,7 @@ def _numba(op, node, **kwargs):
         return np.dot(y if transpose_y else y.T, x if transpose_x else x.T).T
 
     if not op.data:
-        return product, source_key() ^ is_single
+        return product, (op.transpose_x, op.transpose_y, op.wide, op.data, is_single)
 
     @numba_njit
     def tall_product(x, y):
@@ -107,7 +104,10 @@ def _numba(op, node, **kwargs):
             return tall_by_tall(x, y) if transpose_x else tall_by_few(x, y if transpose_y else y.T)
         return product(x, y)
 
-    return tall_product, source_key() ^ is_single
+    return tall_product, (op.transpose_x, op.transpose_y, op.wide, op.data, is_single)
+
+
+declare(Product, numba=_numba)
 
 
 class Gram(Op):
@@ -129,8 +129,7 @@ class Gram(Op):
         outputs[0][0] = np.dot(x, x.T)
 
 
-@register_funcify_default_op_cache_key(Gram)
-def _numba_gram(op, node, **kwargs):
+def _numba_gram(op, node):
     block = op.block
 
     @numba_njit
@@ -144,7 +143,10 @@ def _numba_gram(op, node, **kwargs):
             out[:i, i:j] = out[i:j, :i].T
         return out
 
-    return gram, 1
+    return gram
+
+
+declare(Gram, numba=_numba_gram)
 
 
 def _is_transposed(x) -> bool:
@@ -191,8 +193,7 @@ class ErrorFunction(Op):
         outputs[0][0] = (scipy.special.erfc if self.complementary else scipy.special.erf)(inputs[0])
 
 
-@register_funcify_default_op_cache_key(ErrorFunction)
-def _numba_error_function(op, node, **kwargs):
+def _numba_error_function(op, node):
     function = erfc if op.complementary else erf
 
     @vectorisable
@@ -207,7 +208,10 @@ def _numba_error_function(op, node, **kwargs):
         apply(x.reshape(-1), out.reshape(-1))
         return out
 
-    return error_function, source_key()
+    return error_function
+
+
+declare(ErrorFunction, numba=_numba_error_function)
 
 
 @node_rewriter([Elemwise])
@@ -217,20 +221,6 @@ def _use_error_function(fgraph, node):
     if kind not in (ps.Erf, ps.Erfc) or x.dtype != "float64" or x.ndim == 0:
         return None
     return [ErrorFunction(kind is ps.Erfc)(x)]
-
-
-_SAMPLED: list[type[RandomVariable]] = []
-
-
-def numba_sampler(op_class: type[RandomVariable]) -> Callable:
-    """Declare the maker of a RandomVariable's Numba sampler: of one draw, and of a key for PyTensor's cache."""
-
-    def declare(implementation: Callable) -> Callable:
-        numba_core_rv_funcify.register(op_class, implementation)
-        _SAMPLED.append(op_class)
-        return implementation
-
-    return declare
 
 
 class Sampler(Op):
@@ -274,7 +264,7 @@ def _numba_sampler(op, node, **kwargs):
 @node_rewriter([RandomVariable])
 def _use_sampler(fgraph, node):
     op, [_, x] = node.op, node.outputs
-    if type(op) not in _SAMPLED or op.ndim_supp == 0 or op.batch_ndim(node) > 0:
+    if type(op) not in SAMPLED or op.ndim_supp == 0 or op.batch_ndim(node) > 0:
         return None
     parameters = [pt.cast(y, x.dtype) if y.dtype.startswith("float") else y for y in op.dist_params(node)]
     return Sampler(op)(op.rng_param(node), *parameters, return_list=True)

@@ -37,13 +37,13 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random import normal, uniform
 from scipy.linalg import solve_triangular
 
-from pymc_gibbsnn._compat import draw, jax_op
+from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.lines import on_lines
-from pymc_gibbsnn.backends.source_key import source_key
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 
 __all__ = ["Interweave", "interweave_pieces", "no_gram"]
@@ -191,8 +191,7 @@ def _move_unit(x, r, unit, surroundings, numbers, table, xp, cholesky, solve_tri
     return log_u < log_ratio, (r - change[:, None] * v, (w_new, z_new, gram_new, a_new**2, factor_new))
 
 
-@jax_op(Interweave)
-def _jax(op, node, **kwargs):
+def _jax(op, node):
     import jax
     import jax.numpy as jnp
     from jax.scipy.linalg import solve_triangular
@@ -304,8 +303,7 @@ def _line_unit(z, edges, slopes, intercepts, s, a):
             s[i] = slope * z[i] + intercept if right else s[i]
 
 
-@register_funcify_default_op_cache_key(Interweave)
-def _numba(op, node, **kwargs):
+def _numba(op, node):
     @numba_njit
     def passes(x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, edges, slopes, intercepts):
         n, c = y.shape
@@ -361,4 +359,7 @@ def _numba(op, node, **kwargs):
                     gram[j], squares[j], factors[j] = gram_new, squares_new, factor
         return w, z.T, gram, squares, accepted
 
-    return passes, source_key(__file__)
+    return passes
+
+
+declare(Interweave, numba=_numba, jax=_jax)

@@ -30,11 +30,11 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random import uniform
 
-from pymc_gibbsnn._compat import draw, jax_op
-from pymc_gibbsnn.backends.source_key import source_key
+from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.threads import BLOCK
 from pymc_gibbsnn.backends.vector_math import add_multiple, summing
 from pymc_gibbsnn.moves.site import Move, Site
@@ -159,8 +159,7 @@ def _unit(r, m, z, v, g, j, incoming, outgoing, noise, power, bends, xp):
     return log_ratio, changes
 
 
-@jax_op(NoncentredScale)
-def _jax(op, node, **kwargs):
+def _jax(op, node):
     import jax
     import jax.numpy as jnp
 
@@ -249,8 +248,7 @@ def _sums(m, e, s0, pull, s, bends):
     return first, second
 
 
-@register_funcify_default_op_cache_key(NoncentredScale)
-def _numba(op, node, **kwargs):
+def _numba(op, node):
     @numba_njit
     def scales(m, z, y, v, g, incoming, outgoing, noise, power, log_u, points, bends):
         n, h = len(y), len(log_u)
@@ -293,4 +291,7 @@ def _numba(op, node, **kwargs):
                     high = new
         return u
 
-    return scales, source_key(__file__)
+    return scales
+
+
+declare(NoncentredScale, numba=_numba, jax=_jax)

@@ -15,9 +15,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
-from pymc_gibbsnn._compat import jax_sampler
-from pymc_gibbsnn.backends.numba_kernels import numba_sampler
-from pymc_gibbsnn.backends.source_key import source_key
+from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.threads import BLOCK, share
 from pymc_gibbsnn.random._half_line import excess
 from pymc_gibbsnn.random._streams import normals, streams_of_blocks
@@ -61,7 +59,6 @@ def _two_blocks(u, z, m, v, y, xp, log_ndtr, ndtri_exp):
     return xp.where(is_label, highest, xp.minimum(m + sd * below, highest))
 
 
-@numba_sampler(ArgmaxNormalRV)
 def _numba(op, node):
     @numba_njit
     def sample_block(b, streams, z, m, sd, y, new):
@@ -84,10 +81,9 @@ def _numba(op, node):
         share(sample_block, len(streams), (streams, z, m, math.sqrt(v.item()), y, new))
         return new
 
-    return sample, source_key(__file__)
+    return sample
 
 
-@jax_sampler(ArgmaxNormalRV)
 def _jax(op, node):
     import jax.numpy as jnp
 
@@ -99,3 +95,6 @@ def _jax(op, node):
         return _two_blocks(u, z, m, v, y, jnp, log_ndtr, ndtri_exp)
 
     return sample
+
+
+declare(ArgmaxNormalRV, numba=_numba, jax=_jax)

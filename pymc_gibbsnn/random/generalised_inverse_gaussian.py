@@ -24,9 +24,7 @@ import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_gibbsnn._compat import jax_sampler
-from pymc_gibbsnn.backends.numba_kernels import numba_sampler
-from pymc_gibbsnn.backends.source_key import source_key
+from pymc_gibbsnn.backends.declare import declare
 
 __all__ = ["GeneralisedInverseGaussianRV", "generalised_inverse_gaussian"]
 
@@ -114,7 +112,6 @@ def _formulas(xp, where, compiled=lambda function: function):
 _shape_parameters, _envelope, _propose, _uncentre = _formulas(np, np.where)
 
 
-@numba_sampler(GeneralisedInverseGaussianRV)
 def _numba(op, node):
     @numba_njit
     def where(condition, x, y):
@@ -130,10 +127,9 @@ def _numba(op, node):
             x, accepted = propose(1.0 - rng.random(), 1.0 - rng.random(), 1.0 - rng.random(), *parameters)
         return uncentre(x, float(p), float(a), float(b))
 
-    return sample, source_key(__file__)
+    return sample
 
 
-@jax_sampler(GeneralisedInverseGaussianRV)
 def _jax(op, node):
     import jax
     import jax.numpy as jnp
@@ -159,3 +155,6 @@ def _jax(op, node):
         return uncentre(x, p, a, b)
 
     return sample
+
+
+declare(GeneralisedInverseGaussianRV, numba=_numba, jax=_jax)

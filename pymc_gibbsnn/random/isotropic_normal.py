@@ -8,9 +8,7 @@ import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_gibbsnn._compat import jax_sampler
-from pymc_gibbsnn.backends.numba_kernels import numba_sampler
-from pymc_gibbsnn.backends.source_key import source_key
+from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.threads import BLOCK, share
 from pymc_gibbsnn.random._streams import normals, streams_of_blocks
 
@@ -46,7 +44,6 @@ class IsotropicNormalRV(RandomVariable):
 isotropic_normal = IsotropicNormalRV()
 
 
-@numba_sampler(IsotropicNormalRV)
 def _numba(op, node):
     @numba_njit
     def sample_block(b, streams, m, sd, new):
@@ -64,10 +61,9 @@ def _numba(op, node):
         share(sample_block, len(streams), (streams, m, math.sqrt(v.item()), new))
         return new
 
-    return sample, source_key(__file__)
+    return sample
 
 
-@jax_sampler(IsotropicNormalRV)
 def _jax(op, node):
     import jax
     import jax.numpy as jnp
@@ -77,3 +73,6 @@ def _jax(op, node):
         return m + jnp.sqrt(v)[..., None, None] * jax.random.normal(key, m.shape, dtype)
 
     return sample
+
+
+declare(IsotropicNormalRV, numba=_numba, jax=_jax)

@@ -24,9 +24,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, ndtri_exp
 
-from pymc_gibbsnn._compat import jax_sampler
-from pymc_gibbsnn.backends.numba_kernels import numba_sampler
-from pymc_gibbsnn.backends.source_key import source_key
+from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.random._streams import exponential, normal, normals, streams, uniform
 
 __all__ = ["TruncatedNormalRV", "truncated_normal"]
@@ -153,7 +151,6 @@ def draw_truncated_normal(stream, mean, sd, lower, upper):
     return z
 
 
-@numba_sampler(TruncatedNormalRV)
 def _numba(op, node):
     @numba_njit
     def sample(rng, mean, sd, lower, upper):
@@ -167,10 +164,9 @@ def _numba(op, node):
                 x[i] = draw_truncated_normal(stream, mean[i], sd, lower[i], upper[i])
         return x
 
-    return sample, source_key(__file__)
+    return sample
 
 
-@jax_sampler(TruncatedNormalRV)
 def _jax(op, node):
     import jax.numpy as jnp
 
@@ -182,3 +178,6 @@ def _jax(op, node):
         return jnp.clip(mean + sd * x, lower, upper).astype(dtype)
 
     return sample
+
+
+declare(TruncatedNormalRV, numba=_numba, jax=_jax)

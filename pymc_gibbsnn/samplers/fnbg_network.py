@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from hashlib import sha256
 
 import numpy as np
 import pytensor
@@ -24,10 +23,9 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key, register_funcify_and_cache_key
+from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 
-from pymc_gibbsnn._compat import jax_op
-from pymc_gibbsnn.backends.source_key import source_key
+from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, Elementwise
 from pymc_gibbsnn.networks.likelihoods import Likelihood
 from pymc_gibbsnn.samplers.fnbg import Sweep
@@ -253,8 +251,7 @@ def _numpy_function(activation: Elementwise) -> Callable:
     return pytensor.function([activation.z], activation.output, mode="FAST_COMPILE")
 
 
-@jax_op(UnitSweep)
-def _jax(op, node, **kwargs):
+def _jax(op, node):
     import jax
     import jax.numpy as jnp
     from pytensor.link.jax.dispatch import jax_funcify
@@ -272,8 +269,7 @@ def _jax(op, node, **kwargs):
     return sweep
 
 
-@register_funcify_and_cache_key(UnitSweep)
-def _numba(op, node, **kwargs):
+def _numba(op, node):
     functions, keys = [], []
     for activation in op.activations:
         apply = activation.scalar_op.make_node(ps.get_scalar_type(node.outputs[0].dtype)())
@@ -283,7 +279,8 @@ def _numba(op, node, **kwargs):
     if len(set(keys)) == 1 and keys[0] is not None:
         functions = functions[:1]  # serves all layers, however many: the code is found in the cache
         keys = keys[:1]
-    key = (
-        None if None in keys else sha256(f"{op.likelihood.__name__} {keys} {source_key(__file__)}".encode()).hexdigest()
-    )
-    return make_sweep(functions, op.likelihood.kernel), key
+    more = None if None in keys else (op.likelihood.__name__, keys)
+    return make_sweep(functions, op.likelihood.kernel), more
+
+
+declare(UnitSweep, numba=_numba, jax=_jax)

@@ -19,10 +19,10 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 from pytensor.link.numba.dispatch.basic import numba_njit
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_gibbsnn._compat import draw, jax_sampler
+from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
@@ -121,17 +121,18 @@ class ArgmaxLikelihood(LabelLikelihood):
         return draw(argmax_normal, rng, z, m, noise, self.value)
 
 
-@numba_core_rv_funcify.register(ArgmaxLabelRV)
 def _numba_argmax(op, node):
     @numba_njit
     def label(rng, z):
         return np.argmax(z)
 
-    return label, 1
+    return label
 
 
-@jax_sampler(ArgmaxLabelRV)
 def _jax_argmax(op, node):
     import jax.numpy as jnp
 
     return lambda key, size, dtype, z: jnp.argmax(z, axis=-1).astype(dtype)
+
+
+declare(ArgmaxLabelRV, numba=_numba_argmax, jax=_jax_argmax)

@@ -13,10 +13,10 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 from pytensor.link.numba.dispatch.basic import numba_njit
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_gibbsnn._compat import draw, jax_sampler
+from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.random.truncated_normal import truncated_normal
@@ -102,15 +102,16 @@ class SignLikelihood(LabelLikelihood):
         return rng, z.reshape(m.shape)
 
 
-@numba_core_rv_funcify.register(SignLabelRV)
 def _numba_sign(op, node):
     @numba_njit
     def label(rng, z):
         return np.int64(z > 0)
 
-    return label, 1
+    return label
 
 
-@jax_sampler(SignLabelRV)
 def _jax_sign(op, node):
     return lambda key, size, dtype, z: (z > 0).astype(dtype)
+
+
+declare(SignLabelRV, numba=_numba_sign, jax=_jax_sign)

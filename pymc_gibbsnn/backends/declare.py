@@ -1,0 +1,108 @@
+"""One declaration for the implementations of a random variable or an operation of ours in Numba and JAX.
+
+NumPy's is a method of its class, ``rng_fn`` or ``perform``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+from pytensor.tensor.random.op import RandomVariable
+
+from pymc_gibbsnn._compat import jax_op, jax_sampler
+
+__all__ = ["SAMPLED", "declare", "key_of_sources", "source_key"]
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = __name__.partition(".")[0]
+
+SAMPLED: list[type[RandomVariable]] = []
+"""The random variables that have been declared."""
+
+
+def declare(op_class: type[Op], *, numba: Callable, jax: Callable | None = None) -> None:
+    """Declare how Numba and JAX are to compute a random variable or another operation.
+
+    PyTensor keeps compiled Numba code on disk under a key. The key says what the code depends on: the class, the
+    properties of the operation, and the sources of the module in which ``numba`` is defined and of all modules of this
+    package that it imports, one through the other. Where compiled code depends on more, such as known shapes, ``numba``
+    says so.
+
+    Parameters
+    ----------
+    op_class : type of Op or RandomVariable
+    numba : callable
+        ``numba(op, node)`` makes the function that Numba is to compile, of one draw for a random variable. It may
+        return ``(function, more)``, where ``more`` is what else the function depends on, as anything whose ``repr``
+        says all of it; it then stands for the properties of the operation, too. With None the code is not kept.
+    jax : callable, optional
+        ``jax(op, node)`` makes the function for JAX, for random variables of (key, size, dtype, *parameters). None
+        where nothing of this operation reaches JAX.
+    """
+
+    def function_and_key(op: Op, node, **kwargs) -> tuple[Callable, str | None]:
+        found = numba(op, node)
+        function, more = found if isinstance(found, tuple) else (found, _properties(op))
+        parts = (op_class.__module__, op_class.__qualname__, more, source_key(numba.__module__))
+        return function, None if more is None else sha256(repr(parts).encode()).hexdigest()
+
+    def function_and_number(op: RandomVariable, node) -> tuple[Callable, int | None]:
+        function, key = function_and_key(op, node)
+        return function, None if key is None else int(key, 16)  # for random variables PyTensor asks for a number
+
+    if issubclass(op_class, RandomVariable):
+        numba_core_rv_funcify.register(op_class, function_and_number)
+        SAMPLED.append(op_class)
+    else:
+        register_funcify_and_cache_key(op_class)(function_and_key)
+    if jax is not None:
+        to_jax = jax_sampler if issubclass(op_class, RandomVariable) else jax_op
+        to_jax(op_class)(lambda op, node, **kwargs: jax(op, node))
+
+
+def _properties(op: Op) -> tuple:
+    """The properties of an operation of ours; those of random variables are read off their inputs."""
+    return () if isinstance(op, RandomVariable) else tuple(getattr(op, name) for name in op.__props__)
+
+
+@cache
+def source_key(module: str) -> str:
+    """A key that changes when the source of a module does, or that of a module of this package that it imports."""
+    return key_of_sources(module, ROOT)
+
+
+def key_of_sources(module: str, root: Path) -> str:
+    """The same for the package as it lies below a folder."""
+    found: dict[str, bytes] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        path = _path(name, root)
+        if name not in found and path is not None:
+            found[name] = path.read_bytes()
+            waiting += _imported(found[name])
+    return sha256(repr(sorted(found.items())).encode()).hexdigest()
+
+
+def _path(module: str, root: Path) -> Path | None:
+    """Where the source of a module lies; None if there is no such module."""
+    place = root.joinpath(*module.split("."))
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None)
+
+
+def _imported(source: bytes) -> list[str]:
+    """Names of modules of this package that a source imports, at the top or in a function, and of things in them."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return [name for name in names if name.startswith(f"{PACKAGE}.")]
