@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn.plots.drawing import pyplot
+from pymc_gibbsnn.plots.drawing import colour, pyplot
 
 __all__ = ["plot_acceptance", "plot_class_probabilities"]
+
+ACROSS = 6  # points side by side
 
 
 def plot_class_probabilities(
@@ -24,12 +26,14 @@ def plot_class_probabilities(
 ) -> np.ndarray:
     """The likeliest classes of some points, as bars, under their images (Papamarkou, arXiv 2208.11389, Fig. 8).
 
+    Six points stand side by side, further ones below. The title of a point is its number and, if known, its true class.
+
     Parameters
     ----------
     probabilities : array_like, shape (point, class)
         Of a few points; see :func:`class_probabilities`.
     images : array_like, shape (point, height, width), optional
-    labels : array_like, shape (point,), optional
+    labels : array_like of int, shape (point,), optional
         True classes, whose bars are coloured.
     names : sequence of str, optional
         Of the classes; their numbers by default.
@@ -39,13 +43,13 @@ def plot_class_probabilities(
     Returns
     -------
     array of matplotlib.axes.Axes, shape (1 or 2, point)
+        Images, if there are any, and bars.
 
     Raises
     ------
     ValueError
         If the shapes do not fit or the probabilities of a point do not add up to 1.
     """
-    plt = pyplot()
     p = np.asarray(probabilities)
     if p.ndim != 2 or not np.allclose(p.sum(axis=1), 1, atol=1e-3):
         raise ValueError(f"probabilities must have shape (point, class) and add up to 1; found shape {p.shape}.")
@@ -57,20 +61,31 @@ def plot_class_probabilities(
             raise ValueError(f"{name} must be one for each of the {points} points; found shape {np.shape(value)}.")
     if len(names) != classes:
         raise ValueError(f"names must be {classes}, one for each class; found {len(names)}.")
-    rows = 2 if images is not None else 1
-    _, axes = plt.subplots(rows, points, figsize=(2 * points, 2 * rows), squeeze=False, layout="constrained")
-    for i in range(points):
+    axes = _grid(points, 1 if images is None else 2)
+    for i, column in enumerate(axes.T):
         if images is not None:
-            axes[0, i].imshow(images[i], cmap="gray_r")
-            axes[0, i].set_axis_off()
+            column[0].imshow(images[i], cmap="gray_r")
+            column[0].set_axis_off()
+        truth = "" if labels is None else f"\ntrue: {names[int(labels[i])]}"
+        column[0].set_title(f"point {i}{truth}", size=9)
         likeliest = np.argsort(p[i])[::-1][:most][::-1]
-        colours = ["C0" if labels is not None and k == labels[i] else "0.7" for k in likeliest]
-        ax = axes[-1, i]
+        colours = [colour(0) if labels is not None and k == labels[i] else "0.75" for k in likeliest]
+        ax = column[-1]
         bars = ax.barh([names[k] for k in likeliest], p[i, likeliest], color=colours)
-        ax.bar_label(bars, fmt="%.2f", padding=2)
-        ax.set(xlim=(0, 1.3), xticks=[])
+        ax.bar_label(bars, fmt="%.2f", padding=2, size=8)
+        ax.set(xlim=(0, 1.4), xticks=[])
+        ax.tick_params(labelsize=8, length=0)
         ax.spines[["top", "right", "bottom"]].set_visible(False)
     return axes
+
+
+def _grid(points: int, rows: int) -> np.ndarray:
+    """Axes (row, point) of so many rows for each point, six points side by side."""
+    across, down = min(points, ACROSS), -(-points // ACROSS)
+    figure = pyplot().figure(figsize=(1.5 * max(3, across), (1.4 * rows + 0.2) * down), layout="constrained")
+    grid = figure.add_gridspec(down, across)
+    places = [grid[divmod(i, ACROSS)].subgridspec(rows, 1) for i in range(points)]
+    return np.array([[figure.add_subplot(place[row]) for place in places] for row in range(rows)])
 
 
 def plot_acceptance(idata: Any, *, axes: Any = None) -> np.ndarray:
@@ -79,13 +94,15 @@ def plot_acceptance(idata: Any, *, axes: Any = None) -> np.ndarray:
     Parameters
     ----------
     idata : InferenceData or DataTree
-        With ``acceptance_W1``, ... in its ``sample_stats``, as FNBG records them.
+        With ``acceptance_W1``, ... in its ``sample_stats``, as FNBG records them and GibbsNN those of its interweaving
+        moves.
     axes : array of matplotlib.axes.Axes, shape (2,), optional
+        The second is hidden if acceptance by node was not recorded.
 
     Returns
     -------
-    array of matplotlib.axes.Axes, shape (2,)
-        By layer, by node.
+    array of matplotlib.axes.Axes, shape (1 or 2,)
+        By layer and, if it was recorded, by node.
 
     Raises
     ------
@@ -100,19 +117,30 @@ def plot_acceptance(idata: Any, *, axes: Any = None) -> np.ndarray:
     if not layers:
         raise ValueError("sample_stats holds no 'acceptance_W1' or the like: sample with pmg.FNBG.")
     nodes.sort(key=_natural)
-    if axes is None:
+    if axes is None and nodes:
         _, axes = plt.subplots(1, 2, figsize=(10, 3.5), sharey=True, layout="constrained", width_ratios=(1, 2))
-    for ax, names, title in zip(axes, (layers, nodes), ("by layer", "by node"), strict=True):
-        for x, name in enumerate(names):
+    elif axes is None:
+        axes = plt.subplots(1, 1, figsize=(4, 3.5), squeeze=False, layout="constrained")[1][0]
+    elif not nodes:
+        axes[1].set_visible(False)
+    axes = np.asarray(axes)[: 2 if nodes else 1]
+    for ax, names, title in zip(axes, (layers, nodes), ("by layer", "by node"), strict=False):
+        owners = np.array([layers.index(name if name in layers else name.rpartition("_")[0]) for name in names])
+        for x, (name, owner) in enumerate(zip(names, owners, strict=True)):
             means = stats[name].mean("draw").values
-            colour = f"C{layers.index(name if name in layers else name.rpartition('_')[0]) % 10}"
-            ax.bar(x, means.mean(), color=colour, alpha=0.5)
+            ax.bar(x, means.mean(), color=colour(owner), alpha=0.5)
             ax.plot(np.full(len(means), x), means, ".", color="0.2", ms=4)
         short = [name.removeprefix("acceptance_") for name in names]
-        many = len(names) > 8
-        ax.set_xticks(range(len(names)), short, rotation=90 * many, fontsize="small" if many else None)
+        if names is nodes and len(nodes) > 30:  # too many for names of their own
+            shown = np.unique(owners)
+            middles = [np.flatnonzero(owners == owner).mean() for owner in shown]
+            ax.set_xticks(middles, [f"nodes of {layers[owner].removeprefix('acceptance_')}" for owner in shown])
+        else:
+            many = len(names) > 8
+            ax.set_xticks(range(len(names)), short, rotation=90 * many, fontsize="small" if many else None)
         ax.set(title=title, ylim=(0, 1))
-    axes[0].set_ylabel("acceptance")
+        ax.margins(x=0.02 if len(names) > 8 else 0.1)
+    axes[0].set_ylabel("mean acceptance; dots: chains")
     return axes
 
 

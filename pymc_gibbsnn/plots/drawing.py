@@ -1,10 +1,22 @@
-"""What several figures need."""
+"""What several figures need: Matplotlib, colours, labels beside what they name."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
-__all__ = ["pyplot"]
+import numpy as np
+
+__all__ = ["COLOURS", "colour", "label_at_right", "pyplot"]
+
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
+"""Of Okabe and Ito: the colour-blind tell them apart."""
+
+
+def colour(i: int) -> str:
+    """The i-th colour, from the first again after the last."""
+    return COLOURS[i % len(COLOURS)]
 
 
 def pyplot() -> ModuleType:
@@ -20,3 +32,20 @@ def pyplot() -> ModuleType:
     except ImportError:
         raise ImportError("Figures need Matplotlib, which is missing: pip install 'pymc-gibbsnn[plots]'.") from None
     return plt
+
+
+def label_at_right(ax: Any, labels: Sequence[tuple[float, str, Any]], size: float = 9) -> None:
+    """Write each (y, text, colour) right of the axes at the height of y, or as near as the other labels leave room."""
+    labels = sorted(labels, key=lambda label: label[0])
+    x = ax.get_xlim()[1]
+    to_axes = ax.transData + ax.transAxes.inverted()
+    heights = np.array([to_axes.transform((x, y))[1] for y, _, _ in labels])
+    heights = np.clip(np.nan_to_num(heights, nan=0.5), 0, 1)
+    line = 1.2 * size / 72 * ax.get_figure().dpi / ax.get_window_extent().height
+    for i in range(1, len(heights)):
+        heights[i] = max(heights[i], heights[i - 1] + line)
+    heights[-1] = min(heights[-1], 1)
+    for i in reversed(range(len(heights) - 1)):
+        heights[i] = min(heights[i], heights[i + 1] - line)
+    for height, (_, text, its_colour) in zip(heights, labels, strict=True):
+        ax.text(1.01, height, text, color=its_colour, size=size, va="center", transform=ax.transAxes)
