@@ -21,8 +21,8 @@ def statistic_names(network: Network) -> list[str]:
 
 
 def statistics(state: NetworkState) -> dict[str, Variable]:
-    """Norms Σ W̃² of the layers, and mean squared noise over variance by latents and data."""
-    norms = {f"norm_{operator.name}": (w**2).sum() for operator, w in _weights(state)}
+    """Norms Σ W² + Σ b² of the layers, and mean squared noise over variance by latents and data."""
+    norms = {f"norm_{operator.name}": operator.squares(w).sum() for operator, w in _weights(state)}
     variances = state.network.noises
     return norms | {f"noise_{name}": square / (variances[name] * n) for name, (square, n) in state.noise.items()}
 

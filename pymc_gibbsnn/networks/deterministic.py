@@ -194,6 +194,11 @@ class _ClassicalReader(Reader):
                     f"A layer of '{observed.name}' is {show(part)}, where it is A @ W.T + b, with one bias and no "
                     f"other term."
                 )
+            if layer.factor != 1:
+                raise NetworkError(
+                    f"A layer of '{observed.name}' is {show(part)}, where it is A @ W.T + b: put the factor "
+                    f"{layer.factor:.4g} into the prior of '{layer.name}', the same model."
+                )
             layers.append(layer)
             members += used
             if not self._leaves_of([source], leaves):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytensor
 import pytensor.scalar as ps
@@ -10,7 +12,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
+from pytensor.tensor.math import Dot, Sum
 
 from pymc_gibbsnn._compat import SUBTENSORS
 from pymc_gibbsnn.networks.notation import show
@@ -22,6 +24,7 @@ __all__ = [
     "is_elemwise",
     "match_monomial",
     "match_product",
+    "match_scaled_product",
     "rebuild",
     "spans_columns",
     "substitute",
@@ -55,10 +58,72 @@ def undimshuffle(x: Variable) -> Variable:
     return x
 
 
+def match_scaled_product(term: Variable) -> tuple[float, Variable, Variable, str] | None:
+    """(factor, input, weights, layout) of ``factor * (input @ weights)``, the factor a constant number.
+
+    The factor may stand before the product or before the weights, as a factor, a divisor or a minus sign. For weights
+    of one unit the product may also be ``sum(input * weights, axis=1)``.
+    """
+    factor, term = split_number(_unsqueezed(term))
+    term = _unsqueezed(term)
+    if term.owner is None:
+        return None
+    if isinstance(term.owner.op, Dot):
+        source, right = term.owner.inputs
+        inner, weights = split_number(undimshuffle(right))
+        found = match_product(term.owner.op(source, right if inner == 1 else _in_place_of(right, weights)))
+        return None if found is None else (factor * inner, *found)
+    if isinstance(term.owner.op, Sum) and term.owner.op.axis == (1,) and is_elemwise(term.owner.inputs[0], ps.Mul):
+        rows = [x for x in term.owner.inputs[0].owner.inputs if x.ndim == 2]
+        if len(rows) == len(term.owner.inputs[0].owner.inputs) == 2:
+            [source, weights] = sorted(rows, key=lambda x: x.type.broadcastable[0])
+            if weights.type.broadcastable[0] and undimshuffle(weights).ndim == 1:
+                return factor, source, undimshuffle(weights), "vector"
+    return None
+
+
+def split_number(x: Variable) -> tuple[float, Variable]:
+    """(c, y) of ``x = c y``, c a constant number; (1, x) where there is none."""
+    if is_elemwise(x, ps.Neg):
+        factor, rest = split_number(x.owner.inputs[0])
+        return -factor, rest
+    if not (is_elemwise(x, ps.Mul) or is_elemwise(x, ps.TrueDiv)):
+        return 1.0, x
+    first, *others = x.owner.inputs
+    if is_elemwise(x, ps.TrueDiv):
+        factor, rest = split_number(first)
+        return (factor / _number(others[0]), rest) if is_number(others[0]) else (1.0, x)
+    rest = [y for y in x.owner.inputs if not is_number(y)]
+    if len(rest) != 1:
+        return 1.0, x
+    factor, inner = split_number(rest[0])
+    return factor * math.prod(_number(y) for y in x.owner.inputs if is_number(y)), inner
+
+
+def is_number(x: Variable) -> bool:
+    """Whether an expression is one number that nothing can change."""
+    return all(x.type.broadcastable) and all(isinstance(v, Constant) or v.owner for v in ancestors([x]))
+
+
+def _number(x: Variable) -> float:
+    return float(evaluate(x).item())
+
+
+def _unsqueezed(x: Variable) -> Variable:
+    is_squeeze = x.owner is not None and isinstance(x.owner.op, DimShuffle) and x.owner.op.is_squeeze
+    return x.owner.inputs[0] if is_squeeze else x
+
+
+def _in_place_of(x: Variable, new: Variable) -> Variable:
+    """The transpositions, squeezes and added axes around an expression, around another one."""
+    if x.owner is None or not isinstance(x.owner.op, DimShuffle):
+        return new
+    return x.owner.op(_in_place_of(x.owner.inputs[0], new))
+
+
 def match_product(term: Variable) -> tuple[Variable, Variable, str] | None:
     """(input, weights, layout) of ``input @ weights``, a single column possibly squeezed to a vector."""
-    if term.owner is not None and isinstance(term.owner.op, DimShuffle) and term.owner.op.is_squeeze:
-        term = term.owner.inputs[0]
+    term = _unsqueezed(term)
     if term.owner is None or not isinstance(term.owner.op, Dot):
         return None
     source, right = term.owner.inputs

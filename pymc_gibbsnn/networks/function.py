@@ -59,7 +59,7 @@ def _evaluate_network(network: Network, posterior: xr.Dataset, X_new: ArrayLike 
     *_, (output, _) = forward(network, weights, a)
     norms, units = [], {}
     for operator in (layer.operator for layer in network.layers):
-        squares = (operator.named_matrix(weights) ** 2).sum(-1)
+        squares = operator.squares(operator.named_matrix(weights))
         norms.append(squares.sum(-1))
         if squares.shape[-1] > 1:
             unit = f"unit_{operator.name}"

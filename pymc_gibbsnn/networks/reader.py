@@ -24,7 +24,7 @@ from pymc_gibbsnn.networks import refusals
 from pymc_gibbsnn.networks.forms import (
     NetworkError,
     evaluate,
-    match_product,
+    match_scaled_product,
     spans_columns,
     substitute,
     terms,
@@ -130,7 +130,7 @@ class Reader:
         """How many products the mean of an observed variable, or of its labels' latent, has."""
         _, z = self._labels(observed)
         mean, _ = self._simplified(self._normal(z)[0])
-        return max(1, sum(match_product(term) is not None for term in terms(mean)))
+        return max(1, sum(match_scaled_product(term) is not None for term in terms(mean)))
 
     def read(self, observed: Variable, number: int = 0) -> Network:
         """The network whose last layer is product ``number`` of an observed variable's mean."""
@@ -199,13 +199,13 @@ class Reader:
         self, mean: Variable, leaves: dict[Variable, Variable], z: Variable, number: int | None = None
     ) -> tuple[Dense, Variable | None, Variable, list]:
         """(operator, offset, input, weights and bias) of a mean, or a part of the mean of z."""
-        products = [term for term in terms(mean) if match_product(term)]
+        products = [term for term in terms(mean) if match_scaled_product(term)]
         if not products:
             raise NetworkError(refusals.no_product(mean, z.name))
         if len(products) > 1 and number is None:
             raise NetworkError(refusals.two_products(products, z.name))
         others = list(terms(mean))
-        source, weights, layout = match_product(others.pop(others.index(products[number or 0])))
+        factor, source, weights, layout = match_scaled_product(others.pop(others.index(products[number or 0])))
         weights = self._weights(weights, leaves, z)
         if len(products) > 1 and not self._is_wanted(weights):
             raise NetworkError(f"'{weights.name}' is not among vars=.")
@@ -217,12 +217,14 @@ class Reader:
             others.pop(place)
         members = [weights] if bias is None else [weights, bias]
         sigma, bias_sigma = self.scales.sigmas([weights, bias])
+        precision = Dense.precision_of(layout, shape, sigma * abs(factor), bias_sigma)
         operator = Dense(
             weights=self.model.rvs_to_values[weights],
             bias=None if bias is None else self.model.rvs_to_values[bias],
             layout=layout,
             shape=shape,
-            precision=pt.cast(folded(Dense.precision_of(layout, shape, sigma, bias_sigma)), pytensor.config.floatX),
+            precision=pt.cast(folded(precision), pytensor.config.floatX),
+            factor=factor,
         )
         offset = self._offset(others, leaves, z, {weights, bias, leaves.get(source)})
         return operator, offset, source, members
@@ -230,7 +232,7 @@ class Reader:
     def _activation(self, a: Variable) -> tuple[Activation, Variable]:
         mean, sigma = self._normal(a)
         mean, leaves = self._simplified(mean)
-        if any(match_product(term) for term in terms(mean)):
+        if any(match_scaled_product(term) for term in terms(mean)):
             raise NetworkError(
                 f"'{a.name}' enters the next layer without a noisy post-activation: give it one, such as "
                 f"A = pm.Normal('A', pm.math.maximum({a.name}, 0), sigma), or, for a linear network, "

@@ -195,7 +195,7 @@ def refused(build):
         (lambda w, v: pm.Normal("y", pt.exp(X @ w), 1, observed=X[:, 0]), "mean of 'y' is not linear in weights"),
         (
             lambda w, v: pm.Bernoulli("y", logit_p=X @ w, observed=np.ones(6)),
-            "likelihood 'y' is no Normal but bernoulli",
+            "likelihood 'y' must be pm.Normal; found Bernoulli",
         ),
         (lambda w, v: pm.Normal("y", X @ w, pt.exp(v).sum() * np.ones(6), observed=X[:, 0]), "sigma of 'y' has shape"),
         (lambda w, v: pm.Normal("y", (X * w) @ w, 1, observed=X[:, 0]), "'w' enters the model in another way too"),

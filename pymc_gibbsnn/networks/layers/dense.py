@@ -34,6 +34,7 @@ class Dense:
     - ``shape``, ``row_shapes``, ``is_single``: numbers (out, in) of a sample, and the shapes in which a user may write
       what it gives;
     - ``matrix``, ``named_matrix``, ``values``, ``rows``, ``written``: from the user's shapes to matrices and back;
+    - ``squares``: what the norm of the weights is the sum of;
     - ``forward``: the map itself, the same for one matrix W̃ and for many, in NumPy and in PyTensor;
     - ``design``, ``moments``, ``gram``: the regression for W̃ of an output on an input. Of a convolution they are those
       of its windows, in which each sample counts as often as it has places;
@@ -54,6 +55,9 @@ class Dense:
         (d_out, d_in).
     precision : Variable
         Λ, 1/variance of the prior of W̃: (1, d_in (+ 1)) where all units have one prior, else (d_out, d_in (+ 1)).
+    factor : float
+        A number c by which the model multiplies the product, c A Wᵀ + b, as networks in NTK form do. Here W̃ = [c W, b],
+        with the precision of that.
     """
 
     weights: Variable
@@ -61,6 +65,7 @@ class Dense:
     layout: str
     shape: tuple[int, int]
     precision: Variable
+    factor: float = 1.0
 
     # What the user wrote
 
@@ -112,6 +117,7 @@ class Dense:
         """W̃ (..., d_out, d_in (+ 1)) from the weights and the bias, in the model's shapes after any axes of draws."""
         w = values[self.weights]
         w = w[..., None, :] if self.layout == "vector" else w.mT if self.layout == "columns" else w
+        w = w if self.factor == 1 else w * self.factor
         if not self.has_bias:
             return w
         b = values[self.bias]
@@ -125,11 +131,16 @@ class Dense:
     def values(self, w: Variable) -> dict[Variable, Variable]:
         """W̃ (d_out, d_in (+ 1)) taken apart again, in the shapes the user gave them."""
         d_in = self.shape[1]
-        matrix = w[:, :d_in]
+        matrix = w[:, :d_in] if self.factor == 1 else w[:, :d_in] / self.factor
         values = {self.weights: {"rows": matrix, "columns": matrix.T, "vector": matrix[0]}[self.layout]}
         if self.has_bias:
             values[self.bias] = {0: w[0, d_in], 1: w[:, d_in], 2: w[None, :, d_in]}[self.bias.ndim]
         return values
+
+    def squares(self, w: Array) -> Array:
+        """Σ W² + b² (..., d_out) of each unit, with W and b as they are in the model."""
+        squares = (self.linear(w) ** 2).sum(-1) / self.factor**2
+        return squares + w[..., -1] ** 2 if self.has_bias else squares
 
     def rows(self, z: Array) -> Array:
         """The output as a matrix (n, d_out), from (n, d_out) or (n,)."""
@@ -187,7 +198,8 @@ class Dense:
         # A row of precisions that all units share counts once for each.
         copies = self.shape[0] if self.shares_prior else 1
         logs = copies * pt.log(self.precision / (2 * math.pi)).sum()
-        return -0.5 * ((self.precision * w**2).sum() - logs)
+        # The density is that of the model's W, of which W̃ holds a multiple.
+        return -0.5 * ((self.precision * w**2).sum() - logs) + math.prod(self.shape) * math.log(abs(self.factor))
 
     # The conditional of the activations below
 
