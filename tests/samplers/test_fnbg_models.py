@@ -101,7 +101,7 @@ def classical(build, likelihood=pm.Bernoulli):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda w, v: pt.tanh(X @ w.T) @ pt.exp(v), "where weights with a Normal prior"),
+        (lambda w, v: pt.tanh(X @ w.T) @ pt.exp(v), "a variable with a Normal prior"),
         (lambda w, v: pt.tanh(X @ w.T + v) @ v, "twice"),
         (lambda w, v: (pt.tanh(X @ w.T) * v) @ v, "elementwise|activation"),
         (lambda w, v: (pt.tanh(X @ w.T) * np.arange(4)) @ v, "constant"),
