@@ -264,7 +264,7 @@ def test_steps_of_other_models_are_refused(model):
         ({"var_names": ["V"]}, r"var_names holds \['V'\]"),
         ({"var_names": []}, "var_names names nothing to record"),
         ({"shards": 2}, "shards must divide the number of devices, 1; found 2"),
-        ({"initvals": {"W1": np.full((3, 2), np.nan)}}, "initial value of 'W1' is not finite"),
+        ({"initvals": {"W1": np.full((3, 2), np.nan)}}, r"initvals\['W1'\] must be finite"),
     ],
 )
 def test_impossible_arguments_are_refused(model, arguments, message):

@@ -45,7 +45,7 @@ class Dense:
     - ``fan_out``, ``outgoing``, ``relieved``: how the scales of the inputs enter, its weights moving against them;
     - ``log_prior``: the log density of its weights.
 
-    Attributes
+    Parameters
     ----------
     weights, bias : Variable
         Values of W and b (None without a bias), in the shapes the user gave them.
