@@ -262,22 +262,29 @@ def _calls(program, draws: int, sweeps: int, tune: int) -> Iterator[tuple[int, t
         count = min(count, program.capacity, draws - done)
         before = time.perf_counter()
         values, stats = program.run(count, sweeps, done, tune)
-        _check_finite(stats)
-        yield count, (values, stats)
+        finite, reason = _finite_draws(stats)
+        if finite:
+            yield finite, tuple({name: x[:finite] for name, x in part.items()} for part in (values, stats))
+        if reason:
+            raise FloatingPointError(reason)
         done += count
         seconds = max(time.perf_counter() - before, 1e-6)
         count = max(1, int(min(count * SECONDS_A_CALL / seconds, 10 * count)))
 
 
-def _check_finite(stats: dict[str, np.ndarray]) -> None:
-    """Stop where a chain has left the numbers: JAX goes on with NaN, where other backends raise an error."""
+def _finite_draws(stats: dict[str, np.ndarray]) -> tuple[int, str]:
+    """How many draws come before the first that is not finite, and what to say of that one; "" where all are finite.
+
+    JAX goes on with NaN where a chain has left the finite numbers.
+    """
     for name, series in stats.items():
-        chains = np.flatnonzero(~np.isfinite(series).all(axis=0))
-        if len(chains):
-            raise FloatingPointError(
-                f"{name} is not finite in chains {chains.tolist()}: in single precision, try precision='float64'; "
-                f"else the data or the initial values are too large."
+        bad = ~np.isfinite(series)
+        if bad.any():
+            return int(bad.any(axis=1).argmax()), (
+                f"{name} is not finite in chains {np.flatnonzero(bad.any(axis=0)).tolist()}: in single precision, try "
+                f"precision='float64'; else the data or the initial values are too large."
             )
+    return len(next(iter(stats.values()))), ""
 
 
 def _datasets(model: pm.Model, values: dict, stats: dict, first: int) -> dict[str, xr.Dataset]:
