@@ -106,6 +106,10 @@ class GraphStep(BlockedStep):
         blocked: bool = True,
         **options,
     ):
+        known = list(signature(type(self)).parameters)
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no argument {unknown[0]!r}; its arguments are {known}.")
         self.model = model_of(model)
         self.sweeps_per_draw = whole("sweeps_per_draw", sweeps_per_draw)
         if compile_kwargs is not None and not isinstance(compile_kwargs, Mapping):

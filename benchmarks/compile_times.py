@@ -1,0 +1,73 @@
+"""How long a user waits for the first draw: processor seconds to read a model, compile its sweep and make one.
+
+Two processes build the same models one after another, the second with what the first has left in PyTensor's cache on
+disk. Each model differs from the first one in what its row of the table names. Run::
+
+    OMP_NUM_THREADS=1 python benchmarks/compile_times.py [--output FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+MODELS = {
+    "the first model: 100 rows, 3-4-1, relu": {},
+    "the same again": {},
+    "101 rows": {"n": 101},
+    "5 units": {"hidden": 5},
+    "4 inputs": {"d": 4},
+    "noise 0.2": {"noise": 0.2},
+    "two hidden layers": {"hidden": [4, 4]},
+    "tanh": {"activation": "tanh"},
+}
+
+
+def measure() -> dict[str, float]:
+    """Processor seconds of this process, by row of the table."""
+    started = time.process_time()
+    import pymc  # noqa: F401
+
+    imported = time.process_time()
+    import numpy as np
+
+    import pymc_gibbsnn as pmg
+
+    found = {"import pymc": imported - started, "import pymc_gibbsnn after it": time.process_time() - imported}
+    rng = np.random.default_rng(0)
+    for name, change in MODELS.items():
+        architecture = {"n": 100, "d": 3, "hidden": 4, "noise": 0.1} | change
+        n, d = architecture.pop("n"), architecture.pop("d")
+        with pmg.mlp(rng.normal(size=(n, d)), rng.normal(size=n), **architecture) as model:
+            started = time.process_time()
+            pmg.GibbsNN().step(model.initial_point())
+            found[name] = time.process_time() - started
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--here", action="store_true", help="measure this process and print JSON")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "compile_times.json")
+    arguments = parser.parse_args()
+    if arguments.here:
+        print(json.dumps(measure()))
+        raise SystemExit
+    with tempfile.TemporaryDirectory() as cache:
+        environment = os.environ | {"PYTENSOR_FLAGS": f"base_compiledir={cache}"}
+        command = [sys.executable, __file__, "--here"]
+        runs = [
+            subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+            for _ in range(2)
+        ]
+    cold, warm = (json.loads(run.splitlines()[-1]) for run in runs)
+    from common import print_table, save  # not before: it imports PyMC
+
+    print_table("Processor seconds", [{"": name, "cold": cold[name], "warm": warm[name]} for name in cold])
+    save(arguments.output, {"cold": cold, "warm": warm})
