@@ -18,6 +18,7 @@ from hashlib import sha256
 from types import FunctionType
 
 import llvmlite.binding as llvm
+import pytensor
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.caching import FunctionCache
@@ -122,8 +123,8 @@ class _CacheByKey(FunctionCache):
 
 
 def _cached(function: Dispatcher, key: str) -> Dispatcher:
-    """The function, kept on disk under a key."""
-    CACHED_SRC_FUNCTIONS[function.py_func] = f"{key}_fastmath{int(config.numba__fastmath)}"
+    """The function, kept on disk under a key, for this version of PyTensor; Numba looks at its own."""
+    CACHED_SRC_FUNCTIONS[function.py_func] = f"{key}_{pytensor.__version__}_fastmath{int(config.numba__fastmath)}"
     function._cache = _CacheByKey(function.py_func)
     return function
 
