@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import ctypes
 import pickle
-import traceback
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from hashlib import sha256
 from types import FunctionType
 
+import llvmlite
 import llvmlite.binding as llvm
 import pytensor
 from llvmlite import ir
@@ -43,6 +43,8 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
+from pymc_gibbsnn.backends.declare import source_key
+
 __all__ = ["KernelLinker"]
 
 # Operations that only look at an array in another way: a call would cost more than they do.
@@ -61,6 +63,7 @@ INLINED = (
 
 RESOLVER = "pymc_gibbsnn_address_of_kernel"  # its symbol in compiled code
 _kernels: dict[str, Dispatcher] = {}
+_failures: list[BaseException] = []  # why an address could not be had
 
 
 class KernelLinker(NumbaLinker):
@@ -106,10 +109,20 @@ class KernelLinker(NumbaLinker):
         function, key = converted
         if key is None:
             return numba_njit(function, final_function=True)
+
+        def run(*inputs):
+            try:
+                return compiled(*inputs)
+            except RuntimeError:
+                if _failures:
+                    raise _failures.pop() from None
+                raise
+
         # Numba names a file of its cache after the function's own, to which PyTensor gives a random name.
         code = function.__code__.replace(co_filename="<pymc_gibbsnn>", co_firstlineno=1)
         function = FunctionType(code, function.__globals__, function.__name__)
-        return _cached(numba_njit(function, final_function=True), key)
+        compiled = _cached(numba_njit(function, final_function=True), key)
+        return run
 
 
 class _CacheByKey(FunctionCache):
@@ -123,14 +136,16 @@ class _CacheByKey(FunctionCache):
 
 
 def _cached(function: Dispatcher, key: str) -> Dispatcher:
-    """The function, kept on disk under a key, for this version of PyTensor; Numba looks at its own."""
-    CACHED_SRC_FUNCTIONS[function.py_func] = f"{key}_{pytensor.__version__}_fastmath{int(config.numba__fastmath)}"
+    """The function, kept on disk under a key."""
+    CACHED_SRC_FUNCTIONS[function.py_func] = key
     function._cache = _CacheByKey(function.py_func)
     return function
 
 
 def _hash(*parts: object) -> str:
-    return sha256(str(parts).encode()).hexdigest()
+    """A key of these parts and of all else that compiled code depends on; Numba looks at its own version."""
+    made_by = source_key(__name__), pytensor.__version__, llvmlite.__version__, config.numba__fastmath
+    return sha256(str((*made_by, *parts)).encode()).hexdigest()
 
 
 def _kind(variable: Variable) -> str:
@@ -204,8 +219,8 @@ def _address(key: bytes, arguments: bytes) -> int | None:
     try:
         compiled = _compiled(key.decode(), pickle.loads(b64decode(arguments)))
         return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-    except Exception:  # must not pass through compiled code, which then raises one of its own
-        traceback.print_exc()
+    except BaseException as error:  # an interrupt too: nothing may pass through compiled code
+        _failures.append(error)
         return None
 
 

@@ -71,7 +71,7 @@ def without_threads_of_blas(samples: int) -> Iterator[None]:
 
 @numba_njit
 def count_blocks(n):
-    """Of n samples."""
+    """How many blocks of BLOCK samples n samples make."""
     return (n + BLOCK - 1) // BLOCK
 
 

@@ -34,7 +34,8 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
         To be given to ``az.summary``, ``az.rhat``, ``az.ess``:
 
         - ``output`` (chain, draw, point), or (chain, draw, point, output) for more than one output. Of a noisy network
-          f(x), with σ applied to pre-activations and no noise, before labels are taken. Of any other model the mean of
+          f(x), with σ applied to pre-activations and no noise, before labels are taken, and without what other parts of
+          the model add to the means of its layers. Of any other model the mean of
           what it observes, latents that depend on the inputs replaced by their means; probabilities for classes.
         - ``norm`` (chain, draw, layer): Σ W² + Σ b² of each layer. Where the network cannot be read (chain, draw,
           parameter): Σ θ² of each free variable that the function depends on.

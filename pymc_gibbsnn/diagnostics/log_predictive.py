@@ -158,11 +158,12 @@ class _Density:
 
     def __init__(self, model: pm.Model, rows: NewRows):
         self.rows = rows
-        op = law_node(rows.observed).op
+        node = law_node(rows.observed)
+        op = node.op
         self.labels = op if isinstance(op, ArgmaxLabelRV | SignLabelRV) else None
         stages = {stage.rv: stage for stage in rows.latents}
         # The last variable with noise: y, or the pre-activation of which the label is a function
-        self.last = rows.last if self.labels is None else stages.get(rows.last.parents[0], rows.last)
+        self.last = rows.last if self.labels is None else stages.get(op.dist_params(node)[0], rows.last)
         self.is_normal = isinstance(law_node(self.last.rv).op, NormalRV)
         if self.labels is not None and not (self.is_normal and self.last is not rows.last):
             raise NetworkError(f"The labels '{rows.observed.name}' are not of a noisy pre-activation.")

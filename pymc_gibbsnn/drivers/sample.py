@@ -162,7 +162,7 @@ def sample(
                 for count, (values, stats) in _calls(program, draws, sweeps * thin, 0):
                     with uninterrupted():
                         results.append(_datasets(model, values, stats, results.draws))
-                    progress.advance(count, stats)
+                        progress.advance(count, stats)
             except (KeyboardInterrupt, FloatingPointError) as reason:
                 if results.draws == before:
                     raise

@@ -147,19 +147,19 @@ class GraphStep(BlockedStep):
         # In a process that was not forked, JAX has not heard of our operations, nor PyTensor of the precision.
         mode = with_our_kernels(_compat.compilation_mode(self._mode))
         with pytensor.config.change_flags(floatX=self._dtype):
-            graph = self.transition.graph()
+            graph, functions = self.transition.graph(), {}
             for name, stage in graph.stages.items():
-                self._functions[name] = pytensor.function(
+                functions[name] = pytensor.function(
                     [In(graph.rng, mutable=True), *graph.inputs[1:]],
                     stage.outputs,
                     mode=mode,
                     on_unused_input="ignore",
                     **self._compile_kwargs,
                 )
-                self._functions[name].trust_input = True
+                functions[name].trust_input = True
         self._inputs = {v.name: v.dtype for v in graph.values}
         self._tuning_dtype = graph.tuning.dtype
-        self._stages = graph.stages
+        self._stages, self._functions = graph.stages, functions  # at once: an interrupt leaves all or nothing
         # The code is made at the first call: before chains fork, so that they share it.
         values, random = self._values(self._point), _compat.random_state(np.random.default_rng(0), self._uses_jax)
         tuning = np.asarray(0, self._tuning_dtype)

@@ -78,7 +78,7 @@ def _on_pieces(network: Network, l: int) -> Move:
 def _by_langevin(network: Network, l: int) -> Move:
     """The step size is kept, and in the data layer the spectrum of the data."""
     a, operator = network.inputs, network.layers[l].operator
-    name, fixed = operator.name, not isinstance(operator.precision, Constant)
+    name, is_learned = operator.name, not isinstance(operator.precision, Constant)
     acceptance, log_step, tuned = f"acceptance_{name}", f"log_step_{name}", f"tuned_{name}"
     of_data = {} if l else data_spectrum(network)
     first = min(0.0, math.log(2 / math.prod(operator.augmented_shape) ** (1 / 3)))
@@ -91,7 +91,7 @@ def _by_langevin(network: Network, l: int) -> Move:
             u, eigenvalues = spectrum(operator, site.a, site.samples, mean_precision, thin=False)
         else:
             u, eigenvalues = (carry[name] for name in of_data)
-            if fixed:
+            if is_learned:
                 eigenvalues = eigenvalues / operator.precision.mean()  # of a preconditioner, which need not be exact
         rng, w, z, accepted = interweave_langevin(
             rng,

@@ -194,10 +194,10 @@ class _ClassicalReader(Reader):
                     f"A layer of '{observed.name}' is {show(part)}, where it is A @ W.T + b, with one bias and no "
                     f"other term."
                 )
-            if layer.factor != 1:
+            if layer.factor != 1 or layer.bias_factor != 1:
                 raise NetworkError(
-                    f"A layer of '{observed.name}' is {show(part)}, where it is A @ W.T + b: put the factor "
-                    f"{layer.factor:.4g} into the prior of '{layer.name}', the same model."
+                    f"A layer of '{observed.name}' is {show(part)}, where it is A @ W.T + b: put the factors "
+                    f"of '{layer.name}' and of its bias into their priors, the same model."
                 )
             layers.append(layer)
             members += used

@@ -27,6 +27,7 @@ __all__ = [
     "match_scaled_product",
     "rebuild",
     "spans_columns",
+    "split_number",
     "substitute",
     "terms",
     "undimshuffle",

@@ -16,7 +16,7 @@ from pymc.data import MinibatchOp
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random import integers, uniform
+from pytensor.tensor.random import integers
 
 from pymc_gibbsnn._compat import draw, observed_variables
 from pymc_gibbsnn.networks.forms import evaluate
@@ -80,9 +80,11 @@ class Batches:
         """
         if self.labels is None:
             return draw(integers, rng, pt.constant(0, dtype="int64"), pt.cast(self.rows, "int64"), size=(self.size,))
-        rng, u = draw(uniform, rng, pt.constant(0.0), pt.constant(1.0), size=(self.size,))
-        place = pt.cast(pt.floor((np.arange(self.size) + u) * (self.rows / self.size)), "int64")
-        return rng, carry["rows_by_class"][pt.minimum(place, self.rows - 1)]
+        # Stretch i begins at i rows/size; t/size, t uniform below rows, is a place in it. In whole numbers: single
+        # precision would miss some rows of many and take others twice.
+        rows, i = pt.cast(self.rows, "int64"), np.arange(self.size)
+        rng, t = draw(integers, rng, pt.constant(0, dtype="int64"), rows, size=(self.size,))
+        return rng, carry["rows_by_class"][i * (rows // self.size) + (i * (rows % self.size) + t) // self.size]
 
 
 def read_minibatches(expressions: Sequence[Variable]) -> tuple[list[Variable], Batches | None]:

@@ -26,6 +26,7 @@ from pymc_gibbsnn.networks.forms import (
     evaluate,
     match_scaled_product,
     spans_columns,
+    split_number,
     substitute,
     terms,
     undimshuffle,
@@ -210,13 +211,17 @@ class Reader:
         if len(products) > 1 and not self._is_wanted(weights):
             raise NetworkError(f"'{weights.name}' is not among vars=.")
         shape = Dense.shape_of(layout, self._shape(weights))
+        scaled = [split_number(x) for x in others]
         place, bias = next(
-            ((i, b) for i, x in enumerate(others) if (b := self._bias(x, leaves, shape[0], z)) is not None), (-1, None)
+            ((i, b) for i, (_, x) in enumerate(scaled) if (b := self._bias(x, leaves, shape[0], z)) is not None),
+            (-1, None),
         )
+        bias_factor = 1.0 if bias is None else scaled[place][0]
         if bias is not None:
             others.pop(place)
         members = [weights] if bias is None else [weights, bias]
         sigma, bias_sigma = self.scales.sigmas([weights, bias])
+        bias_sigma = None if bias is None else bias_sigma * abs(bias_factor)
         precision = Dense.precision_of(layout, shape, sigma * abs(factor), bias_sigma)
         operator = Dense(
             weights=self.model.rvs_to_values[weights],
@@ -225,6 +230,7 @@ class Reader:
             shape=shape,
             precision=pt.cast(folded(precision), pytensor.config.floatX),
             factor=factor,
+            bias_factor=bias_factor,
         )
         offset = self._offset(others, leaves, z, {weights, bias, leaves.get(source)})
         return operator, offset, source, members

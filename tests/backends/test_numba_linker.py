@@ -10,6 +10,7 @@ import pytest
 from numba.core import event
 
 from pymc_gibbsnn import _compat
+from pymc_gibbsnn.backends import numba_linker
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 
 TWO_PROCESSES = """
@@ -79,3 +80,18 @@ def test_another_process_compiles_nothing():
 def test_what_a_kernel_raises_is_raised():
     with pytest.raises(ValueError, match=r"incompatible|mismatch|shape"):
         function(lambda x, y: x @ y)(np.ones((2, 3)), np.ones((2, 3)))
+
+
+def test_an_interrupt_while_a_kernel_is_looked_for_is_raised(monkeypatch):
+    f, y = function(lambda x, y: pt.sinh(x) - y), np.ones((2, 2))
+    f(y, y)  # so that the graph is on disk, and a copy of it asks for addresses alone
+
+    def interrupted(key, arguments):
+        raise KeyboardInterrupt
+
+    copy = function(lambda x, y: pt.sinh(x) - y)
+    monkeypatch.setattr(numba_linker, "_compiled", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        copy(y, y)
+    monkeypatch.undo()
+    np.testing.assert_allclose(copy(y, y), np.sinh(y) - y)

@@ -168,3 +168,12 @@ def test_bad_arguments_are_refused():
     posterior = _compat.dataset_of(idata, "posterior").drop_vars("b1")
     with pytest.raises(ValueError, match="The posterior lacks 'b1'"):
         pmg.log_predictive({"posterior": posterior}, model)
+
+
+def test_labels_of_an_expression_of_a_latent_are_refused():
+    with pm.Model() as model:
+        inputs = pm.Data("X", X)
+        z = pm.Normal("Z2", inputs @ pm.Normal("W1", shape=2), 0.5)
+        pmg.SignLabel("y", z - 2.0, observed=(Y > 0).astype(int), shape=inputs.shape[0])
+    with pytest.raises(pmg.NetworkError, match="labels 'y' are not of a noisy pre-activation"):
+        pmg.log_predictive(prior_draws(model), model, X, (Y > 0).astype(int))

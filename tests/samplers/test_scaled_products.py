@@ -21,15 +21,19 @@ READOUTS = {
 }
 
 
+BIAS = 0.5
+
+
 def ntk(readout=lambda a, w: a @ w, first=1.0, last=1.0):
     """A network whose weights are standard normal before ``first`` and ``last`` multiply their scales."""
+    bias = 1.0 if first != 1 else BIAS
     with pm.Model() as model:
-        W1, b1 = pm.Normal("W1", 0, first, shape=(H, D)), pm.Normal("b1", shape=H)
+        W1, b1 = pm.Normal("W1", 0, first, shape=(H, D)), pm.Normal("b1", 0, BIAS / bias, shape=H)
         product = X @ W1.T if first != 1 else (X @ W1.T) * D**-0.5
-        Z2 = pm.Normal("Z2", product + b1, 0.3)
+        Z2 = pm.Normal("Z2", product + bias * b1, 0.3)
         A2 = pm.Normal("A2", pm.math.maximum(Z2, 0), 0.2)
-        W2, b2 = pm.Normal("W2", 0, last, shape=H), pm.Normal("b2")
-        pm.Normal("y", readout(A2, W2) + b2, 0.4, observed=Y)
+        W2, b2 = pm.Normal("W2", 0, last, shape=H), pm.Normal("b2", 0, BIAS / bias)
+        pm.Normal("y", readout(A2, W2) + bias * b2, 0.4, observed=Y)
     return model
 
 
@@ -55,6 +59,7 @@ def test_the_number_may_stand_in_the_prior_instead(form):
     for point, other, lp in zip(points, others, lps, strict=True):
         np.testing.assert_allclose(point["W2"] * factor, other["W2"], rtol=1e-8)
         np.testing.assert_allclose(point["W1"] * D**-0.5, other["W1"], rtol=1e-8)
+        np.testing.assert_allclose(point["b1"] * BIAS, other["b1"], rtol=1e-8)
         np.testing.assert_allclose(point["Z2"], other["Z2"], rtol=1e-8)
         np.testing.assert_allclose(lp, logp(point), rtol=1e-10)
 

@@ -55,9 +55,9 @@ class Dense:
         (d_out, d_in).
     precision : Variable
         Λ, 1/variance of the prior of W̃: (1, d_in (+ 1)) where all units have one prior, else (d_out, d_in (+ 1)).
-    factor : float
-        A number c by which the model multiplies the product, c A Wᵀ + b, as networks in NTK form do. Here W̃ = [c W, b],
-        with the precision of that.
+    factor, bias_factor : float
+        Numbers c and c' by which the model multiplies the product and the bias, c A Wᵀ + c' b, as networks in NTK form
+        do. Here W̃ = [c W, c' b], with the precision of that.
     """
 
     weights: Variable
@@ -66,6 +66,7 @@ class Dense:
     shape: tuple[int, int]
     precision: Variable
     factor: float = 1.0
+    bias_factor: float = 1.0
 
     # What the user wrote
 
@@ -120,7 +121,7 @@ class Dense:
         w = w if self.factor == 1 else w * self.factor
         if not self.has_bias:
             return w
-        b = values[self.bias]
+        b = values[self.bias] if self.bias_factor == 1 else values[self.bias] * self.bias_factor
         b = b.reshape((*b.shape[: b.ndim - self.bias.ndim], self.shape[0], 1))
         return _library(w).concatenate([w, b], axis=-1)
 
@@ -134,13 +135,14 @@ class Dense:
         matrix = w[:, :d_in] if self.factor == 1 else w[:, :d_in] / self.factor
         values = {self.weights: {"rows": matrix, "columns": matrix.T, "vector": matrix[0]}[self.layout]}
         if self.has_bias:
-            values[self.bias] = {0: w[0, d_in], 1: w[:, d_in], 2: w[None, :, d_in]}[self.bias.ndim]
+            b = w[:, d_in] if self.bias_factor == 1 else w[:, d_in] / self.bias_factor
+            values[self.bias] = {0: b[0], 1: b, 2: b[None]}[self.bias.ndim]
         return values
 
     def squares(self, w: Array) -> Array:
         """Σ W² + b² (..., d_out) of each unit, with W and b as they are in the model."""
         squares = (self.linear(w) ** 2).sum(-1) / self.factor**2
-        return squares + w[..., -1] ** 2 if self.has_bias else squares
+        return squares + (w[..., -1] / self.bias_factor) ** 2 if self.has_bias else squares
 
     def rows(self, z: Array) -> Array:
         """The output as a matrix (n, d_out), from (n, d_out) or (n,)."""
@@ -199,7 +201,8 @@ class Dense:
         copies = self.shape[0] if self.shares_prior else 1
         logs = copies * pt.log(self.precision / (2 * math.pi)).sum()
         # The density is that of the model's W, of which W̃ holds a multiple.
-        return -0.5 * ((self.precision * w**2).sum() - logs) + math.prod(self.shape) * math.log(abs(self.factor))
+        factors = math.prod(self.shape) * math.log(abs(self.factor)) + self.shape[0] * math.log(abs(self.bias_factor))
+        return -0.5 * ((self.precision * w**2).sum() - logs) + factors
 
     # The conditional of the activations below
 
