@@ -33,10 +33,10 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     xarray.Dataset
         To be given to ``az.summary``, ``az.rhat``, ``az.ess``:
 
-        - ``output`` (chain, draw, point), or (chain, draw, point, output) for more than one output. Of a noisy network
-          f(x), with σ applied to pre-activations and no noise, before labels are taken, and without what other parts of
-          the model add to the means of its layers. Of any other model the mean of
-          what it observes, latents that depend on the inputs replaced by their means; probabilities for classes.
+        - ``output`` (chain, draw, point), or (chain, draw, point, component) for more than one output. Of a noisy
+          network f(x), with σ applied to pre-activations and no noise, before labels are taken, and without what other
+          parts of the model add to the means of its layers. Of any other model the mean of what it observes, latents
+          that depend on the inputs replaced by their means; probabilities for classes.
         - ``norm`` (chain, draw, layer): Σ W² + Σ b² of each layer. Where the network cannot be read (chain, draw,
           parameter): Σ θ² of each free variable that the function depends on.
         - ``unit_norm_W1``, ... (chain, draw, unit): Σ W² + b² of each unit of a layer, sorted; not of a single output.

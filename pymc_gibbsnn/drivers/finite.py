@@ -6,6 +6,8 @@ import numpy as np
 import pymc as pm
 from pymc.blocking import PointType
 
+from pymc_gibbsnn.networks.forms import evaluate
+
 __all__ = ["why_not_finite"]
 
 
@@ -23,8 +25,10 @@ def why_not_finite(model: pm.Model, point: PointType) -> str:
     found = [f"that of '{name}' is {float(term)}" for name, term in terms.items() if not np.isfinite(term)]
     if not found:
         return ""
-    largest = max(point, key=lambda name: np.abs(point[name]).max(initial=0))
+    data = {rv.name: evaluate(model.rvs_to_values[rv]) for rv in model.observed_RVs}
+    sizes = {name: np.abs(np.asarray(value, float)).max(initial=0) for name, value in (point | data).items()}
+    largest = max(sizes, key=sizes.get)
     return (
-        f"Of the terms of the log density, {', '.join(found)}; the largest initial value, of '{largest}', is "
-        f"{np.abs(point[largest]).max():.2g}. Bring data and initial values to the order of one."
+        f"Of the terms of the log density, {', '.join(found)}; the largest number, in '{largest}', is "
+        f"{sizes[largest]:.2g}. Bring data and initial values to the order of one."
     )

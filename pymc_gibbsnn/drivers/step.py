@@ -265,7 +265,7 @@ class GraphStep(BlockedStep):
                 raise FloatingPointError(f"The first draw of a chain has failed. {why}") from error
             if not isinstance(error, np.linalg.LinAlgError):
                 raise
-            reason = f"{error}. {LOST_DIGITS}"
+            reason = f"{str(error).splitlines()[0].rstrip('.')}. {LOST_DIGITS}"
             if self.steps == 0:
                 raise FloatingPointError(f"The first draw of a chain has failed: {reason}.") from error
         if reason and self.steps == 0:

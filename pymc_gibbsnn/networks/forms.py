@@ -62,8 +62,8 @@ def undimshuffle(x: Variable) -> Variable:
 def match_scaled_product(term: Variable) -> tuple[float, Variable, Variable, str] | None:
     """(factor, input, weights, layout) of ``factor * (input @ weights)``, the factor a constant number.
 
-    The factor may stand before the product or before the weights, as a factor, a divisor or a minus sign. For weights
-    of one unit the product may also be ``sum(input * weights, axis=1)``.
+    The factor may stand before the product, a latent input or the weights, as a factor, a divisor or a minus sign. For
+    weights of one unit the product may also be ``sum(input * weights, axis=1)``.
     """
     factor, term = split_number(_unsqueezed(term))
     term = _unsqueezed(term)
@@ -71,9 +71,14 @@ def match_scaled_product(term: Variable) -> tuple[float, Variable, Variable, str
         return None
     if isinstance(term.owner.op, Dot):
         source, right = term.owner.inputs
+        before, latent = split_number(source)
+        if before != 1 and latent.owner is None and not isinstance(latent, Constant | SharedVariable):
+            source = latent  # a factor of data stays with them
+        else:
+            before = 1.0
         inner, weights = split_number(undimshuffle(right))
         found = match_product(term.owner.op(source, right if inner == 1 else _in_place_of(right, weights)))
-        return None if found is None else (factor * inner, *found)
+        return None if found is None else (factor * before * inner, *found)
     if isinstance(term.owner.op, Sum) and term.owner.op.axis == (1,) and is_elemwise(term.owner.inputs[0], ps.Mul):
         rows = [x for x in term.owner.inputs[0].owner.inputs if x.ndim == 2]
         if len(rows) == len(term.owner.inputs[0].owner.inputs) == 2:

@@ -173,7 +173,7 @@ def _arrays(posterior: xr.Dataset, names: list[str]) -> dict[str, np.ndarray]:
 
 
 def _output(values: np.ndarray) -> dict[str, tuple]:
-    return {"output": (("chain", "draw", "point", "output")[: values.ndim], values)}
+    return {"output": (("chain", "draw", "point", "component")[: values.ndim], values)}
 
 
 def _coords(posterior: xr.Dataset) -> dict[str, np.ndarray]:

@@ -36,7 +36,7 @@ def _written(x: Variable, depth: int) -> str:
     if isinstance(x, Constant):
         return f"{x.data.item():g}" if getattr(x.data, "size", 0) == 1 else f"array{_shape(x.data.shape)}"
     if isinstance(x, SharedVariable):
-        return x.name or f"array{_shape(x.get_value(borrow=True).shape)}"
+        return x.name or f"array{_shape(getattr(x.get_value(borrow=True), 'shape', ()))}"
     if node is None or (isinstance(node.op, RandomVariable) and x.name):
         return x.name or "..."
     if depth == DEEPEST:

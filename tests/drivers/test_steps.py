@@ -325,7 +325,7 @@ def test_a_factorisation_that_fails_ends_a_chain_and_loses_nothing(monkeypatch):
     ("start", "error", "message"),
     [
         (np.nan, ValueError, r"initvals\['Z2'\] must be finite; found 24 values"),
-        (1e200, FloatingPointError, r"'Z2' is -inf.*the largest initial value, of 'Z2', is 1e\+200"),
+        (1e200, FloatingPointError, r"'Z2' is -inf.*the largest number, in 'Z2', is 1e\+200"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's of overflows
@@ -340,7 +340,7 @@ def test_starts_that_are_not_finite_are_refused(model, start, error, message):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_data_too_large_are_refused():
     model = pmg.mlp(X, 1e300 * Y, 3, noise=0.3)
-    with pytest.raises(FloatingPointError, match=r"first draw of a chain .*'y' is -inf"):
+    with pytest.raises(FloatingPointError, match=r"first draw of .*'y' is -inf; the largest number, in 'y', is"):
         sample(model)
 
 

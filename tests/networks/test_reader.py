@@ -272,7 +272,7 @@ REFUSED += [
     (output(lambda a: (a**2 * w2(H)).sum(axis=1), observed=Y[:, 0]), "which carries no noise"),
     (output(lambda a: pt.einsum("ij,jk->ik", a, w2())), r"einsum\(A2, W2\): write this product as A @ W"),
     (output(lambda a: a), "mean of 'y' is A2, where a layer is A @ W.T"),
-    (output(lambda a: (2 * a) @ w2()), r"'A2' enters 'y' through 2 \* A2, which carries no noise"),
+    (output(lambda a: (2 + a) @ w2()), r"'A2' enters 'y' through 2 \+ A2, which carries no noise"),
     (
         output(lambda a: pt.concatenate([a, X], axis=1) @ w2(H + D, 2)),
         r"'A2' enters 'y' in concatenate\(\[A2, array\(6, 3\)\]\), .* skip a layer are not known",
@@ -343,3 +343,11 @@ def test_two_networks_need_vars():
     with pytest.raises(NetworkError, match="'v', 'w'"):
         read_network(model)
     assert read_network(model, [model["w"]]).layers[0].name == "y"
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "bernoulli"])
+def test_a_minibatch_of_a_classical_network_points_to_its_sampler(likelihood):
+    targets = Y[:, 0] if likelihood == "normal" else (Y[:, 0] > 0).astype(int)
+    model = pmg.classical_mlp(X, targets, 2, likelihood=likelihood, batch_size=2, total_size=len(X))
+    with pytest.raises(NetworkError, match=r"'y' observes a minibatch, .* pmg.FNBG\(\)"):
+        pmg.GibbsNN(model=model)

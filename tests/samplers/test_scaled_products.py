@@ -17,6 +17,8 @@ READOUTS = {
     "weights": (lambda a, w: a @ (w * 0.3), 0.3),
     "both": (lambda a, w: 2 * (a @ (w / 4)), 0.5),
     "minus": (lambda a, w: -(a @ w), -1.0),
+    "latents": (lambda a, w: (a / 4) @ w, 0.25),
+    "minus latents": (lambda a, w: -a @ w, -1.0),
     "sum": (lambda a, w: (a * w).sum(axis=1) * 0.7, 0.7),
 }
 
