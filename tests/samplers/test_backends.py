@@ -78,7 +78,7 @@ NETWORKS = {
     "by unit, learned": (scaled_by_unit, {}),
     "two networks": (two_networks, {}),
     "classes": (lambda: pmg.mlp(X, LABELS, 3, noise=0.5, likelihood="probit"), {}),
-    "deep": (lambda: pmg.mlp(X, Y, [3, 2], noise="learned", prior="learned"), {}),
+    "deep, learned noise": (lambda: written(sds=(1.0, 1.0, 1.0), widths=(3, 2, 2), bias=True, noise=None), {}),
 }
 
 
