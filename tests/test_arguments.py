@@ -327,9 +327,3 @@ def test_posteriors(call, network, classical):
 
 def test_pilot_runs(classical):
     refuses(lambda: pmg.correlated_blocks({}, classical), "idata must hold a posterior")
-
-
-@pytest.mark.parametrize("step", [pmg.GibbsNN, pmg.PCN, pmg.MALA, pmg.FNBG])
-def test_arguments_that_a_step_does_not_have(step, network):
-    with pytest.raises(TypeError, match=rf"{step.__name__} has no argument 'colapse'; its arguments are \['vars', "):
-        step(colapse=True, model=network)

@@ -189,7 +189,7 @@ def test_signatures_show_the_options_of_each_sampler_and_what_all_share():
         assert next(iter(found)) == "vars"
         assert list(found)[-len(shared) :] == shared
         assert options.items() <= {name: p.default for name, p in found.items()}.items()
-        with pytest.raises(TypeError, match="GibbsNN has no argument 'colapse'"):
+        with pytest.raises(TypeError, match=f"{step.__name__} has no argument 'colapse'; its arguments are"):
             step(model=pm.Model(), vars=[None], colapse=True)
 
 
