@@ -106,9 +106,10 @@ class GraphStep(BlockedStep):
         blocked: bool = True,
         **options,
     ):
-        known = list(signature(type(self)).parameters)
+        parameters = signature(type(self)).parameters
+        known = [name for name, p in parameters.items() if p.kind is not Parameter.VAR_KEYWORD]
         unknown = [name for name in options if name not in known]
-        if unknown:
+        if unknown and len(known) == len(parameters):
             raise TypeError(f"{type(self).__name__} has no argument {unknown[0]!r}; its arguments are {known}.")
         self.model = model_of(model)
         self.sweeps_per_draw = whole("sweeps_per_draw", sweeps_per_draw)
@@ -321,10 +322,14 @@ class GraphStep(BlockedStep):
 
 
 def _with_options(constructor: Signature, build: Signature) -> Signature:
-    """The signature of a step method: the arguments that all share, with its own options before their keywords."""
+    """The signature of a step method: the arguments that all share, with its own options before their keywords.
+
+    Where a sampler hands on whatever it is given (``**kwargs``), so does the step.
+    """
     _, vars_, *shared = [p for p in constructor.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
     options = [p for p in build.parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
-    return Signature([vars_, *options, *shared])
+    others = [p for p in build.parameters.values() if p.kind is Parameter.VAR_KEYWORD]
+    return Signature([vars_, *options, *shared, *others])
 
 
 def steps_of(step: object, model: pm.Model, context: str = "with model:") -> list:
