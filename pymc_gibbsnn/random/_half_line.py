@@ -1,4 +1,4 @@
-"""The standard normal beyond a point a: its mass, for many points at once, and draws (Numba)."""
+"""The standard normal restricted to the half line above a point a, for Numba kernels: its mass, and draws from it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pymc_gibbsnn.random._streams import exponential, normal
 __all__ = ["excess", "relative_mass"]
 
 SQRT_HALF, SQRT_HALF_PI = math.sqrt(0.5), math.sqrt(math.pi / 2)
-NORMAL_UP_TO = 0.7  # from there on an exponential is the better proposal
+NORMAL_UP_TO = 0.7  # the largest a for which a normal is the better proposal; above it an exponential is
 
 
 @inlined
 def relative_mass(a):
-    """∫_a^∞ exp(−x²/2) dx over the greatest value of the integrand: Mills' ratio if a > 0, R(a) = √(π/2) erfcx(a/√2);
+    """The mass of the half line, ∫_a^∞ exp(−x²/2) dx, divided by the greatest value of the integrand there.
 
-    else √(2π) − R(−a) exp(−a²/2).
+    For a > 0 this is Mills' ratio R(a) = √(π/2) erfcx(a/√2); for a ≤ 0 it is √(2π) − R(−a) exp(−a²/2).
     """
     beyond = SQRT_HALF_PI * erfcx(abs(a) * SQRT_HALF)
     left = min(a, 0.0)  # exp(0) = 1 costs less than a branch
@@ -28,7 +28,11 @@ def relative_mass(a):
 
 @numba_njit
 def _draw_excess(stream, a):
-    """A draw of X − a given X > a: by normals, or by the exponential that touches best (Robert 1995)."""
+    """Draw X − a for a standard normal X given X > a.
+
+    Proposals are normals where a is small, and otherwise exponentials of the rate at which the fewest are rejected
+    (C. P. Robert, Statistics and Computing 5, 1995).
+    """
     if a < NORMAL_UP_TO:
         while True:
             x = normal(stream)
@@ -45,6 +49,9 @@ def _draw_excess(stream, a):
 
 @numba_njit
 def excess(stream, x, a):
-    """A draw of X − a given X > a, first tried with the standard normal x. NaN gives NaN."""
+    """Draw X − a for a standard normal X given X > a; the first attempt uses the standard normal x that is given.
+
+    Where a is NaN, the result is NaN.
+    """
     step = (x if a < 0 else abs(x)) - a
     return _draw_excess(stream, a) if step <= 0 or a >= NORMAL_UP_TO else step

@@ -1,14 +1,23 @@
-r"""Numba's draws of the piecewise normal: blocks of samples, each with a stream of its own, unit by unit.
+r"""Numba's draws of the piecewise normal, whose law stands in :mod:`pymc_gibbsnn.random.piecewise_normal`.
 
-Where σ has two pieces, the masses of both half lines are computed for many samples at once (Mills' ratio, no erfc), the
-side drawn by them, then the normal beyond the edge. Samples of which one side has no weight to speak of need no mass.
+The work is divided into blocks of samples, each with a random stream of its own; within a block it goes unit by unit.
 
-Where it has more, no mass is needed: draws are rejected from a mixture over the pieces of the envelopes of
-:mod:`pymc_gibbsnn.random.truncated_normal`, the weight of a piece being exp(height at its mode) times a factor. A
-weight below exp(−50) of the largest is below a double's precision, whatever the widths; most draws look at one piece.
+Where σ has two pieces, the masses of both half lines are computed for many samples at once (by Mills' ratio, without
+the error function), the side is drawn by its mass, and then a normal beyond the edge. No mass is computed for a sample
+of which one side has a negligible weight.
 
-First attempts are made for all samples of a block with the arithmetic vectorised, what they miss is drawn one by one;
-in double precision, whatever that of the model.
+Where σ has more pieces, no mass is needed: proposals come from a mixture, over the pieces, of the envelopes of
+:mod:`pymc_gibbsnn.random.truncated_normal`, and are accepted or rejected. The weight of a piece in the mixture is
+exp(height of the log density at the mode on the piece) times the factor that belongs to its envelope. A weight below
+exp(−50) of the largest lies below the precision of a double, whatever the widths of the pieces; so most draws look at
+one piece only.
+
+First attempts are made for all samples of a block with vectorised arithmetic; the samples at which they fail are drawn
+one by one. All is computed in double precision, whatever the precision of the model.
+
+The letters are those of the law: m and v prior mean and variance of z, t and κ the linear term and the precision of the
+likelihood in σ(z), a and c slope and intercept of σ on a piece, g = 1 + v κ a². ``edges`` (pieces + 1,), ``slopes`` and
+``intercepts`` (pieces,) are the table of σ.
 """
 
 from __future__ import annotations
@@ -28,12 +37,35 @@ from pymc_gibbsnn.random.truncated_normal import draw_truncated_normal, envelope
 
 __all__ = ["activate_unit", "coupled_sampler", "independent_sampler", "unit_sampler"]
 
-NEGLIGIBLE = 50.0
+NEGLIGIBLE = 50.0  # a piece whose log density lies lower by this has no weight in double precision
 
 
 @inlined
 def _locate(m, v, t, kappa, low, high, a, c, shrink, half_precision):
-    """(mean, height at the mode) of the Gaussian on the piece (low, high); shrink = 1/g, half_precision = 1/2v."""
+    """Locate the Gaussian that the law is on one piece.
+
+    Parameters
+    ----------
+    m, v : float
+        Prior mean and variance of z.
+    t, kappa : float
+        Linear term and precision of the likelihood in σ(z).
+    low, high : float
+        Ends of the piece.
+    a, c : float
+        Slope and intercept of σ on it.
+    shrink : float
+        1/g, the variance on this piece divided by the prior variance.
+    half_precision : float
+        1/(2v).
+
+    Returns
+    -------
+    mean : float
+        Mean of the Gaussian, which may lie outside the piece.
+    height : float
+        The log density, not normalised, at its greatest value on the piece.
+    """
     mean = (m + v * a * (t - kappa * c)) * shrink
     mode = min(max(mean, low), high)
     s = a * mode + c
@@ -42,7 +74,25 @@ def _locate(m, v, t, kappa, low, high, a, c, shrink, half_precision):
 
 @inlined
 def _sides(m, v, t, kappa, edge, a0, a1, c0, c1, shrink0, shrink1, sd0, sd1):
-    """Of the Gaussians left and right of the edge: how far beyond it each lies, in its sd; its height at its mode."""
+    """Locate the Gaussians left and right of the one edge of a table of two pieces.
+
+    Parameters
+    ----------
+    m, v, t, kappa : float
+        As in ``_locate``.
+    edge : float
+        Where the pieces meet.
+    a0, a1, c0, c1 : float
+        Slopes and intercepts of the left piece (0) and the right piece (1).
+    shrink0, shrink1, sd0, sd1 : float
+        1/g and the standard deviation on each piece.
+
+    Returns
+    -------
+    beyond0, height0, beyond1, height1 : float
+        For each side, by how many of its standard deviations its mean lies beyond the edge on the other side (negative
+        where the mean is on its own side), and the height of the log density at the mode on the side.
+    """
     mean0, height0 = _locate(m, v, t, kappa, -np.inf, edge, a0, c0, shrink0, 0.5 / v)
     mean1, height1 = _locate(m, v, t, kappa, edge, np.inf, a1, c1, shrink1, 0.5 / v)
     return (mean0 - edge) / sd0, height0, (edge - mean1) / sd1, height1
@@ -50,7 +100,22 @@ def _sides(m, v, t, kappa, edge, a0, a1, c0, c1, shrink0, shrink1, sd0, sd1):
 
 @inlined
 def _is_left(u, beyond0, height0, beyond1, height1, sd0, sd1):
-    """Whether a uniform u falls to the mass on the left."""
+    """Decide between the two sides by their masses.
+
+    Parameters
+    ----------
+    u : float
+        A uniform number in [0, 1).
+    beyond0, height0, beyond1, height1 : float
+        What ``_sides`` returned.
+    sd0, sd1 : float
+        Standard deviations on the two pieces.
+
+    Returns
+    -------
+    bool
+        Whether the draw lies on the left.
+    """
     ratio = exp(-abs(height0 - height1))  # of the lower mode to the higher
     mass0 = sd0 * relative_mass(beyond0) * (ratio if height0 < height1 else 1.0)
     mass1 = sd1 * relative_mass(beyond1) * (ratio if height1 < height0 else 1.0)
@@ -59,6 +124,21 @@ def _is_left(u, beyond0, height0, beyond1, height1, sd0, sd1):
 
 @inlined
 def _table_of_two(v, kappa, edges, slopes, intercepts):
+    """Read the numbers of a table of two pieces, which are the same for all samples.
+
+    Parameters
+    ----------
+    v, kappa : float
+        Prior variance, and precision of the likelihood in σ(z).
+    edges, slopes, intercepts : array, shapes (3,), (2,), (2,)
+        The table of σ.
+
+    Returns
+    -------
+    tuple of nine floats
+        The edge, and for the left and the right piece slope, intercept, 1/g and standard deviation, in the order that
+        ``_sides`` takes them.
+    """
     a0, a1 = slopes[0], slopes[1]
     shrink0, shrink1 = 1.0 / (1.0 + v * kappa * a0 * a0), 1.0 / (1.0 + v * kappa * a1 * a1)
     sd0, sd1 = math.sqrt(v * shrink0), math.sqrt(v * shrink1)
@@ -67,7 +147,23 @@ def _table_of_two(v, kappa, edges, slopes, intercepts):
 
 @vectorisable
 def _choose_higher(m, v, t, kappa, edges, slopes, intercepts, beyond, sd, gap):
-    """Choose the piece with the higher mode: where the normal on it begins, its signed sd; and by how much it leads."""
+    """Choose for each sample the one of two pieces with the higher mode.
+
+    Parameters
+    ----------
+    m, t : array of shape (n,)
+        Prior means, and linear terms of the likelihood in σ(z), of n samples.
+    v, kappa : float
+        Prior variance, and precision of the likelihood in σ(z).
+    edges, slopes, intercepts : array, shapes (3,), (2,), (2,)
+        The table of σ.
+    beyond : array of shape (n,)
+        Receives where the normal of the chosen piece is cut off, in its standard deviations from its mean.
+    sd : array of shape (n,)
+        Receives its standard deviation, negative on the left.
+    gap : array of shape (n,)
+        Receives by how much the log density at the mode on the left exceeds that on the right.
+    """
     edge, a0, a1, c0, c1, shrink0, shrink1, sd0, sd1 = _table_of_two(v, kappa, edges, slopes, intercepts)
     for i in range(len(m)):
         beyond0, height0, beyond1, height1 = _sides(
@@ -80,7 +176,15 @@ def _choose_higher(m, v, t, kappa, edges, slopes, intercepts, beyond, sd, gap):
 
 @vectorisable
 def _choose_side(m, v, t, kappa, edges, slopes, intercepts, u, beyond, sd):
-    """Choose one of two pieces by its mass and uniforms u."""
+    """Choose for each sample one of two pieces at random, by their masses.
+
+    Parameters
+    ----------
+    m, v, t, kappa, edges, slopes, intercepts, beyond, sd
+        As in ``_choose_higher``.
+    u : array of shape (n,)
+        Uniform numbers in [0, 1).
+    """
     edge, a0, a1, c0, c1, shrink0, shrink1, sd0, sd1 = _table_of_two(v, kappa, edges, slopes, intercepts)
     for i in range(len(m)):
         beyond0, height0, beyond1, height1 = _sides(
@@ -93,6 +197,13 @@ def _choose_side(m, v, t, kappa, edges, slopes, intercepts, u, beyond, sd):
 
 @numba_njit
 def _draw_unit_of_two(stream, m, v, t, kappa, edges, slopes, intercepts, z, work):
+    """Draw one unit for all samples of a block, for a table of two pieces.
+
+    Parameters
+    ----------
+    stream, m, v, t, kappa, edges, slopes, intercepts, z, work
+        As :func:`unit_sampler` says.
+    """
     x, beyond, sd, gap = work[0], work[1], work[2], work[3]
     _choose_higher(m, v, t, kappa, edges, slopes, intercepts, beyond, sd, gap)
     doubtful = 0
@@ -114,9 +225,27 @@ def _draw_unit_of_two(stream, m, v, t, kappa, edges, slopes, intercepts, z, work
 
 @numba_njit
 def _draw_from_mixture(stream, m, v, t, kappa, edges, slopes, intercepts, shrink, sd, highest):
-    """One draw where several pieces matter, the highest of height ``highest``."""
+    """Draw one number of a law of which several pieces matter, by rejection from a mixture of envelopes.
+
+    Parameters
+    ----------
+    stream : array
+        The random stream.
+    m, v, t, kappa : float
+        Prior mean and variance; linear term and precision of the likelihood in σ(z).
+    edges, slopes, intercepts : array, shapes (pieces + 1,), (pieces,), (pieces,)
+        The table of σ.
+    shrink, sd : array of shape (pieces,)
+        1/g and the standard deviation on each piece.
+    highest : float
+        The greatest of the heights of the pieces.
+
+    Returns
+    -------
+    float
+    """
     while True:
-        # A reservoir of one: a piece takes the place with probability weight/(sum of weights so far).
+        # Choose a piece in one pass: each replaces the one chosen so far with probability weight/(sum of weights).
         chosen, chosen_mean, total = 0, 0.0, 0.0
         for p in range(len(slopes)):
             mean, height = _locate(m, v, t, kappa, edges[p], edges[p + 1], slopes[p], intercepts[p], shrink[p], 0.5 / v)
@@ -134,6 +263,13 @@ def _draw_from_mixture(stream, m, v, t, kappa, edges, slopes, intercepts, shrink
 
 @numba_njit
 def _draw_unit_of_many(stream, m, v, t, kappa, edges, slopes, intercepts, z, work):
+    """Draw one unit for all samples of a block, for a table of any number of pieces.
+
+    Parameters
+    ----------
+    stream, m, v, t, kappa, edges, slopes, intercepts, z, work
+        As :func:`unit_sampler` says.
+    """
     n, half_precision = len(m), 0.5 / v
     shrink = 1.0 / (1.0 + v * kappa * slopes**2)
     sd = np.sqrt(v * shrink)
@@ -159,7 +295,8 @@ def _draw_unit_of_many(stream, m, v, t, kappa, edges, slopes, intercepts, z, wor
         if second[i] > highest[i] - NEGLIGIBLE:
             x = _draw_from_mixture(stream, m[i], v, t[i], kappa, edges, slopes, intercepts, shrink, sd, highest[i])
         else:
-            # Most often the mean is well inside; if not, the attempt is thrown away and proves nothing.
+            # Most often the mean lies well inside the piece and so does x. If not, x is dropped for an exact draw: in
+            # either case the law is the truncated normal.
             x = best_mean[i] + best_sd[i] * work[6, i]
             if not low[i] < x < high[i]:
                 x = draw_truncated_normal(stream, best_mean[i], best_sd[i], low[i], high[i])
@@ -167,9 +304,20 @@ def _draw_unit_of_many(stream, m, v, t, kappa, edges, slopes, intercepts, z, wor
 
 
 def unit_sampler(node: Apply) -> Callable:
-    """``draw(stream, m, v, t, kappa, edges, slopes, intercepts, z, work)`` for the table that a node was given.
+    """Choose the kernel that draws one unit, by the number of pieces of the table that a node was given.
 
-    It writes draws of one unit for all samples of a block into z; m, t, z (n,), kappa a scalar, work (9, n).
+    Parameters
+    ----------
+    node : Apply
+        The application of a RandomVariable whose last three inputs are the edges, slopes and intercepts of σ.
+
+    Returns
+    -------
+    callable
+        ``draw(stream, m, v, t, kappa, edges, slopes, intercepts, z, work)``, which draws one unit for all n samples of
+        a block. It moves the random ``stream`` on, reads the prior means ``m`` (n,) and variance ``v``, the linear
+        terms ``t`` (n,) and the precision ``kappa`` of the likelihood in σ(z), and the table of σ; it writes the draws
+        to ``z`` (n,), and overwrites ``work`` (9, n).
     """
     slopes = node.inputs[-2]
     return _draw_unit_of_two if slopes.type.shape == (2,) else _draw_unit_of_many
@@ -177,7 +325,17 @@ def unit_sampler(node: Apply) -> Callable:
 
 @numba_njit
 def activate_unit(z, edges, slopes, intercepts, s):
-    """Write σ(z) of one unit into s."""
+    """Write σ(z) of one unit into s.
+
+    Parameters
+    ----------
+    z : array of shape (n,)
+        Pre-activations of n samples.
+    edges, slopes, intercepts : array, shapes (pieces + 1,), (pieces,), (pieces,)
+        The table of σ.
+    s : array of shape (n,)
+        Receives σ(z).
+    """
     for p in range(len(slopes)):
         edge, a, c = edges[p], slopes[p], intercepts[p]
         for i in range(len(z)):
@@ -186,7 +344,7 @@ def activate_unit(z, edges, slopes, intercepts, s):
 
 @numba_njit
 def _rows(x, start):
-    """The samples of the block that begins there, units first: a copy."""
+    """Copy the samples of x (n, h) in the block that begins at row ``start``, as an array (h, samples of the block)."""
     rows = x[start : start + BLOCK]
     copy = np.empty((rows.shape[1], rows.shape[0]))
     copy[:] = rows.T
@@ -194,10 +352,22 @@ def _rows(x, start):
 
 
 def independent_sampler(draw_unit: Callable) -> Callable:
-    """Sampler of :class:`~pymc_gibbsnn.random.piecewise_normal.PiecewiseNormalRV`."""
+    """Make Numba's sampler of :class:`~pymc_gibbsnn.random.piecewise_normal.PiecewiseNormalRV`.
+
+    Parameters
+    ----------
+    draw_unit : callable
+        What :func:`unit_sampler` returned.
+
+    Returns
+    -------
+    callable
+        ``sample(rng, *parameters)``, with a ``Generator`` and the parameters of the RandomVariable.
+    """
 
     @numba_njit
     def sample_block(b, streams, m, v, t, kappa, edges, slopes, intercepts, z):
+        # Draws block b of samples, with its stream, into the same rows of z.
         start, stream = b * BLOCK, streams[b]
         m, t = _rows(m, start), _rows(t, start)
         drawn, work = np.empty_like(m), np.empty((9, m.shape[1]))
@@ -215,7 +385,10 @@ def independent_sampler(draw_unit: Callable) -> Callable:
 
 
 def coupled_sampler(activate: Callable, move: Callable) -> Callable:
-    """Sampler of one pass over the units of a layer, y | z ~ N(σ(z) Wᵀ, P⁻¹), with the residual kept up to date.
+    """Make Numba's sampler of one pass over the units of a layer, given y | z ~ N(σ(z) Wᵀ, P⁻¹).
+
+    The residual y − σ(z) Wᵀ is kept up to date while the units move in turn; the law stands at
+    :class:`~pymc_gibbsnn.random.piecewise_normal.CoupledPiecewiseNormalRV`.
 
     Parameters
     ----------
@@ -228,6 +401,7 @@ def coupled_sampler(activate: Callable, move: Callable) -> Callable:
 
     @numba_njit
     def sample_block(b, streams, z, m, v, y, w, g, kappa, edges, slopes, intercepts, new):
+        # Moves block b of samples, with its stream, and writes it to the same rows of ``new``.
         start, stream = b * BLOCK, streams[b]
         z, m, r = _rows(z, start), _rows(m, start), _rows(y, start)
         h, c = len(z), len(r)

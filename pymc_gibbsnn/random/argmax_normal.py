@@ -1,9 +1,12 @@
 r"""Normals of which one is known to be the greatest: the law of the last pre-activations given a class label.
 
+For one sample with the label y, and classes α = 0, ..., k − 1,
+
     p(z) ∝ Π_α exp(−(z_α − m_α)²/2v) · Π_{α≠y} 1[z_y > z_α]
 
-:class:`ArgmaxNormalRV` makes one pass over two blocks from the current z: z_y given the others is N(m_y, v) above their
-maximum; the others given z_y are independent, N(m_α, v) below it.
+(Piccioli, Troiani, Zdeborová, arXiv 2306.02729, appendix E). :class:`ArgmaxNormalRV` makes one Gibbs pass over two
+blocks from the current z: z_y given the others is N(m_y, v) restricted to values above their maximum; the others given
+z_y are independent, N(m_α, v) restricted to values below z_y.
 """
 
 from __future__ import annotations
@@ -25,14 +28,21 @@ __all__ = ["ArgmaxNormalRV", "argmax_normal"]
 
 
 class ArgmaxNormalRV(RandomVariable):
-    r"""Z | Z with prior N(M, v) and the label y = argmax Z of each row, one pass.
+    r"""One Gibbs pass over pre-activations Z with prior N(M, v), given the label y = argmax Z of each row.
+
+    The law of n samples and k classes is that of the module; this variable is not a draw of it, but one transition that
+    leaves it invariant. A draw has shape (n, k).
 
     Parameters
     ----------
-    z : (n, k), current values
-    m : (n, k), prior means
-    v : (), prior variance, positive
-    y : (n,), whole numbers from 0 to k − 1
+    z : (n, k)
+        Current values, which agree with the labels.
+    m : (n, k)
+        Prior means.
+    v : ()
+        Prior variance, positive.
+    y : (n,)
+        Labels, whole numbers from 0 to k − 1.
     """
 
     name = "argmax_normal"
@@ -41,7 +51,16 @@ class ArgmaxNormalRV(RandomVariable):
 
     @classmethod
     def rng_fn(cls, rng, z, m, v, y, size=None):
-        """Draw with NumPy and SciPy."""
+        """Draw with NumPy and SciPy.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        z, m, v, y : array
+            As in the class.
+        size : None
+            PyTensor passes it; the shape of the draw is that of ``m``.
+        """
         return _two_blocks(1.0 - rng.random((2, *m.shape)), z, m, v, y, np, log_ndtr, ndtri_exp).astype(m.dtype)
 
 
@@ -49,7 +68,23 @@ argmax_normal = ArgmaxNormalRV()
 
 
 def _two_blocks(u, z, m, v, y, xp, log_ndtr, ndtri_exp):
-    """Draws from uniforms u (2, n, k)."""
+    """Make the pass from uniform numbers, by inverting distribution functions; for NumPy and JAX.
+
+    Parameters
+    ----------
+    u : array of shape (2, n, k)
+        Uniform numbers in (0, 1]: the first entry of each row of u[0] serves the labelled class, u[1] the others.
+    z, m, v, y : array
+        As in :class:`ArgmaxNormalRV`.
+    xp : module
+        ``numpy`` or ``jax.numpy``.
+    log_ndtr, ndtri_exp : callable
+        The logarithm of Φ, and the inverse of that function, for arrays of ``xp``.
+
+    Returns
+    -------
+    array of shape (n, k)
+    """
     is_label, sd = xp.arange(z.shape[1]) == y[:, None], v**0.5
     others = xp.where(is_label, -xp.inf, z).max(1, keepdims=True)
     mean = xp.where(is_label, m, 0).sum(1, keepdims=True)
@@ -60,8 +95,11 @@ def _two_blocks(u, z, m, v, y, xp, log_ndtr, ndtri_exp):
 
 
 def _numba(op, node):
+    """Make the sampler for Numba, which takes a ``Generator`` and the parameters of :class:`ArgmaxNormalRV`."""
+
     @numba_njit
     def sample_block(b, streams, z, m, sd, y, new):
+        # Draws block b of samples, with its stream, into the same rows of ``new``.
         (n, k), stream, begin = m.shape, streams[b], b * BLOCK
         x = np.empty(BLOCK * k)
         normals(stream, x)
@@ -85,6 +123,7 @@ def _numba(op, node):
 
 
 def _jax(op, node):
+    """Make the sampler for JAX, which takes a key, size, dtype and the parameters of :class:`ArgmaxNormalRV`."""
     import jax.numpy as jnp
 
     from pymc_gibbsnn.random._jax import log_ndtr, ndtri_exp, open_uniform

@@ -2,13 +2,14 @@ r"""The generalised inverse Gaussian, drawn through its logarithm.
 
     p(x) ∝ x^{p−1} exp(−(a x + b/x)/2),   x > 0
 
-u = log x has a log-concave density. Centred at its mode, with ω = sqrt(ab) and α = sqrt(ω² + p²) − p, its exponent is
+The scale of a unit of a network has this law given all the rest. u = log x has a log-concave density. With u* its mode,
+ω = sqrt(ab) and α = sqrt(ω² + p²) − p, the logarithm of the density of u at u* + r, less that at u*, is
 
-    ψ(x) = −α (cosh x − 1) − p (eˣ − x − 1),
+    ψ(r) = −α (cosh r − 1) − p (eʳ − r − 1)
 
-for p ≥ 0 (for p < 0, 1/x follows the law with a and b exchanged). Devroye's envelope, flat in the middle with
-exponential tails, accepts a share of the proposals that is bounded below over all parameters, the gamma law (b = 0)
-and the inverse gamma (a = 0) included. The three backends share the formulas below.
+for p ≥ 0; for p < 0, 1/x follows the law with |p| in place of p and a and b exchanged. Devroye's envelope [1]_, flat in
+the middle with exponential tails, accepts a share of the proposals that is bounded below over all parameters, the gamma
+law (b = 0) and the inverse gamma law (a = 0) included. The three backends share the formulas below.
 
 References
 ----------
@@ -30,13 +31,18 @@ __all__ = ["GeneralisedInverseGaussianRV", "generalised_inverse_gaussian"]
 
 
 class GeneralisedInverseGaussianRV(RandomVariable):
-    r"""x with density ∝ x^{p−1} exp(−(a x + b/x)/2) on x > 0, elementwise.
+    r"""The generalised inverse Gaussian, with density ∝ x^{p−1} exp(−(a x + b/x)/2) on x > 0, elementwise.
 
     Parameters
     ----------
     p, a, b : tensor_like
-        They broadcast. a and b are not negative; b may be 0 where p > 0 (a gamma law), a where p < 0 (an inverse
-        gamma).
+        The parameters, which broadcast against each other. Neither a nor b is negative. b may be 0 where p > 0, which
+        gives a gamma law, and a may be 0 where p < 0, which gives an inverse gamma law.
+
+    References
+    ----------
+    .. [1] L. Devroye. Random variate generation for the generalized inverse Gaussian distribution.
+       Statistics and Computing 24 (2014).
     """
 
     name = "generalised_inverse_gaussian"
@@ -45,7 +51,16 @@ class GeneralisedInverseGaussianRV(RandomVariable):
 
     @classmethod
     def rng_fn(cls, rng, p, a, b, size=None):
-        """Draw with NumPy and SciPy."""
+        """Draw with NumPy.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        p, a, b : array
+            As in the class.
+        size : tuple of int, optional
+            The shape of the draw; by default the shape to which the parameters broadcast.
+        """
         if size is None:
             size = np.broadcast_shapes(*map(np.shape, (p, a, b)))
         p, a, b = (np.broadcast_to(x, size).ravel() for x in (p, a, b))
@@ -64,8 +79,23 @@ generalised_inverse_gaussian = GeneralisedInverseGaussianRV()
 
 
 def _formulas(xp, where, compiled=lambda function: function):
-    """The formulas on arrays of the namespace xp, or on scalars where ``compiled`` is Numba's decorator."""
-    tiny = 1e-30  # guards divisions by 0
+    """Make the four formulas of Devroye's method for one backend.
+
+    They act on arrays of the namespace ``xp`` (``numpy`` or ``jax.numpy``) with its ``where``, or on numbers where
+    ``compiled`` is Numba's decorator.
+
+    Returns
+    -------
+    shape_parameters : callable
+        (p, a, b) to (α, |p|).
+    envelope : callable
+        (α, |p|) to all that ``propose`` takes after its three uniform numbers.
+    propose : callable
+        Uniform numbers u, v, w in (0, 1] and the envelope to (proposal r, whether it is accepted).
+    uncentre : callable
+        (r, p, a, b) to x.
+    """
+    tiny = 1e-30  # keeps denominators from being 0
 
     @compiled
     def shape_parameters(p, a, b):
@@ -73,18 +103,19 @@ def _formulas(xp, where, compiled=lambda function: function):
         return a * b / (xp.sqrt(a * b + size * size) + size + tiny), size
 
     @compiled
-    def uncentre(x, p, a, b):
+    def uncentre(r, p, a, b):
+        """The x whose logarithm lies at r from the mode, for p, a and b as in the class."""
         root = xp.sqrt(a * b + p * p) + abs(p)
-        return where(p < 0, b / root * xp.exp(-x), root / (a + tiny) * xp.exp(x))
+        return where(p < 0, b / root * xp.exp(-r), root / (a + tiny) * xp.exp(r))
 
     @compiled
-    def drop(x, alpha, p):
-        """−ψ(x)"""
-        return 2 * alpha * xp.sinh(x / 2) ** 2 + p * (xp.expm1(x) - x)
+    def drop(r, alpha, p):
+        """−ψ(r): by how much the log density at r lies below that at the mode."""
+        return 2 * alpha * xp.sinh(r / 2) ** 2 + p * (xp.expm1(r) - r)
 
     @compiled
     def envelope(alpha, p):
-        """Ends s and t of the flat part, with the envelope's rates and drops there."""
+        """The points −s and t where the envelope's tails touch the density, and the slope and the drop of ψ at each."""
         right, left = drop(1.0, alpha, p), drop(-1.0, alpha, p)
         wide = xp.log(4 / (alpha + 2 * p + tiny))
         t = where(right > 2, xp.sqrt(2 / (alpha + p + tiny)), where(right < 0.5, wide, 1.0))
@@ -97,14 +128,15 @@ def _formulas(xp, where, compiled=lambda function: function):
 
     @compiled
     def propose(u, v, w, alpha, p, s, t, rate_s, rate_t, drop_s, drop_t):
+        """Propose r from the envelope; return (r, whether it is accepted)."""
         start, end = drop_s / rate_s - s, t - drop_t / rate_t
         flat = end - start
         total = flat + 1 / rate_s + 1 / rate_t
         in_flat, in_right = u * total < flat, u * total < flat + 1 / rate_t
-        x = where(in_flat, start + flat * v, where(in_right, end - xp.log(v) / rate_t, start + xp.log(v) / rate_s))
+        r = where(in_flat, start + flat * v, where(in_right, end - xp.log(v) / rate_t, start + xp.log(v) / rate_s))
         log_envelope = where(in_flat, 0.0, xp.log(v))
-        # Put as "not above", parameters that are NaN give NaN instead of an endless search.
-        return x, xp.logical_not(xp.log(w) + log_envelope > -drop(x, alpha, p))
+        # Written as "not above", so that parameters that are NaN give NaN instead of an endless search.
+        return r, xp.logical_not(xp.log(w) + log_envelope > -drop(r, alpha, p))
 
     return shape_parameters, envelope, propose, uncentre
 
@@ -113,6 +145,8 @@ _shape_parameters, _envelope, _propose, _uncentre = _formulas(np, np.where)
 
 
 def _numba(op, node):
+    """Make the sampler for Numba: of one number, from a ``Generator`` and the parameters p, a and b."""
+
     @numba_njit
     def where(condition, x, y):
         return x if condition else y
@@ -131,6 +165,7 @@ def _numba(op, node):
 
 
 def _jax(op, node):
+    """Make the sampler for JAX: of an array, from a key, size, dtype and the parameters p, a and b."""
     import jax
     import jax.numpy as jnp
 

@@ -1,4 +1,8 @@
-r"""Normals of one variance: X ~ N(M, v), elementwise, for the many latents that have nothing else in common."""
+r"""Independent normals with one variance: X ~ N(M, v), elementwise.
+
+This is the conditional law of latents that are independent given all the rest. PyTensor's own normal allows a variance
+for each element; with one for all, a draw costs much less in Numba.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,18 @@ from pymc_gibbsnn.random._streams import normals, streams_of_blocks
 
 __all__ = ["IsotropicNormalRV", "isotropic_normal"]
 
-CACHED = 64  # samples: their normals wait in the nearest cache
+CACHED = 64  # samples whose normals are drawn at a time, few enough to stay in the nearest cache
 
 
 class IsotropicNormalRV(RandomVariable):
-    r"""X ~ N(M, v), elementwise.
+    r"""Independent normals X ~ N(M, v) with one variance.
 
     Parameters
     ----------
     m : (n, k)
-    v : (), positive
+        Means of k units for n samples.
+    v : ()
+        Variance of all elements, positive.
     """
 
     name = "isotropic_normal"
@@ -31,13 +37,22 @@ class IsotropicNormalRV(RandomVariable):
     dtype = "floatX"
 
     def _supp_shape_from_params(self, dist_params, param_shapes=None):
-        # The general rule takes Shape(M), of an M that may be rewritten meanwhile.
+        # PyTensor's general rule asks for the shape of M's graph, which may be rewritten meanwhile.
         shape = dist_params[0].shape if param_shapes is None else param_shapes[0]
         return shape[-2], shape[-1]
 
     @classmethod
     def rng_fn(cls, rng, m, v, size=None):
-        """Draw with NumPy."""
+        """Draw with NumPy.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        m, v : array
+            As in the class; both may have one more axis in front, for several draws at once.
+        size : None
+            PyTensor passes it; the shape of the draw is that of ``m``.
+        """
         return (m + np.sqrt(v)[..., None, None] * rng.standard_normal(m.shape)).astype(m.dtype)
 
 
@@ -45,8 +60,11 @@ isotropic_normal = IsotropicNormalRV()
 
 
 def _numba(op, node):
+    """Make the sampler for Numba, which takes a ``Generator`` and the parameters of :class:`IsotropicNormalRV`."""
+
     @numba_njit
     def sample_block(b, streams, m, sd, new):
+        # Draws block b of samples, with its stream, into the same rows of ``new``.
         k, stream, end = m.shape[1], streams[b], min((b + 1) * BLOCK, len(m))
         x = np.empty((CACHED, k))
         for start in range(b * BLOCK, end, CACHED):
@@ -65,6 +83,7 @@ def _numba(op, node):
 
 
 def _jax(op, node):
+    """Make the sampler for JAX, which takes a key, size, dtype and the parameters of :class:`IsotropicNormalRV`."""
     import jax
     import jax.numpy as jnp
 

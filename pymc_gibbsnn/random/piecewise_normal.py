@@ -1,18 +1,24 @@
 r"""The normal seen through a piecewise-linear function: the law of one pre-activation given all the rest.
 
-    p(z) ∝ exp(−(z − m)²/2v) · exp(t σ(z) − κ σ(z)²/2),     σ(z) = a_p z + c_p on (edge_p, edge_{p+1})
+A pre-activation z has the prior N(m, v). The rest of the network sees it through its activation σ, with a likelihood
+that is Gaussian in σ(z), of precision κ and linear term t:
 
-On a piece it is a Gaussian. With g = 1 + v κ a²,
+    p(z) ∝ exp(−(z − m)²/2v) · exp(t σ(z) − κ σ(z)²/2),     σ(z) = a_p z + c_p on (edge_p, edge_{p+1}).
 
-    mean μ = (m + v a (t − κ c))/g,   variance v/g,
-    log mass = h(μ) − ½ log g + log[Φ((hi − μ)/sd) − Φ((lo − μ)/sd)],   h the exponent of p(z) on the line of this piece
+On each piece of σ this is a Gaussian. With g = 1 + v κ a², it has
 
-(common factors dropped). Draw the piece by its mass, then a truncated normal on it. :class:`PiecewiseNormalRV` has t
-given, independently for each z; :class:`CoupledPiecewiseNormalRV` visits the units of a layer in turn, with t from
-the residual of the layer above.
+    mean μ = (m + v a (t − κ c))/g,   variance v/g, standard deviation sd = sqrt(v/g),
+    log mass = h(μ) − ½ log g + log[Φ((hi − μ)/sd) − Φ((lo − μ)/sd)],
 
-NumPy and JAX do so by inverting the distribution function, vectorised over samples; Numba rejects
-(``_piecewise_numba.py``).
+where (lo, hi) is the piece, h the exponent of p(z) with σ continued as the line of this piece, and factors that all
+pieces share are dropped (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, give the case of plain Gibbs, κ = 1/Δ and
+t = A/Δ). A draw first chooses the piece by its mass, then draws a truncated normal on it.
+
+In :class:`PiecewiseNormalRV` t is given and all z are independent; :class:`CoupledPiecewiseNormalRV` visits the units
+of a layer in turn, and takes t from the residual of the layer above.
+
+NumPy and JAX draw by inverting the distribution function, vectorised over samples; Numba by rejection, in
+:mod:`pymc_gibbsnn.random._piecewise_numba`.
 """
 
 from __future__ import annotations
@@ -35,16 +41,22 @@ __all__ = ["CoupledPiecewiseNormalRV", "PiecewiseNormalRV", "coupled_piecewise_n
 
 
 class PiecewiseNormalRV(RandomVariable):
-    r"""z with prior N(m, v) and likelihood exp(t σ(z) − κ σ(z)²/2), elementwise.
+    r"""Independent z with prior N(m, v) and likelihood exp(t σ(z) − κ σ(z)²/2), for n samples of h units.
 
     Parameters
     ----------
-    m : (n, h), prior means
-    v : (h,), prior variances, positive, one a unit
-    t : (n, h), linear term of the likelihood in σ(z)
-    kappa : (h,), precision of the likelihood in σ(z), one a unit, not negative
-    edges : (k + 1,), from −inf to inf; slopes, intercepts : (k,)
-        The table of σ, as in :class:`pymc_gibbsnn.networks.activations.PiecewiseLinear`.
+    m : (n, h)
+        Prior means.
+    v : (h,)
+        Prior variances, positive, one for each unit.
+    t : (n, h)
+        Linear term of the likelihood in σ(z).
+    kappa : (h,)
+        Precision of the likelihood in σ(z), not negative, one for each unit.
+    edges : (k + 1,)
+        Ends of the k pieces of σ, from −inf to inf.
+    slopes, intercepts : (k,)
+        Slope and intercept of σ on each piece, as in :class:`pymc_gibbsnn.networks.activations.PiecewiseLinear`.
     """
 
     name = "piecewise_normal"
@@ -53,27 +65,46 @@ class PiecewiseNormalRV(RandomVariable):
 
     @classmethod
     def rng_fn(cls, rng, m, v, t, kappa, edges, slopes, intercepts, size=None):
-        """Draw with NumPy and SciPy."""
+        """Draw with NumPy and SciPy.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        m, v, t, kappa, edges, slopes, intercepts : array
+            As in the class.
+        size : None
+            PyTensor passes it; the shape of the draw is that of ``m``.
+        """
         u = 1.0 - rng.random((2, *m.shape))
         return _invert(u, m, v, t, kappa, edges, slopes, intercepts, np, log_ndtr, ndtri_exp).astype(m.dtype)
 
 
 class CoupledPiecewiseNormalRV(RandomVariable):
-    r"""One pass over the units of a layer, each given the others: y | z ~ N(σ(z) Wᵀ, P⁻¹), z ~ N(m, v).
+    r"""One Gibbs pass over the h units of a layer, each given the others: y | z ~ N(σ(z) Wᵀ, P⁻¹), z ~ N(m, v).
 
-    For unit j in turn, with G = P W, κ_j = w_jᵀ G_j and the residual r = y − σ(z) Wᵀ kept up to date,
+    The units are drawn in turn, all n samples at once. With w_j column j of W, g_j column j of G = P W, κ_j = w_jᵀ g_j,
+    and the residual r = y − σ(z) Wᵀ kept up to date,
 
-        z_j ~ piecewise normal with t = r G_j + κ_j σ(z_j).
+        z_j | rest ~ piecewise normal of this module with t = r g_j + κ_j σ(z_j).
+
+    This is one transition that leaves the law of z given y invariant, not a draw of it.
 
     Parameters
     ----------
-    z : (n, h), current values
-    m : (n, h), prior means
-    v : (), prior variance, positive
-    y : (n, c), what the layer above sees, less its bias
-    w, g : (c, h), W and P W
-    edges : (k + 1,), from −inf to inf; slopes, intercepts : (k,)
-        The table of σ, as in :class:`pymc_gibbsnn.networks.activations.PiecewiseLinear`.
+    z : (n, h)
+        Current values.
+    m : (n, h)
+        Prior means.
+    v : ()
+        Prior variance, positive.
+    y : (n, c)
+        Output of the layer above, less its bias.
+    w, g : (c, h)
+        W and P W.
+    edges : (k + 1,)
+        Ends of the k pieces of σ, from −inf to inf.
+    slopes, intercepts : (k,)
+        Slope and intercept of σ on each piece, as in :class:`pymc_gibbsnn.networks.activations.PiecewiseLinear`.
     """
 
     name = "coupled_piecewise_normal"
@@ -82,7 +113,16 @@ class CoupledPiecewiseNormalRV(RandomVariable):
 
     @classmethod
     def rng_fn(cls, rng, z, m, v, y, w, g, edges, slopes, intercepts, size=None):
-        """Draw with NumPy and SciPy."""
+        """Draw with NumPy and SciPy.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        z, m, v, y, w, g, edges, slopes, intercepts : array
+            As in the class.
+        size : None
+            PyTensor passes it; the shape of the draw is that of ``z``.
+        """
         z, kappa = z.copy(), (w * g).sum(0)
         s = on_lines(z, edges, slopes, intercepts, np)[0]
         r = y - s @ w.T
@@ -100,23 +140,41 @@ coupled_piecewise_normal = CoupledPiecewiseNormalRV()
 
 
 class Piece(NamedTuple):
-    """A normal on a piece: Z = mean + sd x, x in an interval of the standard normal."""
+    """The law on one piece of σ: z = mean + sd x, with x a standard normal in an interval; fields are arrays."""
 
-    log_mass: Any
+    log_mass: Any  # logarithm of the mass of the piece, up to what all pieces share
     mean: Any
     sd: Any
-    interval: Interval
+    interval: Interval  # of x
 
 
 def pieces(m, v, t, kappa, edges, a, c, xp, log_ndtr):
-    """The law on each piece."""
+    """Describe the law on each piece of σ.
+
+    Parameters
+    ----------
+    m, v, t, kappa : array
+        Prior mean and variance, linear term and precision of the likelihood in σ(z); they broadcast.
+    edges : (k + 1,)
+        Ends of the pieces.
+    a, c : (k,)
+        Slopes and intercepts of σ.
+    xp : module
+        ``numpy`` or ``jax.numpy``.
+    log_ndtr : callable
+        The logarithm of Φ, for arrays of ``xp``.
+
+    Returns
+    -------
+    list of Piece
+    """
     found, last = [], len(a) - 1
     for p in range(last + 1):
         g = 1 + v * kappa * a[p] ** 2
         sd = xp.sqrt(v / g)
         slope = a[p] * (t - kappa * c[p])
         mean = (m + v * slope) / g
-        # h(μ), in a form that is 0 where σ is flat at 0: no large numbers cancel
+        # h(μ), in a form that is exactly 0 where σ is flat at 0, so that no large numbers cancel
         height = t * c[p] - kappa * c[p] ** 2 / 2 + (slope * (2 * m + v * slope) - kappa * a[p] ** 2 * m**2) / (2 * g)
         alpha = (edges[p] - mean) / sd if p > 0 else None
         beta = (edges[p + 1] - mean) / sd if p < last else None
@@ -126,7 +184,22 @@ def pieces(m, v, t, kappa, edges, a, c, xp, log_ndtr):
 
 
 def _invert(u, m, v, t, kappa, edges, a, c, xp, log_ndtr, ndtri_exp):
-    """Draws from uniforms u (2, ...): the piece by u[0], the place within it by u[1]."""
+    """Draw from uniform numbers, by inverting the distribution function; for NumPy and JAX.
+
+    Parameters
+    ----------
+    u : array of shape (2, ...)
+        Uniform numbers in (0, 1]: u[0] chooses the piece, u[1] the place within it.
+    m, v, t, kappa, edges, a, c, xp, log_ndtr
+        As in :func:`pieces`.
+    ndtri_exp : callable
+        The inverse of ``log_ndtr``.
+
+    Returns
+    -------
+    array
+        One draw of z for each element of m.
+    """
     laws = pieces(m, v, t, kappa, edges, a, c, xp, log_ndtr)
     greatest = reduce(xp.maximum, (law.log_mass for law in laws))
     masses = list(accumulate(xp.exp(law.log_mass - greatest) for law in laws))
@@ -142,14 +215,17 @@ def _invert(u, m, v, t, kappa, edges, a, c, xp, log_ndtr, ndtri_exp):
 
 
 def _numba(op, node):
+    """Make the sampler of :class:`PiecewiseNormalRV` for Numba, and say on what its code depends."""
     return independent_sampler(unit_sampler(node)), _has_two_pieces(node)
 
 
 def _numba_coupled(op, node):
+    """Make the sampler of :class:`CoupledPiecewiseNormalRV` for Numba, and say on what its code depends."""
     draw_unit = unit_sampler(node)
 
     @numba_njit
     def move(stream, z, s, m, v, t, kappa, edges, slopes, intercepts, work):
+        # Draws z of one unit anew; s is σ at the old z; t, read as the linear term, is left as the change of σ(z).
         draw_unit(stream, m, v, t, kappa, edges, slopes, intercepts, z, work)
         activate_unit(z, edges, slopes, intercepts, t)
         t -= s
@@ -158,17 +234,18 @@ def _numba_coupled(op, node):
 
 
 def _has_two_pieces(node) -> bool:
-    """Whether the table is known to: other code serves it."""
+    """Whether the table of σ is known to have two pieces, for which there is a kernel of its own."""
     return node.inputs[-2].type.shape == (2,)
 
 
 def _jax(op, node):
+    """Make the sampler of :class:`PiecewiseNormalRV` for JAX."""
     import jax.numpy as jnp
 
     from pymc_gibbsnn.random._jax import log_ndtr, ndtri_exp, open_uniform
 
     def sample(key, size, dtype, m, v, t, kappa, edges, slopes, intercepts):
-        # A sum in single precision may arrive here in double.
+        # Parameters of a model in single precision may arrive here in double: JAX's sums promote them.
         m, v, t, kappa, edges, slopes, intercepts = (
             jnp.asarray(x, dtype) for x in (m, v, t, kappa, edges, slopes, intercepts)
         )
@@ -179,6 +256,7 @@ def _jax(op, node):
 
 
 def _jax_coupled(op, node):
+    """Make the sampler of :class:`CoupledPiecewiseNormalRV` for JAX: a scan over units, vectorised over samples."""
     import jax
     import jax.numpy as jnp
 

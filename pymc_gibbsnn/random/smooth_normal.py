@@ -1,13 +1,17 @@
-r"""The normal seen through a smooth function: the law of pre-activations for an activation without linear pieces.
+r"""The normal seen through a smooth function: the law of a pre-activation for an activation without linear pieces.
 
-    p(z) ∝ exp(−(z − m)²/2v) · exp(t σ(z) − κ σ(z)²/2)
+A pre-activation z has the prior N(m, v) and a likelihood that is Gaussian in σ(z), of precision κ and linear term t:
 
-With σ̃ a table of lines close to σ, z' is drawn from the same law with σ̃
-(:mod:`pymc_gibbsnn.random.piecewise_normal`), whatever z is, and accepted with probability min(1, r(z')/r(z)),
+    p(z) ∝ exp(−(z − m)²/2v) · exp(t σ(z) − κ σ(z)²/2).
 
-    log r(z) = t σ(z) − κ σ(z)²/2 − t σ̃(z) + κ σ̃(z)²/2 = (σ(z) − σ̃(z)) (t − κ (σ(z) + σ̃(z))/2),
+This has no closed form. With σ̃ a piecewise-linear function close to σ, a proposal z' is drawn from the same law with σ̃
+in place of σ (:mod:`pymc_gibbsnn.random.piecewise_normal`), independently of the current z, and accepted with
+probability min(1, r(z')/r(z)), where
 
-the independence sampler of Tierney (1994). Acceptance is near 1 where σ̃ is much closer to σ than κ^{-1/2}.
+    log r(z) = t σ(z) − κ σ(z)²/2 − t σ̃(z) + κ σ̃(z)²/2 = (σ(z) − σ̃(z)) (t − κ (σ(z) + σ̃(z))/2).
+
+This is the independence sampler of Tierney [1]_, which leaves p(z) invariant exactly. Acceptance is near 1 where σ̃ is
+much closer to σ than κ^{-1/2}.
 
 References
 ----------
@@ -37,7 +41,19 @@ __all__ = ["CoupledSmoothNormalRV", "log_correction"]
 
 
 def log_correction(s, s_table, t, kappa):
-    """Log r(z), from σ(z) and σ̃(z)."""
+    """Log r(z), by how much the log density with σ exceeds that with its table σ̃; elementwise.
+
+    Parameters
+    ----------
+    s, s_table : array or float
+        σ(z) and σ̃(z).
+    t, kappa : array or float
+        Linear term and precision of the likelihood in σ(z).
+
+    Returns
+    -------
+    array or float
+    """
     return (s - s_table) * (t - 0.5 * kappa * (s + s_table))
 
 
@@ -45,10 +61,31 @@ _log_correction = numba_njit(log_correction)
 
 
 class CoupledSmoothNormalRV(RandomVariable):
-    r"""One pass over the units of a layer, each given the others: y | z ~ N(σ(z) Wᵀ, P⁻¹), z ~ N(m, v).
+    r"""One pass over the h units of a layer, each given the others: y | z ~ N(σ(z) Wᵀ, P⁻¹), z ~ N(m, v).
 
-    As :class:`pymc_gibbsnn.random.piecewise_normal.CoupledPiecewiseNormalRV`, whose parameters it has, the table being
-    that of σ̃; ``function`` is σ.
+    As :class:`pymc_gibbsnn.random.piecewise_normal.CoupledPiecewiseNormalRV`, but each z is moved by the independence
+    sampler of this module in place of an exact draw.
+
+    Parameters
+    ----------
+    z : (n, h)
+        Current values.
+    m : (n, h)
+        Prior means.
+    v : ()
+        Prior variance, positive.
+    y : (n, c)
+        Output of the layer above, less its bias.
+    w, g : (c, h)
+        W and P W.
+    edges : (k + 1,)
+        Ends of the k pieces of σ̃, from −inf to inf.
+    slopes, intercepts : (k,)
+        Slope and intercept of σ̃ on each piece.
+
+    Notes
+    -----
+    The property ``function`` is σ, a function of an array or of a PyTensor variable.
     """
 
     __props__ = (*RandomVariable.__props__, "function")
@@ -61,7 +98,16 @@ class CoupledSmoothNormalRV(RandomVariable):
         super().__init__(**kwargs)
 
     def rng_fn(self, rng, z, m, v, y, w, g, edges, slopes, intercepts, size=None):
-        """Draw with NumPy and SciPy."""
+        """Draw with NumPy and SciPy.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        z, m, v, y, w, g, edges, slopes, intercepts : array
+            As in the class.
+        size : None
+            PyTensor passes it; the shape of the draw is that of ``z``.
+        """
         table, z, kappa = (edges, slopes, intercepts), z.copy(), (w * g).sum(0)
         s = self.function(z)
         r = y - s @ w.T
@@ -75,7 +121,30 @@ class CoupledSmoothNormalRV(RandomVariable):
 
 
 def _choose(s_new, s, z_new, z, t, kappa, table, u, xp):
-    """(Z, change of σ(Z)) after acceptance or rejection."""
+    """Accept or reject proposals for one unit.
+
+    Parameters
+    ----------
+    s_new, s : array of shape (n,)
+        σ at the proposals and at the current values.
+    z_new, z : array of shape (n,)
+        Proposals and current values.
+    t : array of shape (n,)
+        Linear terms of the likelihood in σ(z).
+    kappa : float
+        Its precision.
+    table : tuple of array
+        Edges, slopes and intercepts of σ̃.
+    u : array of shape (n,)
+        Uniform numbers in (0, 1].
+    xp : module
+        ``numpy`` or ``jax.numpy``.
+
+    Returns
+    -------
+    z, change : array of shape (n,)
+        The values after acceptance or rejection, and by how much σ has changed.
+    """
     log_ratio = log_correction(s_new, on_lines(z_new, *table, xp)[0], t, kappa)
     log_ratio -= log_correction(s, on_lines(z, *table, xp)[0], t, kappa)
     accept = xp.log(u) < log_ratio
@@ -83,6 +152,7 @@ def _choose(s_new, s, z_new, z, t, kappa, table, u, xp):
 
 
 def _numba(op, node):
+    """Make the sampler for Numba, with σ compiled from its graph, and say on what its code depends."""
     z = pt.vector("z", dtype="float64")
     s = rewrite_graph(op.function(z), include=("canonicalize", "specialize", "fusion"))
     graph = FunctionGraph([z], [pt.cast(s, z.dtype)], clone=False)
@@ -96,6 +166,7 @@ def _numba(op, node):
 
     @numba_njit
     def move(stream, z, s, m, v, t, kappa, edges, slopes, intercepts, work):
+        # Moves z of one unit; s is σ(z), kept up to date; t, read as the linear term, is left as the change of σ(z).
         new, s_table, s_table_new, u = work[9], work[10], work[11], work[12]
         draw_unit(stream, m, v, t, kappa, edges, slopes, intercepts, new, work)
         s_new = activate(new)
@@ -116,6 +187,7 @@ def _numba(op, node):
 
 
 def _jax(op, node):
+    """Make the sampler for JAX: a scan over units, vectorised over samples."""
     import jax
     import jax.numpy as jnp
     from pytensor.link.jax.dispatch import jax_funcify

@@ -2,12 +2,13 @@ r"""The truncated normal, exact however far out in the tail.
 
     X ~ N(mean, sd²) given lower < X < upper
 
-Three backends of one law:
+Three backends draw from this one law:
 
-- NumPy and JAX invert the distribution function in log space, from the tail that is nearer: with
-  α, β the standardised bounds, flipped to the left tail, log p = log[Φ(α) + u (Φ(β) − Φ(α))] and x = Φ⁻¹(p);
-- Numba rejects from whichever of four envelopes is tightest, all touching the density at its mode in the interval:
-  a normal, a half normal, an exponential or a uniform (Robert 1995; at least one proposal in three is taken).
+- NumPy and JAX invert the distribution function in log space, from the tail that is nearer: with u uniform and α, β the
+  standardised bounds, reflected to the left tail, log p = log[Φ(α) + u (Φ(β) − Φ(α))] and x = Φ⁻¹(p);
+- Numba draws proposals from an envelope and accepts or rejects them. Of four envelopes, all of which touch the density
+  at its mode in the interval, it takes the one with the least mass: a normal, half normal, exponential or uniform one
+  [1]_. At least one proposal in three is accepted.
 
 References
 ----------
@@ -33,17 +34,35 @@ SQRT_2PI = math.sqrt(2 * math.pi)
 
 
 class Interval(NamedTuple):
-    """An interval of the standard normal, reflected where it is nearer the right tail: no mass cancels."""
+    """An interval of the standard normal; its fields are arrays.
 
-    reflected: Any
+    An interval in the right tail is reflected to the left one, where Φ is small, so that a difference of two values of
+    Φ loses no digits.
+    """
+
+    reflected: Any  # whether the interval was reflected
     low: Any
     high: Any
     log_low: Any  # log Φ(low)
-    log_high: Any
+    log_high: Any  # log Φ(high)
 
     @classmethod
     def between(cls, alpha, beta, xp, log_ndtr):
-        """(α, β), α < β; None for an end at infinity saves its Φ."""
+        """Make the interval (α, β).
+
+        Parameters
+        ----------
+        alpha, beta : array or None
+            The ends, α < β; None stands for −∞ or ∞ and saves computing Φ there.
+        xp : module
+            ``numpy`` or ``jax.numpy``.
+        log_ndtr : callable
+            The logarithm of Φ, for arrays of ``xp``.
+
+        Returns
+        -------
+        Interval
+        """
         if alpha is None and beta is None:
             return cls(False, -xp.inf, xp.inf, -xp.inf, 0.0)
         if alpha is None or beta is None:
@@ -54,27 +73,33 @@ class Interval(NamedTuple):
         return cls(reflected, low, high, log_ndtr(low), log_ndtr(high))
 
     def log_mass(self, xp):
-        """log[Φ(β) − Φ(α)]"""
+        """The logarithm of the mass Φ(β) − Φ(α) of the interval."""
         return self.log_high + xp.log1p(-xp.exp(self.log_low - self.log_high))
 
     def invert(self, u, xp, ndtri_exp):
-        """The normal in the interval at probability u."""
+        """The quantile, at probability u in (0, 1], of the standard normal restricted to the interval."""
         ratio = xp.exp(self.log_low - self.log_high)
-        # Below 1, to which it may be rounded: no draw is infinite.
+        # Rounding may give 1, and Φ⁻¹(1) is infinite: stay below it.
         probability = xp.minimum(u + (1 - u) * ratio, 1 - xp.finfo(u.dtype).epsneg)
         x = xp.clip(ndtri_exp(self.log_high + xp.log(probability)), self.low, self.high)
         return xp.where(self.reflected, -x, x)
 
 
 class TruncatedNormalRV(RandomVariable):
-    r"""X ~ N(mean, sd²) given lower < X < upper, elementwise.
+    r"""X ~ N(mean, sd²) given lower < X < upper, independently for n numbers.
 
     Parameters
     ----------
     mean : (n,)
-    sd : (), positive
+        Means before truncation.
+    sd : ()
+        Standard deviation before truncation, positive.
     lower, upper : (n,)
-        lower < upper; they may be infinite.
+        Bounds, lower < upper; they may be infinite.
+
+    References
+    ----------
+    .. [1] C. P. Robert. Simulation of truncated normal variables. Statistics and Computing 5 (1995).
     """
 
     name = "truncated_normal"
@@ -84,7 +109,16 @@ class TruncatedNormalRV(RandomVariable):
 
     @classmethod
     def rng_fn(cls, rng, mean, sd, lower, upper, size=None):
-        """Draw with NumPy and SciPy."""
+        """Draw with NumPy and SciPy.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        mean, sd, lower, upper : array
+            As in the class.
+        size : None
+            PyTensor passes it; the shape of the draw is that to which the parameters broadcast.
+        """
         u = 1.0 - rng.random(np.broadcast_shapes(mean.shape, lower.shape, upper.shape))  # in (0, 1]
         x = Interval.between((lower - mean) / sd, (upper - mean) / sd, np, log_ndtr).invert(u, np, ndtri_exp)
         return np.clip(mean + sd * x, lower, upper)
@@ -93,15 +127,34 @@ class TruncatedNormalRV(RandomVariable):
 truncated_normal = TruncatedNormalRV()
 
 
-# Numba: rejection. A proposal is written as (kind, mode, factor): the density's mode in the interval, and the mass of
-# the envelope divided by the density's height there. The piecewise normal builds its mixture of envelopes from these.
+# Numba draws by rejection. An envelope is three numbers: its kind; the density's mode in the interval; and its factor,
+# the mass of the envelope divided by the height of the density at that mode. The piecewise normal builds its mixture of
+# envelopes from these.
 
 NORMAL, UNIFORM, EXPONENTIAL, HALF_NORMAL = range(4)
 
 
 @numba_njit
 def envelope(mean, sd, lower, upper):
-    """(kind, mode, factor) of the tightest envelope of exp(−(z − mean)²/2sd²) on (lower, upper)."""
+    """Find the envelope of exp(−(z − mean)²/2sd²) on (lower, upper) with the least mass.
+
+    Parameters
+    ----------
+    mean, sd : float
+        Mean and standard deviation of the normal.
+    lower, upper : float
+        Ends of the interval.
+
+    Returns
+    -------
+    kind : int
+        ``NORMAL``, ``UNIFORM``, ``EXPONENTIAL`` or ``HALF_NORMAL``.
+    mode : float
+        Where in the interval the density is highest.
+    factor : float
+        Mass of the envelope divided by the height of the density at the mode: the width of a uniform, the mean of an
+        exponential.
+    """
     width = upper - lower
     if lower <= mean <= upper:
         full = SQRT_2PI * sd
@@ -120,7 +173,23 @@ def envelope(mean, sd, lower, upper):
 
 @numba_njit
 def propose(stream, kind, mode, factor, mean, sd, lower, upper):
-    """One proposal from the envelope: (z, whether it is accepted)."""
+    """Draw one proposal from an envelope and decide whether it is accepted.
+
+    Parameters
+    ----------
+    stream : array
+        The random stream.
+    kind, mode, factor
+        The envelope, from :func:`envelope`.
+    mean, sd, lower, upper : float
+        The truncated normal.
+
+    Returns
+    -------
+    z : float
+        The proposal.
+    accepted : bool
+    """
     if kind == NORMAL:
         z = mean + sd * normal(stream)
         return z, lower < z < upper
@@ -142,7 +211,21 @@ def propose(stream, kind, mode, factor, mean, sd, lower, upper):
 
 @numba_njit
 def draw_truncated_normal(stream, mean, sd, lower, upper):
-    """One draw: proposals from the tightest envelope until one is accepted."""
+    """Draw one truncated normal: propose from the tightest envelope until a proposal is accepted.
+
+    Parameters
+    ----------
+    stream : array
+        The random stream.
+    mean, sd : float
+        Mean and standard deviation before truncation.
+    lower, upper : float
+        Bounds.
+
+    Returns
+    -------
+    float
+    """
     kind, mode, factor = envelope(mean, sd, lower, upper)
     accepted = False
     z = mode
@@ -152,13 +235,16 @@ def draw_truncated_normal(stream, mean, sd, lower, upper):
 
 
 def _numba(op, node):
+    """Make the sampler for Numba, which takes a ``Generator`` and the parameters of :class:`TruncatedNormalRV`."""
+
     @numba_njit
     def sample(rng, mean, sd, lower, upper):
         stream, sd = streams(rng, 1)[0], sd.item()
         x = np.empty(len(mean))
         normals(stream, x)
         for i in range(len(x)):
-            # Most often the mean is well inside; if not, the attempt is thrown away and proves nothing.
+            # Most often the mean lies well inside the bounds and so does the attempt. If not, it is dropped for a draw
+            # by rejection: in either case the law is the truncated normal.
             x[i] = mean[i] + sd * x[i]
             if not lower[i] < x[i] < upper[i]:
                 x[i] = draw_truncated_normal(stream, mean[i], sd, lower[i], upper[i])
@@ -168,6 +254,7 @@ def _numba(op, node):
 
 
 def _jax(op, node):
+    """Make the sampler for JAX, which takes a key, size, dtype and the parameters of :class:`TruncatedNormalRV`."""
     import jax.numpy as jnp
 
     from pymc_gibbsnn.random._jax import log_ndtr, ndtri_exp, open_uniform
