@@ -1,1 +1,1 @@
-"""Plain PyMC models in one call, consistent starts for them, and generators of data."""
+"""Functions that write plain PyMC models of networks, give chains consistent starting values, and generate data."""

@@ -1,4 +1,4 @@
-"""Networks without noise inside: plain PyMC models in one call."""
+"""Classical Bayesian networks, whose only noise is that of the data, as plain PyMC models in one call."""
 
 from __future__ import annotations
 
@@ -30,58 +30,64 @@ def classical_mlp(
     batch_size: int | None = None,
     total_size: int | None = None,
 ) -> pm.Model:
-    r"""A multilayer perceptron whose only noise is that of the data.
+    r"""Write the model of a multilayer perceptron whose only noise is that of the data.
 
     .. math::
 
         f = W_L \, \sigma(\cdots \sigma(W_1 x + b_1) \cdots) + b_L, \quad W_l, b_l \sim \mathrm{Normal}(0, \sqrt{v_l}),
 
-    and y ~ Categorical(softmax f), Bernoulli(sigmoid f) or Normal(f, s) (Papamarkou, arXiv 2208.11389, eq. 3.1 to 3.3),
-    Poisson(exp f) or Binomial(N, sigmoid f).
-    The model is plain PyMC: it holds nothing that could not be written by hand.
+    where the second argument of Normal is a standard deviation. The data follow y ~ Categorical(softmax f),
+    Bernoulli(sigmoid f) or Normal(f, s) [1]_, Poisson(exp f) or Binomial(N, sigmoid f). The model is plain PyMC: it
+    holds nothing that could not be written by hand. :class:`FNBG` is the sampler made for it.
 
     Parameters
     ----------
     X : array_like, shape (n, d)
-        Inputs, finite. Data variable "X".
+        Inputs of n samples, finite. They become the data variable "X" of the model.
     y : array_like, shape (n,), or (n, k) for k outputs
-        Labels (n,), of two classes if bernoulli: integers from 0 up, names, which are numbered in alphabetical order,
-        or a pandas categorical. The classes are the coordinate "class". Or finite targets (normal), counts (poisson) or
-        numbers of successes (binomial). Data variable "y_data".
+        What is observed; it becomes the data variable "y_data". For "categorical" and "bernoulli" these are class
+        labels of shape (n,), of two classes for "bernoulli": integers from 0 up, or names, which are numbered in
+        alphabetical order, or a pandas categorical; the classes become the coordinate "class". For "normal" they are
+        finite real numbers, for "poisson" counts, for "binomial" numbers of successes.
     hidden : int or sequence of int
-        Widths of the hidden layers; an empty sequence gives (logistic) regression.
+        Widths of the hidden layers; an empty sequence gives linear or logistic regression.
     activation : str, PiecewiseLinear or callable
         A name ("sigmoid", "tanh", "softplus", "relu", "leaky_relu", "abs", "identity", ...), a table, or an elementwise
         function of PyTensor variables.
     likelihood : {"categorical", "bernoulli", "normal", "poisson", "binomial"}
+        The law of y given the outputs f of the network.
     prior_variance : float or sequence of float
         Variance v of weights and biases: one number, or one for each layer.
     noise : float
-        Standard deviation s of a normal likelihood.
+        Standard deviation s of a normal likelihood, in the units of y.
     trials : int
-        Number N of trials of a binomial likelihood, of which y are the successes.
+        Number N of trials of a binomial likelihood, of which y counts the successes.
     bias : bool
         Whether the layers have biases.
     batch_size : int, optional
-        Observe minibatches of that many rows, X and y paired, drawn with replacement: samplers then see another batch
-        at every evaluation, and the posterior they find is approximate.
+        Observe minibatches of that many rows, drawn with replacement, in which the rows of X and y stay paired.
+        Samplers then see another batch at every evaluation, and the posterior that they find is approximate.
     total_size : int, optional
-        With minibatches, the number of rows for which a batch stands, usually n: the likelihood is raised to the power
-        total_size / batch_size. Without it the target is prior times likelihood of a batch.
+        With minibatches, the number of rows for which a batch stands, usually n: the likelihood of a batch is raised to
+        the power total_size / batch_size. Without it the target is the prior times the likelihood of a batch.
 
     Returns
     -------
     pm.Model
-        Free variables W1, b1, W2, b2, ... and observed y. W has shape (units, inputs); for a single output the last
-        weights are a vector and the last bias a number.
+        A model with the free variables W1, b1, W2, b2, ... and the observed variable y. Each W has shape (units,
+        inputs); for a single output the last weights are a vector and the last bias is a number.
 
     Raises
     ------
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If data are not finite, labels do not count from 0, their shapes or the widths do not fit, a variance, the noise
-        or a number of rows is not positive, a batch is larger than the data, or a name is not known.
+        If data are not finite, labels do not count from 0, shapes or widths do not fit, a variance, the noise or a
+        number of rows is not positive, a batch is larger than the data, or a name is not known.
+
+    References
+    ----------
+    .. [1] T. Papamarkou. The premise of approximate MCMC in Bayesian deep learning. arXiv 2208.11389, eq. 3.1 to 3.3.
 
     Examples
     --------

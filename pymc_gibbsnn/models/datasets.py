@@ -1,4 +1,4 @@
-"""Synthetic data."""
+"""Synthetic data: a teacher network that labels data for a student of the same architecture, and the noisy XOR set."""
 
 from __future__ import annotations
 
@@ -25,20 +25,34 @@ __all__ = ["TeacherStudent", "noisy_xor", "teacher_student"]
 
 @dataclass(frozen=True, eq=False)
 class TeacherStudent:
-    """A model that observes the labels of a teacher drawn from its own prior.
+    """A student model that observes the labels of a teacher drawn from the student's own prior.
+
+    :func:`teacher_student` makes it, and :func:`thermalisation` runs chains on it (Piccioli, Troiani, Zdeborová, arXiv
+    2306.02729, section II).
 
     Parameters
     ----------
     model : pm.Model
-        The student. Of a noisy network it also holds the deterministic ``score``, the mean over the weights W of the
-        first layer of Δ ∂ log P/∂W, whose mean in equilibrium is 0.
+        The student. If it is a noisy network, it also holds the deterministic variable ``score``: the mean, over all
+        weights W of the first layer, of Δ ∂ log P/∂W, where Δ is the noise variance of that layer and P the joint
+        density. Its mean in equilibrium is 0.
     teacher : dict of str to array
-        All free variables of the model, latents included: with noisy labels one exact draw of the posterior.
-    X, y : array
-        The model's inputs and the teacher's labels, which the model observes.
-    X_test : array
-    f_test : array
+        Values of all free variables of the model, latents included, by their names. With noisy labels they are one
+        exact draw from the posterior.
+    X : array of shape (n, d)
+        Inputs of the model.
+    y : array of shape (n,) or (n, k)
+        The teacher's labels at X, which the model observes.
+    X_test : array of shape (n_test, d)
+        Further inputs, for tests.
+    f_test : array of shape (n_test,) or (n_test, k)
         The teacher's function at X_test, without noise.
+
+    Examples
+    --------
+    >>> study = teacher_student((3, 4, 1), n=20, n_test=5, noise=0.01, random_seed=1)
+    >>> study.X.shape, study.X_test.shape
+    ((20, 3), (5, 3))
     """
 
     model: pm.Model
@@ -58,28 +72,29 @@ def teacher_student(
     random_seed: int | np.random.Generator | None = None,
     **architecture,
 ) -> TeacherStudent:
-    """A teacher drawn from a model's prior, its labels, and the model that observes them.
+    """Draw a teacher from a model's prior and labels from the teacher, and let the model observe them.
 
-    θ* ~ P(θ), y* ~ P(y | θ*, X) (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, section II). Since (θ*, y*) is a draw
-    of the joint law, θ* is one exact draw of the posterior P(θ | y*): a chain that starts there starts in equilibrium.
+    The teacher is θ* ~ P(θ) and its labels are y* ~ P(y | θ*, X) [1]_. Since (θ*, y*) is a draw from the joint law, θ*
+    is one exact draw from the posterior P(θ | y*): a chain that starts there starts in equilibrium.
 
     Parameters
     ----------
     model : pm.Model or sequence of int
-        Any model with one observed variable, which is copied; or widths (d, ..., k) of the layers of a noisy network
-        that :func:`mlp` writes, (50, 10, 1) say.
+        Any model with one observed variable, of which a copy is made; or the widths (d, ..., k) of the layers, from the
+        inputs to the outputs, of a noisy network that :func:`mlp` then writes, (50, 10, 1) say.
     n : int, optional
-        Draw that many standard Gaussian inputs; a model then takes its inputs and observations from ``pm.Data``. By
-        default a model keeps its inputs. Widths need it.
+        How many inputs to draw from a standard Gaussian. A model needs its inputs and observations in ``pm.Data`` for
+        this; by default it keeps its own inputs. Widths need ``n``.
     n_test : int
-        Test inputs, Gaussian with the means and standard deviations of the columns of the inputs if a model keeps
-        these, else standard.
+        How many test inputs to draw. They are Gaussian, with the means and standard deviations of the columns of the
+        inputs if a model keeps its own, and standard otherwise.
     noisy : bool
-        False gives labels, and the latents of a network that can be read, without noise: the teacher is then only
-        about a draw of the posterior.
-    random_seed : optional
+        False leaves out the noise of the labels and, of a network that can be read, of the latents. The teacher is then
+        only approximately a draw from the posterior.
+    random_seed : int or numpy.random.Generator, optional
+        The seed of all draws.
     **architecture
-        Of :func:`mlp`, with widths: ``noise``, ``activation``, ``likelihood``, ``bias``.
+        With widths, arguments of :func:`mlp`: ``noise``, ``activation``, ``likelihood`` and ``bias``.
 
     Returns
     -------
@@ -87,10 +102,18 @@ def teacher_student(
 
     Raises
     ------
+    TypeError
+        If ``model`` is neither a model nor widths, or another argument is of another type than asked for.
     ValueError
-        If a number or the widths make no sense, or labels without noise are asked of a law that gives none.
+        If a number or the widths make no sense, or labels without noise are asked of a law that has none, such as class
+        labels of a model that is no network of this package.
     NetworkError
-        If the model has no inputs that can be found or changed, or not one observed variable.
+        If the inputs of the model cannot be found or changed, or it has not exactly one observed variable.
+
+    References
+    ----------
+    .. [1] G. Piccioli, E. Troiani, L. Zdeborová. Gibbs sampling the posterior of neural networks. arXiv 2306.02729,
+       section II.
 
     Examples
     --------
@@ -139,6 +162,7 @@ def teacher_student(
 
 
 def _student(model: Sequence[int], n: int | None, architecture: dict) -> pm.Model:
+    """Write a noisy network of these widths with n placeholders for data."""
     if isinstance(model, str) or not isinstance(model, Sequence | np.ndarray):
         raise TypeError(f"model must be a PyMC model or widths of layers, such as (5, 3, 1); found {describe(model)}.")
     sizes = widths("model", model, each="the widths of the layers from the inputs to the outputs")
@@ -153,6 +177,23 @@ def _student(model: Sequence[int], n: int | None, architecture: dict) -> pm.Mode
 
 
 def _resize(model: pm.Model, observed: Variable, n: int, rng: np.random.Generator) -> None:
+    """Give a model n new standard Gaussian inputs, and zeros as observations for the time being.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model, which is changed.
+    observed : Variable
+        Its observed random variable.
+    n : int
+        The number of inputs.
+    rng : numpy.random.Generator
+
+    Raises
+    ------
+    NetworkError
+        If the inputs cannot be found, or the observations are no ``pm.Data``.
+    """
     data, targets = input_data(model), _targets(model, observed)
     if targets is None:
         raise NetworkError(f"'{observed.name}' observes constants: let it observe a pm.Data to draw n={n} inputs.")
@@ -161,11 +202,12 @@ def _resize(model: pm.Model, observed: Variable, n: int, rng: np.random.Generato
 
 
 def _targets(model: pm.Model, observed: Variable) -> SharedVariable | None:
-    """The ``pm.Data`` that is observed, if it is one."""
+    """The ``pm.Data`` that an observed variable observes; None if it observes constants."""
     return next((v for v in ancestors([model.rvs_to_values[observed]]) if v in set(model.data_vars)), None)
 
 
 def _observe(model: pm.Model, observed: Variable, y: np.ndarray) -> None:
+    """Let the observed variable of a model observe y."""
     targets = _targets(model, observed)
     if targets is not None:
         targets.set_value(y.astype(targets.dtype))
@@ -177,7 +219,7 @@ def _observe(model: pm.Model, observed: Variable, y: np.ndarray) -> None:
 
 
 def _function(function: Callable, teacher: Mapping[str, np.ndarray], X: np.ndarray | None = None) -> np.ndarray:
-    """The teacher's function, at the model's own inputs by default."""
+    """Evaluate the teacher's function at inputs X; by default at the model's own inputs."""
     point = {name: np.asarray(value)[None, None] for name, value in teacher.items()}
     dims = {name: ("chain", "draw", *(f"{name}_{i}" for i in range(v.ndim - 2))) for name, v in point.items()}
     point = xr.Dataset({name: (dims[name], v) for name, v in point.items()}, coords={"chain": [0], "draw": [0]})
@@ -185,7 +227,7 @@ def _function(function: Callable, teacher: Mapping[str, np.ndarray], X: np.ndarr
 
 
 def _silenced(network: Network, teacher: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """(teacher, labels) with latents and labels at their values without noise."""
+    """Replace the teacher's latents by their values without noise; return the teacher and its labels without noise."""
     teacher = dict(teacher)
     for l, (z, a) in enumerate(forward(network, teacher, network.data())):
         latents = {network.layers[l].output: z} | {part.output: a for part in network.activations[l : l + 1]}
@@ -195,7 +237,7 @@ def _silenced(network: Network, teacher: dict[str, np.ndarray]) -> tuple[dict[st
 
 
 def _add_score(model: pm.Model, network: Network) -> None:
-    """Δ times the gradient of the joint log density with respect to the weights of the first layer, its mean."""
+    """Add the deterministic ``score`` to a model: the mean over the weights W of the first layer of Δ ∂ log P/∂W."""
     if "score" in model.named_vars:
         return
     first = network.layers[0]
@@ -211,13 +253,13 @@ def _add_score(model: pm.Model, network: Network) -> None:
 
 
 def check_teacher(study: TeacherStudent) -> None:
-    """Refuse a teacher that is no draw of the posterior of the model.
+    """Refuse a study whose teacher is no draw from the posterior of its model.
 
     Raises
     ------
     ValueError
-        If the teacher has other variables than the model, the model observes other data than the teacher's, or, where a
-        network can be read, these are further from what the teacher says than its noise allows.
+        If the teacher has other variables than the model, the model observes other data than the teacher's labels, or
+        the model is a network and the teacher's latents or labels are further from its function than the noise allows.
     """
     model = study.model
     shapes = {name: tuple(map(int, shape)) for name, shape in model.eval_rv_shapes().items()}
@@ -246,7 +288,15 @@ def check_teacher(study: TeacherStudent) -> None:
 
 
 def _check_noise(network: Network, study: TeacherStudent) -> None:
-    """Mean squares of each variable's noise over its variance: 1, or 0 without noise."""
+    """Refuse a teacher in which the mean square of a variable's noise exceeds the variance of that noise.
+
+    Their ratio is about 1, or 0 for a teacher without noise; six standard deviations above 1 are allowed.
+
+    Raises
+    ------
+    ValueError
+        If a ratio is larger.
+    """
     values = study.teacher | {network.observed.name: study.y}
     if network.labels is None:
         values[network.layers[-1].output.name] = study.y
@@ -260,7 +310,7 @@ def _check_noise(network: Network, study: TeacherStudent) -> None:
             parts.append((part.name, (a - part.function(z)).reshape(mean.shape), part.noise))
         for name, noise, variance in parts:
             if not isinstance(variance, Constant) or (name == layer.name and layer.offset is not None):
-                continue  # other variables have a say in it
+                continue  # the law of this noise depends on other variables of the model
             ratio = np.mean(noise**2) / evaluate(variance)
             if ratio > 1 + 6 * np.sqrt(2 / noise.size):
                 raise ValueError(
@@ -272,24 +322,28 @@ def _check_noise(network: Network, study: TeacherStudent) -> None:
 def noisy_xor(
     n_train: int = 5000, n_test: int = 1200, random_seed: int | np.random.Generator | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Exclusive or of two bits, seen through noise: four squares around the corners of the unit square.
+    """Draw points around the corners of the unit square, labelled by the exclusive or of the corner's two bits.
 
-    A coordinate is uniform on (−0.55, 0.45) where its bit is 0 and on (0.55, 1.55) where it is 1, so that a gap of 0.1
-    lies between the classes. Each corner has the same number of points; they come in random order.
+    Each coordinate of a point is uniform on (−0.55, 0.45) where the bit of the corner is 0 and on (0.55, 1.55) where it
+    is 1, so that a gap of 0.1 lies between the classes [1]_. Each corner has the same number of points; the points come
+    in random order.
 
     Parameters
     ----------
     n_train, n_test : int
-        Numbers of points, multiples of four.
-    random_seed : int or Generator, optional
+        Numbers of points to train and to test with, multiples of four.
+    random_seed : int or numpy.random.Generator, optional
+        The seed of the draws.
 
     Returns
     -------
     X_train, y_train, X_test, y_test : arrays of shapes (n_train, 2), (n_train,), (n_test, 2), (n_test,)
-        Labels are integers 0 and 1.
+        Points, and their labels, which are integers 0 and 1.
 
     Raises
     ------
+    TypeError
+        If a number of points is no number.
     ValueError
         If a number of points is not a positive multiple of four.
 

@@ -1,4 +1,4 @@
-"""Starts of a chain at which all variables of a model agree."""
+"""Starting values of a chain at which all variables of a model agree with one another."""
 
 from __future__ import annotations
 
@@ -24,37 +24,54 @@ def initial_values(
     chains: int | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> dict[str, np.ndarray] | list[dict[str, np.ndarray]]:
-    """Values of the free variables to start chains from, for ``pm.sample(initvals=...)``.
+    """Make values of the free variables to start chains from, for ``pm.sample(initvals=...)`` or ``pmg.sample``.
 
-    They are those of the noisy networks in the model; of all free variables where it holds none that can be read.
+    The values cover the variables of the noisy networks in the model; where it holds no network that can be read, they
+    cover all free variables. Latents (noisy pre- and post-activations) agree with the weights and with class labels, so
+    that the log density at the start is finite.
 
     Parameters
     ----------
     model : pm.Model, optional
-        Taken from the context by default.
+        The model; by default that of the context.
     kind : {"zero", "prior", "informed"}
-        "zero": weights and latents 0, which the Gibbs sampler may start from; transformed variables, such as variances,
-        are left out, and so start where the model says. "prior": weights and scales from their prior, latents from the
-        network run forwards; where there are class labels, the entries of the last latent change places or signs so
-        that they agree with them. "informed": the teacher's weights and scales; latents that the teacher does not give
-        are drawn in the same way from them. With all latents given, an informed chain starts in equilibrium.
+        - "zero": all weights and latents are 0, from which the Gibbs sampler may start. Transformed variables, such as
+          variances, are left out, and so start where the model says.
+        - "prior": weights and scales are drawn from their prior, and latents by running the network forwards. Where
+          there are class labels, the entries of the last latent change places or signs so that they agree with them.
+        - "informed": weights and scales are the teacher's. Latents that the teacher does not give are drawn from them
+          by running the network forwards. If it gives all latents, an informed chain starts in equilibrium.
     teacher : mapping of str to array_like, optional
-        For "informed": values by the variables' names in the model.
+        For "informed": values, by the names of the variables in the model.
     chains : int, optional
         Return a list of that many starts, drawn independently.
-    random_seed : optional
+    random_seed : int or numpy.random.Generator, optional
+        The seed of the draws.
 
     Returns
     -------
-    dict, or list of dict if ``chains`` is given
+    dict of str to array, or list of dict if ``chains`` is given
 
     Raises
     ------
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If the kind is not known, chains is not positive, or the teacher lacks weights or scales, has a value of a wrong
-        shape or a name that the model does not have.
+        If the kind is not known, ``chains`` is not positive, or the teacher lacks weights or scales, has a value of a
+        wrong shape or a name that the model does not have.
+
+    References
+    ----------
+    .. [1] G. Piccioli, E. Troiani, L. Zdeborová. Gibbs sampling the posterior of neural networks. arXiv 2306.02729,
+       section II, on zero, random and informed starts.
+
+    Examples
+    --------
+    >>> import pymc_gibbsnn as pmg
+    >>> model = pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5)
+    >>> starts = initial_values(model, "zero", chains=2)
+    >>> len(starts), starts[0]["Z2"].shape
+    (2, (20, 5))
     """
     model = model_of(model)
     one_of("kind", kind, ("zero", "prior", "informed"))
@@ -89,22 +106,25 @@ def initial_values(
 
 
 def check_initvals(model: pm.Model, initvals: object, chains: int | None = None) -> None:
-    """Refuse starts of ``pm.sample`` or ``pmg.sample`` that do not go with a model, before PyMC computes with them.
+    """Refuse starting values that do not go with a model, before PyMC computes with them.
 
     Parameters
     ----------
     model : pm.Model
+        The model.
     initvals : mapping, or sequence of mapping or None
-        Values by variable or name. Those that are not numbers, such as "prior", are left to PyMC.
+        What the user gave to ``pm.sample`` or ``pmg.sample``: values by variable or name, the same for all chains or
+        one mapping for each. Values that are no numbers, such as "prior", are left to PyMC.
     chains : int, optional
+        How many chains there will be, if that is known.
 
     Raises
     ------
     TypeError
-        If they are no mappings.
+        If ``initvals`` is neither a mapping nor a sequence of mappings.
     ValueError
-        If their number is not that of the chains, a name is not one of the model, a shape does not fit, or a value is
-        not finite.
+        If there are more or fewer mappings than chains, a name is not one of the model, a shape does not fit, or a
+        value is not finite.
     """
     if initvals is None:
         return
@@ -141,6 +161,10 @@ def check_initvals(model: pm.Model, initvals: object, chains: int | None = None)
 def _check_teacher(
     shapes: dict[str, tuple[int, ...]], latents: set[str], teacher: Mapping[str, ArrayLike]
 ) -> dict[str, np.ndarray]:
+    """Check a teacher against the shapes of the model's variables; return its values as arrays.
+
+    Only latents, whose names are in ``latents``, may be missing.
+    """
     given = {name: np.asarray(value, dtype=float) for name, value in teacher.items()}
     for name, value in given.items():
         if name not in shapes:
@@ -160,7 +184,23 @@ def _check_teacher(
 def _forward(
     model: pm.Model, shapes: dict[str, tuple[int, ...]], given: dict[str, np.ndarray], rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """One draw of the prior given some of its variables."""
+    """Draw variables from the prior of a model, given the values of some of them.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    shapes : dict of str to tuple of int
+        Names and shapes of the variables that are wanted.
+    given : dict of str to array
+        Values of some of them.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    dict of str to array
+        The values that were given and those that were drawn.
+    """
     if given:
         model = pm.do(model, given)
     names = [name for name in shapes if name not in given]

@@ -1,4 +1,4 @@
-"""Noisy networks as plain PyMC models, in one call."""
+"""Noisy networks, with Gaussian noise on every pre- and post-activation, as plain PyMC models in one call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def mlp(
     likelihood: str = "normal",
     bias: bool = True,
 ) -> pm.Model:
-    r"""A multilayer perceptron with Gaussian noise on every pre- and post-activation.
+    r"""Write the model of a multilayer perceptron with Gaussian noise on every pre- and post-activation.
 
     .. math::
 
@@ -35,35 +35,40 @@ def mlp(
         A_{l+1} \sim \mathrm{Normal}(\sigma(Z_{l+1}), s), \quad
         W_l, b_l \sim \mathrm{Normal}(0, d_l^{-1/2}),
 
-    with A_1 = X, d_l the width of layer l, and the last Z observed as y (Piccioli, Troiani, Zdeborová,
-    arXiv 2306.02729, eq. 7) or, for a probit likelihood, a latent whose argmax or sign is the label y (appendix E). The
-    model is plain PyMC: it holds nothing that could not be written by hand.
+    where the second argument of Normal is a standard deviation, A_1 = X, d_l is the width of layer l, and the last Z is
+    observed as y [1]_ (eq. 7). For a probit likelihood the last Z is a latent, whose argmax or sign is the label y
+    (appendix E). The latents Z_l and A_l, the noisy pre- and post-activations, are variables of the model like the
+    weights, so that each has a closed-form conditional for :class:`GibbsNN`. The model is plain PyMC: it holds nothing
+    that could not be written by hand.
 
     Parameters
     ----------
     X : array_like, shape (n, d)
-        Inputs, finite; standardise them for the priors to make sense. Data variable "X".
+        Inputs of n samples, finite; standardise them for the priors to make sense. They become the data variable "X".
     y : array_like, shape (n,) or (n, k)
-        Targets of one or k outputs, finite; integers are taken as real numbers. For a probit likelihood labels of
-        shape (n,) of two classes (binary) or more: integers from 0 up, names, which are numbered in alphabetical order,
-        or a pandas categorical. The classes are the coordinate "class". Data variable "y_data".
+        What is observed; it becomes the data variable "y_data". These are finite targets of one or of k outputs, with
+        integers taken as real numbers; for a probit likelihood they are labels of shape (n,) of two classes or more:
+        integers from 0 up, or names, which are numbered in alphabetical order, or a pandas categorical, whose classes
+        become the coordinate "class".
     hidden : int or sequence of int
         Widths of the hidden layers; an empty sequence gives linear regression.
     activation : str, PiecewiseLinear or callable
         A name ("identity", "relu", "leaky_relu", "abs", "sign", "hard_tanh", "relu6"; "tanh", "sigmoid", "gelu",
         "softplus", "silu", "erf"), a table, or an elementwise function of PyTensor variables.
     noise : float or sequence of float
-        Standard deviation s of the noise: one number, or one for each of Z2, A2, Z3, ..., y (or the last Z).
+        Standard deviation s of the noise: one number, or one for each of Z2, A2, Z3, ... up to y or, for a probit
+        likelihood, the last Z. That of y is in the units of y.
     likelihood : {"normal", "probit"}
-        Law of y given the last layer: itself, or the class label that it gives.
+        What y is given the last layer: its noisy outputs themselves, or the class label that they give.
     bias : bool
         Whether the layers have biases.
 
     Returns
     -------
     pm.Model
-        Free variables W1, b1, Z2, A2, W2, b2, ... and observed y, with dimensions "row", "feature", "hidden_2", ...,
-        "output" or "class". For a single output of shape (n,) the last weights are a vector and the last bias a number.
+        A model with the free variables W1, b1, Z2, A2, W2, b2, ... and the observed variable y, and with the dimensions
+        "row", "feature", "hidden_2", ..., "output" or "class". Each W has shape (units, inputs); for a single output of
+        shape (n,) the last weights are a vector and the last bias is a number.
 
     Raises
     ------
@@ -72,6 +77,10 @@ def mlp(
     ValueError
         If data are not finite, their shapes or the widths do not fit, labels do not count from 0, a noise is not
         positive, or a name is not known.
+
+    References
+    ----------
+    .. [1] G. Piccioli, E. Troiani, L. Zdeborová. Gibbs sampling the posterior of neural networks. arXiv 2306.02729.
 
     Examples
     --------

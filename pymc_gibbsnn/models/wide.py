@@ -1,4 +1,4 @@
-"""Wide networks in NTK form, as plain PyMC models in one call."""
+"""Wide networks, whose weights are scaled as in the theory of the neural tangent kernel, as plain PyMC models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def wide_mlp(
     readout_scale: float = 1.0,
     readout_bias_scale: float = 0.1,
 ) -> pm.Model:
-    r"""A deterministic multilayer perceptron in NTK form, all weights standard normal, with a Gaussian likelihood.
+    r"""Write the model of a deterministic multilayer perceptron in NTK form, with a Gaussian likelihood.
+
+    In this form, that of the theory of the neural tangent kernel (NTK), all weights are standard normal a priori, and
+    factors that depend on the width scale them:
 
     .. math::
 
@@ -36,34 +39,36 @@ def wide_mlp(
         f_{l+1} = \frac{s_W}{\sqrt{h}} \psi(f_l) W_{l+1}^\top + s_b b_{l+1}, \quad
         y \sim \mathrm{Normal}(f_{L+1}, \sigma), \quad W_l, b_l \sim \mathrm{Normal}(0, 1),
 
-    with readout scales of their own in the last layer: the prior of the outputs has a limit, a Gaussian process, as
-    the width h grows (Pezzetti, Favaro, Peluchetti, arXiv 2408.14325, eq. 1). The model is plain PyMC.
+    where the second argument of Normal is a standard deviation, and the last layer, the readout, has scales s_W and s_b
+    of its own. As the width h grows, the prior of the outputs tends to a Gaussian process [1]_ (eq. 1), and samplers
+    such as :class:`PCN` accept more. The model is plain PyMC: it holds nothing that could not be written by hand.
 
     Parameters
     ----------
     X : array_like, shape (n, d)
-        Inputs, finite and standardised. Data variable "X".
+        Inputs of n samples, finite and standardised. They become the data variable "X".
     y : array_like, shape (n,) or (n, k)
-        Targets of one or k outputs, finite. Data variable "y_data".
+        Targets of one or of k outputs, finite. They become the data variable "y_data".
     width : int
-        Units h of each hidden layer.
+        Number h of units of each hidden layer.
     depth : int
-        Hidden layers L, at least one.
+        Number L of hidden layers, at least one.
     activation : str, PiecewiseLinear or callable
         ψ: "gelu", "tanh", "erf", "sigmoid", "softplus" or the name of a piecewise-linear function as in :func:`mlp`, a
         table, or a function of PyTensor variables.
     noise : float
-        Standard deviation σ.
+        Standard deviation σ of the data, in the units of y.
     weight_scale, bias_scale : float
-        s_W and s_b of the hidden layers; no biases where s_b is 0.
+        s_W and s_b of the hidden layers, without units; there are no biases where s_b is 0.
     readout_scale, readout_bias_scale : float
-        s_W and s_b of the last layer.
+        s_W and s_b of the readout, in the units of y; it has no bias where s_b is 0.
 
     Returns
     -------
     pm.Model
-        Free variables W1, b1, W2, b2, ... and observed y, with dimensions "row", "feature", "hidden_2", ..., "output".
-        W_l has shape (units, inputs); for targets of shape (n,) the last weights are a vector and the bias a number.
+        A model with the free variables W1, b1, W2, b2, ... and the observed variable y, and with the dimensions "row",
+        "feature", "hidden_2", ..., "output". Each W has shape (units, inputs); for targets of shape (n,) the last
+        weights are a vector and the last bias is a number.
 
     Raises
     ------
@@ -71,6 +76,11 @@ def wide_mlp(
         If an argument is of another type than asked for.
     ValueError
         If data are not finite, shapes do not fit, a number is out of range, or a name is not known.
+
+    References
+    ----------
+    .. [1] L. Pezzetti, S. Favaro, S. Peluchetti. Function-space MCMC for Bayesian wide neural networks.
+       arXiv 2408.14325.
 
     Examples
     --------
