@@ -1,4 +1,4 @@
-"""Figures, on Matplotlib and ArviZ; each returns its axes."""
+"""Figures of posteriors and of how far chains have thermalised, made with Matplotlib; each returns its axes."""
 
 from pymc_gibbsnn.plots.classes import plot_acceptance, plot_class_probabilities
 from pymc_gibbsnn.plots.convergence import plot_rhat, plot_thermalisation

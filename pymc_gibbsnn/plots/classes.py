@@ -1,4 +1,4 @@
-"""Figures of classifiers and of samplers that move blocks."""
+"""Figures of class probabilities, and of the acceptance of samplers that move one block of weights at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pymc_gibbsnn.plots.drawing import colour, pyplot
 
 __all__ = ["plot_acceptance", "plot_class_probabilities"]
 
-ACROSS = 6  # points side by side
+ACROSS = 6  # how many points stand side by side
 
 
 def plot_class_probabilities(
@@ -24,31 +24,44 @@ def plot_class_probabilities(
     names: Sequence[str] | None = None,
     most: int = 3,
 ) -> np.ndarray:
-    """The likeliest classes of some points, as bars, under their images (Papamarkou, arXiv 2208.11389, Fig. 8).
+    """Plot the likeliest classes of a few points as bars, under the images of the points (after [1]_, Fig. 8).
 
     Six points stand side by side, further ones below. The title of a point is its number and, if known, its true class.
 
     Parameters
     ----------
     probabilities : array_like, shape (point, class)
-        Of a few points; see :func:`class_probabilities`.
+        Predictive probabilities of the classes, of a few points; :func:`class_probabilities` computes them.
     images : array_like, shape (point, height, width), optional
+        Grey values of an image of each point.
     labels : array_like of int, shape (point,), optional
         True classes, whose bars are coloured.
     names : sequence of str, optional
-        Of the classes; their numbers by default.
+        Names of the classes; by default their numbers.
     most : int
-        Classes to show of each point.
+        How many classes to show of each point.
 
     Returns
     -------
     array of matplotlib.axes.Axes, shape (1 or 2, point)
-        Images, if there are any, and bars.
+        The axes of the images, if there are any, and below them those of the bars.
 
     Raises
     ------
+    ImportError
+        If Matplotlib is not installed.
     ValueError
         If the shapes do not fit or the probabilities of a point do not add up to 1.
+
+    References
+    ----------
+    .. [1] T. Papamarkou. The premise of approximate MCMC in Bayesian deep learning. arXiv 2208.11389.
+
+    Examples
+    --------
+    >>> import pymc_gibbsnn as pmg
+    >>> pmg.plot_class_probabilities([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]], labels=[0, 2]).shape
+    (1, 2)
     """
     p = np.asarray(probabilities)
     if p.ndim != 2 or not np.allclose(p.sum(axis=1), 1, atol=1e-3):
@@ -80,7 +93,7 @@ def plot_class_probabilities(
 
 
 def _grid(points: int, rows: int) -> np.ndarray:
-    """Axes (row, point) of so many rows for each point, six points side by side."""
+    """Make a figure with so many rows of axes for each point, six points side by side; return its axes (row, point)."""
     across, down = min(points, ACROSS), -(-points // ACROSS)
     figure = pyplot().figure(figsize=(1.5 * max(3, across), (1.4 * rows + 0.2) * down), layout="constrained")
     grid = figure.add_gridspec(down, across)
@@ -89,25 +102,36 @@ def _grid(points: int, rows: int) -> np.ndarray:
 
 
 def plot_acceptance(idata: Any, *, axes: Any = None) -> np.ndarray:
-    """Mean acceptance by layer, and by node where it was recorded, a dot for each chain.
+    """Plot the share of proposals that were accepted, by layer, and by node where it was recorded.
+
+    A bar shows the mean over chains, a dot the mean of one chain. A node is a unit with its incoming weights and bias.
 
     Parameters
     ----------
     idata : InferenceData or DataTree
-        With ``acceptance_W1``, ... in its ``sample_stats``, as FNBG records them and GibbsNN those of its interweaving
-        moves.
+        What ``pm.sample`` or ``pmg.sample`` returned, with ``acceptance_W1`` and so on in its ``sample_stats``. FNBG
+        records these for its blocks, GibbsNN for its interweaving moves.
     axes : array of matplotlib.axes.Axes, shape (2,), optional
-        The second is hidden if acceptance by node was not recorded.
+        The axes to draw on; the second is hidden if acceptance by node was not recorded.
 
     Returns
     -------
     array of matplotlib.axes.Axes, shape (1 or 2,)
-        By layer and, if it was recorded, by node.
+        The axes of the acceptance by layer and, if it was recorded, by node.
 
     Raises
     ------
+    ImportError
+        If Matplotlib is not installed.
     ValueError
-        If no acceptance of a layer is there.
+        If ``sample_stats`` holds no acceptance of a layer.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> stats = xr.Dataset({"acceptance_W1": (("chain", "draw"), np.full((2, 5), 0.4))})
+    >>> plot_acceptance({"sample_stats": stats}).shape
+    (1,)
     """
     plt = pyplot()
     stats = idata["sample_stats"]
@@ -145,5 +169,5 @@ def plot_acceptance(idata: Any, *, axes: Any = None) -> np.ndarray:
 
 
 def _natural(name: str) -> list:
-    """What sorts names by the numbers in them: W2 before W10."""
+    """Split a name into letters and numbers, a key by which W2 is sorted before W10."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]

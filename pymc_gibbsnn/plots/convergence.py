@@ -1,4 +1,4 @@
-"""Figures of whether chains have thermalised."""
+"""Figures of whether chains have thermalised, that is, forgotten where they started."""
 
 from __future__ import annotations
 
@@ -16,23 +16,39 @@ MARKERS = "osD^vP"
 
 
 def plot_thermalisation(found: xr.Dataset, *, ax: Any = None) -> Any:
-    """The test function of each chain, R-hat and the score, and since when each method sees equilibrium.
+    """Plot the test function of each chain, R-hat and the score, and since when each method sees equilibrium.
 
-    The quantities of Fig. 1 of Piccioli, Troiani and Zdeborová (arXiv 2306.02729), one panel each above a common axis
-    of sweeps. The last panel has a row for each method (the teacher-student criterion, R-hat, stationarity and the
-    score) with a mark for each chain, in its colour; "none" says of which chains a method sees no equilibrium.
+    These are the quantities of [1]_, Fig. 1, one panel each above a common axis of sweeps. The last panel has a row for
+    each method (the teacher-student criterion, R-hat, stationarity and the score) with a mark for each chain, in the
+    colour of the chain; the word "none" says for which chains a method sees no equilibrium.
 
     Parameters
     ----------
     found : xarray.Dataset
-        Of :func:`thermalisation`.
+        What :func:`thermalisation` returned.
     ax : matplotlib.axes.Axes, optional
-        Whose place the panels divide.
+        Axes whose place in their figure the panels take; by default a new figure is made.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The highest panel, with the test function; the others follow it in the list ``axes`` of its figure.
+        The uppermost panel, with the test function; the others follow it in the list ``axes`` of its figure.
+
+    Raises
+    ------
+    ImportError
+        If Matplotlib is not installed.
+
+    References
+    ----------
+    .. [1] G. Piccioli, E. Troiani, L. Zdeborová. Gibbs sampling the posterior of neural networks. arXiv 2306.02729.
+
+    Examples
+    --------
+    >>> import pymc_gibbsnn as pmg
+    >>> study = pmg.teacher_student((3, 4, 1), n=20, noise=0.1)
+    >>> found = pmg.thermalisation(study, pmg.GibbsNN)  # doctest: +SKIP
+    >>> ax = pmg.plot_thermalisation(found)  # doctest: +SKIP
     """
     names = [str(name) for name in found["start"].values]
     colours = {name: colour(i) for i, name in enumerate(names)}
@@ -86,16 +102,17 @@ def plot_thermalisation(found: xr.Dataset, *, ax: Any = None) -> Any:
 
 
 def plot_rhat(found: xr.Dataset, *, start: str | None = None, ax: Any = None) -> Any:
-    """Percentiles over outputs of R-hat in blocks of draws, as Fig. 4 of arXiv 2306.02729.
+    """Plot R-hat of the outputs of a network in blocks of draws, as percentiles over outputs (after [1]_, Fig. 4).
 
     Parameters
     ----------
     found : xarray.Dataset
-        Of :func:`thermalisation`.
+        What :func:`thermalisation` returned.
     start : str, optional
-        R-hat of the chain of that start with the informed one; by default of the uninformed chains among themselves,
-        or of the only one with the informed one.
+        Show R-hat of the chain from this start together with the informed chain. The default is R-hat of all uninformed
+        chains or, if there is only one, of that one together with the informed chain.
     ax : matplotlib.axes.Axes, optional
+        The axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -103,8 +120,21 @@ def plot_rhat(found: xr.Dataset, *, start: str | None = None, ax: Any = None) ->
 
     Raises
     ------
+    ImportError
+        If Matplotlib is not installed.
     ValueError
         If there is no such start.
+
+    References
+    ----------
+    .. [1] G. Piccioli, E. Troiani, L. Zdeborová. Gibbs sampling the posterior of neural networks. arXiv 2306.02729.
+
+    Examples
+    --------
+    >>> import pymc_gibbsnn as pmg
+    >>> study = pmg.teacher_student((3, 4, 1), n=20, noise=0.1)
+    >>> found = pmg.thermalisation(study, pmg.GibbsNN)  # doctest: +SKIP
+    >>> ax = pmg.plot_rhat(found, start="zero")  # doctest: +SKIP
     """
     plt = pyplot()
     rhat, who = _chosen_rhat(found, start)
@@ -122,7 +152,7 @@ def plot_rhat(found: xr.Dataset, *, start: str | None = None, ax: Any = None) ->
 
 
 def _divided(ax: Any, heights: list[float]) -> list[Any]:
-    """Panels of these relative heights, one below the other, in the place of an axis or in a figure of their own."""
+    """Make panels of these relative heights, one below the other, in the place of given axes or in a new figure."""
     plt = pyplot()
     if ax is None:
         ax = plt.figure(figsize=(8, 1 + 1.3 * sum(heights)), layout="constrained").add_subplot()
@@ -136,7 +166,19 @@ def _divided(ax: Any, heights: list[float]) -> list[Any]:
 
 
 def _mark(ax: Any, row: int, times: np.ndarray, colours: dict[str, str]) -> None:
-    """A mark at the time of each chain, one below the other, and beside the row the chains that have none."""
+    """Mark in one row the time of each chain, and write beside the row which chains have none.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        The axes to draw on.
+    row : int
+        The height of the row.
+    times : array of shape (chain,)
+        In sweeps; NaN for a chain that has none.
+    colours : dict of str to str
+        The colours of the chains by their names, in the order of ``times``.
+    """
     offsets = np.linspace(-0.25, 0.25, len(times)) if len(times) > 1 else [0]
     for i, (time, its_colour, offset) in enumerate(zip(times, colours.values(), offsets, strict=True)):
         if np.isfinite(time):
@@ -149,7 +191,7 @@ def _mark(ax: Any, row: int, times: np.ndarray, colours: dict[str, str]) -> None
 
 
 def _scale_rhat(ax: Any, rhat: xr.DataArray) -> None:
-    """A logarithmic axis whose ticks are plain numbers."""
+    """Make the axis of R-hat logarithmic, with plain numbers as its ticks."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     largest = float(rhat.max())
@@ -163,7 +205,7 @@ def _scale_rhat(ax: Any, rhat: xr.DataArray) -> None:
 
 
 def _chosen_rhat(found: xr.Dataset, start: str | None) -> tuple[xr.DataArray, str]:
-    """(R-hat (block, cell), whose it is)."""
+    """Choose the R-hat to show; return it with dimensions (block, cell), and say in words of which chains it is."""
     starts = [str(name) for name in found["start"].values]
     if start is not None and start not in starts:
         raise ValueError(f"start must be one of {starts}; found {start!r}.")

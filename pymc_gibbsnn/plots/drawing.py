@@ -1,4 +1,4 @@
-"""What several figures need: Matplotlib, colours, labels beside what they name."""
+"""What several figures share: the import of Matplotlib, colours, and labels that stand beside what they name."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import numpy as np
 __all__ = ["COLOURS", "colour", "label_at_right", "pyplot"]
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
-"""Of Okabe and Ito: the colour-blind tell them apart."""
+"""The colours of Okabe and Ito, which colour-blind readers can tell apart."""
 
 
 def colour(i: int) -> str:
-    """The i-th colour, from the first again after the last."""
+    """Return the i-th colour; after the last the first follows again."""
     return COLOURS[i % len(COLOURS)]
 
 
 def pyplot() -> ModuleType:
-    """Matplotlib's ``pyplot``, which takes long to import and need not be installed.
+    """Import Matplotlib's ``pyplot`` when a figure is made: the import takes long, and Matplotlib is an optional extra.
 
     Raises
     ------
     ImportError
-        If it is not.
+        If Matplotlib is not installed.
     """
     try:
         import matplotlib.pyplot as plt
@@ -35,7 +35,17 @@ def pyplot() -> ModuleType:
 
 
 def label_at_right(ax: Any, labels: Sequence[tuple[float, str, Any]], size: float = 9) -> None:
-    """Write each (y, text, colour) right of the axes at the height of y, or as near as the other labels leave room."""
+    """Write labels to the right of the axes, each at the height of its y or as near as the other labels leave room.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        The axes.
+    labels : sequence of (float, str, colour)
+        Height in the units of the y axis, text and colour of each label.
+    size : float
+        Font size in points.
+    """
     labels = sorted(labels, key=lambda label: label[0])
     x = ax.get_xlim()[1]
     to_axes = ax.transData + ax.transAxes.inverted()

@@ -14,17 +14,21 @@ __all__ = ["plot_calibration", "plot_log_density", "plot_predictive_band"]
 
 
 def plot_predictive_band(samples: ArrayLike, y: ArrayLike, *, probability: float = 0.9, ax: Any = None) -> Any:
-    """Predictions with a central band for every point, points sorted by their prediction, and the truth on top.
+    """Plot the mean prediction and a central predictive band for every point, and the data on top.
+
+    Points are sorted by their mean prediction. Those outside the band are marked by crosses: with a calibrated
+    prediction a share of 1 − ``probability`` of them.
 
     Parameters
     ----------
     samples : array_like, shape (chain, draw, point)
-        Posterior predictive samples of one output.
+        Posterior predictive samples of one output, in the units of y; :func:`predict` draws them.
     y : array_like, shape (point,)
-        What was seen.
+        What was observed.
     probability : float
-        Mass of the band.
+        Probability that the band holds, between 0 and 1.
     ax : matplotlib.axes.Axes, optional
+        The axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -32,8 +36,16 @@ def plot_predictive_band(samples: ArrayLike, y: ArrayLike, *, probability: float
 
     Raises
     ------
+    ImportError
+        If Matplotlib is not installed.
     ValueError
         If the shapes do not fit or the probability is not in (0, 1).
+
+    Examples
+    --------
+    >>> import pymc_gibbsnn as pmg
+    >>> samples = np.random.normal(size=(2, 100, 30))
+    >>> ax = pmg.plot_predictive_band(samples, np.random.normal(size=30), probability=0.8)
     """
     plt = pyplot()
     samples, y = np.asarray(samples), np.asarray(y)
@@ -57,23 +69,39 @@ def plot_predictive_band(samples: ArrayLike, y: ArrayLike, *, probability: float
 
 
 def plot_log_density(idata: Any) -> np.ndarray:
-    """Trace and ranks of the log density ``lp``: the first look at whether chains agree.
+    """Plot the log density ``lp`` of the chains: its trace, and the ranks of its draws among all draws.
 
-    Of one chain the first half is compared with the second.
+    This is the first look at whether chains agree: if they do, the histograms of ranks are level [1]_. Of a single
+    chain the first half is compared with the second.
 
     Parameters
     ----------
     idata : InferenceData or DataTree
-        With ``lp`` in its ``sample_stats``.
+        What ``pm.sample`` or ``pmg.sample`` returned, with ``lp`` in its ``sample_stats``.
 
     Returns
     -------
     array of matplotlib.axes.Axes, shape (2,)
+        The axes of the trace and of the ranks.
 
     Raises
     ------
+    ImportError
+        If Matplotlib is not installed.
     ValueError
-        If ``lp`` is not there.
+        If ``sample_stats`` holds no ``lp``.
+
+    References
+    ----------
+    .. [1] A. Vehtari, A. Gelman, D. Simpson, B. Carpenter, P.-C. Bürkner. Rank-normalization, folding, and
+       localization: an improved R-hat for assessing convergence of MCMC. Bayesian Analysis 16 (2021).
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> stats = xr.Dataset({"lp": (("chain", "draw"), np.random.normal(size=(2, 100)))})
+    >>> plot_log_density({"sample_stats": stats}).shape
+    (2,)
     """
     plt = pyplot()
     import arviz as az
@@ -103,26 +131,40 @@ def plot_log_density(idata: Any) -> np.ndarray:
 
 
 def plot_calibration(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 10, ax: Any = None) -> Any:
-    """How often the predicted class is right, by the probability it was given; perfect on the diagonal.
+    """Plot how often the predicted class is right, by the probability that it was given.
+
+    A calibrated classifier lies on the diagonal. Grey bars show the share of points in each bin [1]_.
 
     Parameters
     ----------
     probabilities : array_like, shape (point, class) or (point,)
         Predictive probabilities of the classes, or of class 1 of two.
     labels : array_like of int, shape (point,)
+        True classes.
     bins : int
-        Of equal width, over the probability of the predicted class.
+        How many bins of equal width divide the probabilities of the predicted class.
     ax : matplotlib.axes.Axes, optional
+        The axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        Bars hold the share of points in each bin.
 
     Raises
     ------
+    ImportError
+        If Matplotlib is not installed.
     ValueError
         If the shapes do not fit or the rows are no probabilities.
+
+    References
+    ----------
+    .. [1] C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger. On calibration of modern neural networks. ICML (2017).
+
+    Examples
+    --------
+    >>> import pymc_gibbsnn as pmg
+    >>> ax = pmg.plot_calibration([[0.7, 0.3], [0.2, 0.8], [0.6, 0.4]], [0, 1, 1], bins=5)
     """
     plt = pyplot()
     share, confidence, accuracy = reliability(probabilities, labels, bins)
