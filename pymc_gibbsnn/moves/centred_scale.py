@@ -1,14 +1,18 @@
 r"""The scale of each unit of a layer, drawn exactly along the orbit that leaves the network's function unchanged.
 
-Where σ(cz) = c σ(z) for c > 0, the map that multiplies W̃_j, Z_j and A_j of unit j by c and divides its outgoing
-weights by c leaves A Wᵀ as it is: only priors and noise tell. Gibbs moves along this valley in small steps; a draw of
-c from its conditional on the orbit crosses it (a generalised Gibbs step, Liu & Sabatti 2000). With u = log c, exactly
+Where σ(cz) = c σ(z) for c > 0, as for the ReLU, the map that multiplies W̃_j, Z_j and A_j of unit j by c and divides its
+outgoing weights w_j by c leaves A Wᵀ as it is. The values that it reaches from one point, for all c, are the orbit of
+that point; along it only the priors and the noise change. Plain Gibbs moves along this valley in small steps; a draw of
+c from its conditional law on the orbit crosses it at once. It is a generalised Gibbs step [1]_. With u = log c, exactly
 
-    log p(u) = p u − ½ Q1 e^{2u} − ½ Q2 e^{−2u},      p = d + 2n − c_out,
-    Q1 = Σ (Z_j − m_j)²/ΔZ + Σ (A_j − σ(Z_j))²/ΔA + Σ Λ_j W̃_j²,      Q2 = Σ Λ' w_j²  (Λ' of the layer above),
+    log p(u) = p u − ½ Q1 e^{2u} − ½ Q2 e^{−2u} + const,      p = d + 2n − c_out,
+    Q1 = Σ (Z_j − M_j)²/ΔZ + Σ (A_j − σ(Z_j))²/ΔA + Σ Λ_j W̃_j²,      Q2 = Σ Λ' w_j²,
 
-d weights coming in (with the bias), c_out going out: c² is generalised inverse Gaussian with (p/2, Q1, Q2). Where
-σ(cz) = σ(z), as for sign, A and the outgoing weights stay: p = d + n, Q2 = 0 and no term in A.
+where M = Ã W̃ᵀ, d counts the weights that come in, the bias included, c_out those that go out, and Λ' are the prior
+precisions of the layer above. So c² is generalised inverse Gaussian with the parameters (p/2, Q1, Q2).
+
+Where σ(cz) = σ(z), as for the sign function, A and the outgoing weights stay as they are: p = d + n, Q2 = 0, and Q1 has
+no term in A.
 
 References
 ----------
@@ -31,14 +35,35 @@ __all__ = ["centred_scales", "draw_scales", "scale_law"]
 
 
 def draw_scales(rng: Variable, exponent: Variable, incoming: Variable, outgoing: Variable) -> tuple[Variable, Variable]:
-    """Scales c (h,), one a unit, given p (), Q1 (h,) and Q2 (h,)."""
+    """Draw a scale for each of the h units of a layer, by the law of this module.
+
+    Parameters
+    ----------
+    rng : Variable
+        The random generator.
+    exponent : Variable, ()
+        p.
+    incoming : Variable, (h,)
+        Q1 of each unit.
+    outgoing : Variable, (h,)
+        Q2 of each unit.
+
+    Returns
+    -------
+    rng : Variable
+    c : Variable, (h,)
+        Positive scales.
+    """
     rng, squared = draw(generalised_inverse_gaussian, rng, exponent / 2, incoming, outgoing)
     return rng, pt.sqrt(squared)
 
 
 @Move
 def centred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
-    """A scale of each unit of a layer, whose activation is homogeneous or scale-free and which has no offset."""
+    """Draw a scale for each unit of a layer and apply it to the weights, latents and outgoing weights of the unit.
+
+    The activation must be homogeneous, σ(cz) = c σ(z), or scale-free, σ(cz) = σ(z), and the layer without offset.
+    """
     operator, homogeneous = site.layer.operator, site.activation.function.is_homogeneous
     noise_z, noise_a = site.noise
     rng, c = draw_scales(rng, *scale_law(site))
@@ -51,7 +76,7 @@ def centred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Si
 
 
 def scale_law(site: Site) -> tuple[Variable, Variable, Variable]:
-    """(p, Q1, Q2) for the units of a layer."""
+    """Compute p (), Q1 (h,) and Q2 (h,) of the law of the scales, for the units of a layer."""
     operator, above = site.layer.operator, site.above.operator
     noise_z, noise_a = site.noise
     incoming = operator.incoming(site.w) + noise_z / site.layer.noise

@@ -1,23 +1,26 @@
 r"""The interweaving move by one Langevin step of all units of a layer together, for layers with many inputs.
 
-The target is that of :mod:`pymc_gibbsnn.moves.interweave_pieces`, here for all units at once: with the noise
-Z − Ã W̃ᵀ held fixed and A integrated out,
+What interweaving means, and the target, stand in :mod:`pymc_gibbsnn.moves.interweave_pieces`; here the target is taken
+for all units at once. With the noise Z − Ã W̃ᵀ held fixed and A integrated out,
 
     log π(W̃) = −½ Σ_μ (y_μ − W σ(z_μ))ᵀ S⁻¹ (y_μ − W σ(z_μ)) − ½ Σ_j W̃_jᵀ Λ_j W̃_j,
-    ∇_j = Ãᵀ(σ'(z_j) ∘ pull_j) − Λ_j W̃_j,     pull = (Y − σ(Z) Wᵀ) S⁻¹ W.
+    ∇_j = Ãᵀ(σ'(z_j) ∘ pull_j) − Λ_j W̃_j,     pull = (Y − σ(Z) Wᵀ) S⁻¹ W,
 
-All units are preconditioned together, as if the slopes at different samples were independent and z ~ N(0, 1):
+where μ runs over samples and j over units. The preconditioner C approximates the covariance of π. It is computed as if
+the slopes σ'(z) at different samples were independent, with z ~ N(0, 1):
 
     C = (K ⊗ ÃᵀÃ + I ⊗ Λ)⁻¹,     K = Wᵀ S⁻¹ W ∘ F,   F = E[σ'(z)²] on the diagonal and E[σ'(z)]² off it,
 
-Λ the mean over units. The step is autoregressive, of persistence ρ, and exact where C is the covariance of π:
+with Λ the mean over units. The proposal is an autoregressive step of persistence 0 ≤ ρ < 1,
 
     W̃' = W̃ + (1 − ρ) C ∇ + sqrt(1 − ρ²) C^{1/2} ξ,     ξ ~ N(0, I),
 
-accepted by the Metropolis-Hastings rule (Roberts & Rosenthal 1998, whose step h is about 2(1 − ρ)). With
-Λ^{-1/2} ÃᵀÃ Λ^{-1/2} = U diag(e) Uᵀ and K = R diag(k) Rᵀ, C^{1/2} x = Λ^{-1/2} B x, where B multiplies the coordinate
-of x along R_i and U_j by (k_i e_j + 1)^{-1/2} and leaves what U lacks as it is.
-A move costs three products with Ã.
+which leaves π invariant by itself where π is Gaussian with covariance C; the Metropolis-Hastings rule accepts or
+rejects it, which makes it exact. It is a Langevin step [1]_, whose step size h is about 2(1 − ρ).
+
+With Λ^{-1/2} ÃᵀÃ Λ^{-1/2} = U diag(e) Uᵀ and K = R diag(k) Rᵀ, C^{1/2} x = Λ^{-1/2} B x, where B multiplies the
+coordinate of x along R_i and U_j by (k_i e_j + 1)^{-1/2}, and leaves directions outside the span of U as they are. A
+move costs three products with Ã.
 
 References
 ----------
@@ -41,7 +44,7 @@ from pymc_gibbsnn.networks.smooth import Smooth
 __all__ = ["TARGET_ACCEPTANCE", "interweave_langevin"]
 
 TARGET_ACCEPTANCE = 0.574
-"""The acceptance at which a Langevin step moves farthest per evaluation."""
+"""The acceptance probability at which a Langevin step in many dimensions moves farthest (Roberts & Rosenthal 1998)."""
 
 
 def interweave_langevin(
@@ -58,10 +61,40 @@ def interweave_langevin(
     log_step: Variable,
     function: PiecewiseLinear | Smooth,
 ) -> tuple[Variable, ...]:
-    """(rng, W̃, Z, acceptance probability) after one step.
+    """Make one Langevin step of all weights W̃ of a layer; Z moves with them.
 
-    A (n, d), W̃ (h, d (+ 1)), Z (n, h), Y (n, c), W of the layer above and its gain (c, h), (U, e) the spectrum
-    of the input for the mean of Λ over units, ``log_step`` = log(1 − ρ).
+    Parameters
+    ----------
+    rng : Variable
+        The random generator.
+    operator : Dense
+        The layer's operator, which knows its prior precisions Λ.
+    a : Variable, (n, inputs)
+        The layer's input A, without the column of ones for a bias.
+    w : Variable, (h, d)
+        Its weights W̃, with the bias.
+    z : Variable, (n, h)
+        Its output Z.
+    y : Variable, (n, c)
+        Output of the layer above, less its bias and offset.
+    v, g : Variable, (c, h)
+        Weights W of the layer above, without bias, and its gain S⁻¹ W.
+    u : Variable, (d, r)
+        Eigenvectors U of the input's scaled Gram matrix, for the mean of Λ over units.
+    eigenvalues : Variable, (r,)
+        Its eigenvalues e.
+    log_step : Variable, ()
+        log(1 − ρ).
+    function : PiecewiseLinear or Smooth
+        The activation σ.
+
+    Returns
+    -------
+    rng : Variable
+    w, z : Variable
+        W̃ and Z after the step.
+    acceptance : Variable, ()
+        The probability with which the proposal was accepted.
     """
     precision, shape = operator.precision, operator.augmented_shape
     zero, one = pt.constant(np.array([0, 1], w.dtype))
@@ -75,10 +108,11 @@ def interweave_langevin(
     shrink = 1 / pt.sqrt(1 + pt.maximum(curvatures, 0)[:, None] * eigenvalues)
 
     def precondition(x):
+        """Compute B x, for a row x of each unit."""
         return x + r @ ((shrink - 1) * (r.T @ x @ u)) @ u.T
 
     def drift(w, z, pull):
-        """B Λ^{-1/2} ∇, a row for each unit"""
+        """Compute B Λ^{-1/2} ∇, a row for each unit."""
         return precondition((operator.moments(a, function.derivative(z) * pull).T - precision * w) * scale)
 
     s = function(z)
@@ -104,11 +138,11 @@ def interweave_langevin(
 
 
 def _mean_slopes(function: PiecewiseLinear | Smooth) -> tuple[float, float]:
-    """E[σ'(z)]² and E[σ'(z)²] for z ~ N(0, 1): the share of the curvature between two units, and within one.
+    """Compute E[σ'(z)]² and E[σ'(z)²] for z ~ N(0, 1): the entries of F between two units, and within one.
 
-    By Stein's identity E[σ'(z)] = E[z σ(z)], where the jumps of σ count.
+    By Stein's identity E[σ'(z)] = E[z σ(z)], which also holds for an activation that jumps, such as sign.
     """
     z = ndtri((np.arange(1000) + 0.5) / 1000)
     cross = np.mean(z * function(z)) ** 2
-    # Python's floats take the precision of what they meet.
+    # Python's floats leave an expression in single precision as it is; NumPy's would make it double.
     return float(cross), float(max(cross, np.mean(function.derivative(z) ** 2)))

@@ -1,13 +1,15 @@
 r"""The interweaving move: the weights of one unit at a time, its noise held fixed, its post-activations integrated out.
 
-Given Z, the weights below it move by sqrt(Δ/n), however wide their posterior is. Hold instead the noise
-ε_j = Z_j − Ã W̃_j of unit j and let Z_j move with the weights (the other parametrisation of Yu & Meng 2011). With A
-integrated out as in :mod:`pymc_gibbsnn.moves.preactivations`, the target for W̃_j (d,) is
+Given the pre-activations Z, a Gibbs draw of the weights below them moves by about sqrt(Δ/n), however wide the posterior
+of the weights is. So hold instead the noise ε_j = Z_j − Ã W̃_j of unit j, and let Z_j move with its weights. To use both
+parametrisations in turn, that by Z and that by ε, is the interweaving of Yu and Meng [1]_. With A integrated out as in
+:mod:`pymc_gibbsnn.moves.preactivations`, the target for W̃_j (d,) is
 
     log π(W̃_j) = Σ_μ [t_μ σ(z_μ) − κ_j σ(z_μ)²/2] − ½ W̃_jᵀ Λ W̃_j,     z = Ã W̃_j + ε_j.
 
-Let pull = t − κ_j σ(z) = (Y − σ(Z) Wᵀ) S⁻¹ w_j at the current Z. On the pieces that hold z now, of slopes a, the target
-is Gaussian, with precision and mean
+where μ runs over samples. Let pull = t − κ_j σ(z) = (Y − σ(Z) Wᵀ) S⁻¹ w_j at the current Z: by how much, and in which
+direction, the layer above pulls at σ(z). With σ continued from the linear pieces on which z lies now, of slopes a, the
+target is Gaussian, with precision and mean
 
     Q = κ_j Ãᵀ diag(a²) Ã + Λ,     W̃_j + Q⁻¹ ∇,     ∇ = Ãᵀ(a ∘ pull) − Λ W̃_j.
 
@@ -15,12 +17,13 @@ The proposal is an autoregressive step of this Gaussian, of persistence 0 ≤ ρ
 
     W̃_j' = W̃_j + (1 − ρ) Q⁻¹ ∇ + sqrt(1 − ρ²) Q^{-1/2} ξ,     ξ ~ N(0, I),
 
-accepted by the Metropolis-Hastings rule with the Gaussian of the pieces at Z' for the way back. Where no sample changes
-its piece it is always accepted. Near equilibrium long steps are best (ρ = 0 is a fresh draw), far from it only short
-ones are accepted. So the units are visited twice: with ρ = 0, then with a ρ uniform on (0, 1), drawn for each.
+accepted or rejected by the Metropolis-Hastings rule, where the reverse proposal is built from the pieces at Z'. If no
+sample changes its piece, the proposal is always accepted. Near equilibrium long steps are best (ρ = 0 is a fresh draw);
+far from it only short ones are accepted. So the units are visited twice: first with ρ = 0, then each with a ρ of its
+own that is uniform on (0, 1).
 
-A Gram matrix Ãᵀ diag(a²) Ã is kept from move to move and changed by the few samples whose piece has changed. What
-rounding adds to it is the same on the way out and back, so that it makes proposals worse, not wrong; in single
+A Gram matrix Ãᵀ diag(a²) Ã is kept from move to move and changed by the few samples whose piece has changed. Rounding
+errors in it are the same in the proposal and in its reverse, so that they make proposals worse, not wrong; in single
 precision JAX forms it anew now and then.
 
 References
@@ -48,36 +51,35 @@ from pymc_gibbsnn.networks.activations import PiecewiseLinear
 
 __all__ = ["Interweave", "interweave_pieces", "no_gram"]
 
-ROWS_AT_ONCE = 32  # by which JAX changes a Gram matrix
-SWEEPS_A_RENEWAL = 4  # of the Gram matrix of some unit, in single precision
+ROWS_AT_ONCE = 32  # how many samples JAX adds to or removes from a Gram matrix at a time
+SWEEPS_A_RENEWAL = 4  # in single precision, the Gram matrix of one unit at random is formed anew once in so many sweeps
 
 
 class Interweave(Op):
-    r"""Passes of the move over the units of a layer: a deterministic function of the random numbers it is given.
+    r"""Passes of the move over the units of a layer: a deterministic function of the random numbers that it is given.
 
     Parameters
     ----------
     is_first : bool
-        Whether to form the Gram matrices, whatever is given.
+        Whether to form the Gram matrices, in place of reading those that are given.
 
-    Inputs
-    ------
-    x : (n, d), the layer's input Ã
-    w : (h, d), its weights W̃
-    z : (n, h), its output
-    y : (n, c), what the layer above sees, less its bias
-    v, g : (c, h), the weights W above and the gain S⁻¹ W
-    precision : (1 or h, d), Λ
-    rho, log_u : (p, h), for each of p passes: persistence, logarithm of a uniform number
-    xi : (p, h, d), standard normal numbers
-    gram : (h, d, d), squares : (h, n)
-        Ãᵀ diag(a²) Ã of each unit, and the squared slopes a² that it is of; zeros to begin with.
-    edges : (k + 1,), slopes, intercepts : (k,)
-        The table of σ.
+    Notes
+    -----
+    The inputs of a node are
 
-    Outputs
-    -------
-    w, z, gram and squares after the passes, and accepted : (p, h), zeros and ones
+    - x (n, d): the layer's input Ã;
+    - w (h, d): its weights W̃;
+    - z (n, h): its output;
+    - y (n, c): the output of the layer above, less its bias and offset;
+    - v, g (c, h): the weights W of the layer above and its gain S⁻¹ W;
+    - precision (1 or h, d): prior precisions Λ, one row where all units share them;
+    - rho, log_u (p, h): for each of p passes and each unit, the persistence and the logarithm of a uniform number;
+    - xi (p, h, d): standard normal numbers;
+    - gram (h, d, d): Ãᵀ diag(a²) Ã of each unit, and squares (h, n): the squared slopes a² from which it was formed;
+      both are zeros to begin with;
+    - edges (k + 1,), slopes and intercepts (k,): the table of σ.
+
+    The outputs are w, z, gram and squares after the passes, and accepted (p, h), of zeros and ones.
     """
 
     __props__ = ("is_first",)
@@ -86,18 +88,18 @@ class Interweave(Op):
         self.is_first = is_first
 
     def make_node(self, *inputs):
-        """One node; see the class for its inputs."""
+        """Make the node of these inputs, which the class lists."""
         inputs = [pt.as_tensor(x) for x in inputs]
         _, w, z, _, _, _, _, rho, _, _, gram, squares, _, _, _ = inputs
         return Apply(self, inputs, [w.type(), z.type(), gram.type(), squares.type(), rho.type()])
 
     def infer_shape(self, *args):
-        """Shapes of the outputs, from those of the inputs."""
+        """Return the shapes of the outputs, from those of the inputs."""
         _, w, z, _, _, _, _, rho, _, _, gram, squares, _, _, _ = args[-1]  # PyTensor 2 passes the graph first
         return [w, z, gram, squares, rho]
 
     def perform(self, node, inputs, outputs):
-        """Run with NumPy and SciPy."""
+        """Compute the outputs with NumPy and SciPy."""
         x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table = inputs
         w, z, gram, accepted = w.copy(), z.copy(), np.empty_like(gram), np.empty_like(rho)
         precision = np.broadcast_to(precision, w.shape)
@@ -135,9 +137,39 @@ def interweave_pieces(
     shape: tuple[int, int],
     function: PiecewiseLinear,
 ) -> tuple[Variable, ...]:
-    """(rng, W̃, Z, gram, squares, accepted) after a pass with ρ = 0 and one with random ρ; see :class:`Interweave`.
+    """Move the weights W̃ of all units of a layer, first with ρ = 0 and then with a random ρ; Z moves with them.
 
-    ``kept`` is (gram, squares) of the last call, None where the input is not the same; ``shape`` that of W̃, (h, d).
+    Parameters
+    ----------
+    rng : Variable
+        The random generator.
+    x : Variable, (n, d)
+        The layer's input Ã.
+    w : Variable, (h, d)
+        Its weights W̃.
+    z : Variable, (n, h)
+        Its output Z.
+    y : Variable, (n, c)
+        Output of the layer above, less its bias and offset.
+    v, g : Variable, (c, h)
+        Weights W of the layer above, without bias, and its gain S⁻¹ W.
+    precision : Variable, (1 or h, d)
+        Prior precisions Λ.
+    kept : tuple of Variable, optional
+        ``gram`` and ``squares`` as the last call returned them; None where the input has changed since.
+    shape : tuple of int
+        The shape (h, d) of W̃.
+    function : PiecewiseLinear
+        The activation σ.
+
+    Returns
+    -------
+    rng, w, z : Variable
+        The next generator, and W̃ and Z after the move.
+    gram, squares : Variable, (h, d, d) and (h, n)
+        What to give to the next call.
+    accepted : Variable, (2, h)
+        Ones where a unit moved in a pass, zeros elsewhere.
     """
     zero, one = pt.constant(np.array([0, 1], w.dtype))
     rng, xi = draw(normal, rng, zero, one, size=(2, *shape))
@@ -149,28 +181,52 @@ def interweave_pieces(
 
 
 def no_gram(z: Variable, shape: tuple[int, int]) -> tuple[Variable, Variable]:
-    """(gram, squares) before any Gram matrix is known, for weights W̃ of this shape (h, d) and output Z."""
+    """Return ``gram`` and ``squares`` for the first call, for weights W̃ of this shape (h, d) and output Z (n, h)."""
     h, d = shape
     return pt.zeros((h, d, d), dtype="float64"), pt.zeros_like(z.T)
 
 
 def _form_gram(x, squares):
-    """Ãᵀ diag(a²) Ã"""
+    """Form the Gram matrix Ãᵀ diag(a²) Ã of one unit, from Ã (n, d) and the squared slopes a² (n,)."""
     return (x * squares[:, None]).T @ x
 
 
 def _move_unit(x, r, unit, surroundings, numbers, table, xp, cholesky, solve_triangular, update_gram):
-    """(accepted, (residual, unit) if it is accepted) for the move of one unit, for NumPy and JAX.
+    """Propose a move of one unit and decide whether it is accepted; for NumPy and JAX.
 
-    The unit is (W̃, Z, gram, squares, L), where Q = L Lᵀ; its surroundings are its columns of V and G, and Λ; the
-    numbers ρ, log u and ξ.
+    Parameters
+    ----------
+    x : array, (n, d)
+        Ã.
+    r : array, (n, c)
+        The residual Y − σ(Z) Wᵀ.
+    unit : tuple of array
+        W̃ (d,), Z (n,), gram (d, d) and squares (n,) of the unit, and the Cholesky factor L of Q = L Lᵀ (d, d).
+    surroundings : tuple of array
+        Its columns of W and G of the layer above, (c,) each, and its prior precisions Λ (d,).
+    numbers : tuple
+        ρ, log u and ξ (d,).
+    table : sequence of array
+        Edges, slopes and intercepts of σ.
+    xp : module
+        ``numpy`` or ``jax.numpy``.
+    cholesky, solve_triangular : callable
+        These functions of the backend.
+    update_gram : callable
+        ``update_gram(x, gram, squares, new)`` gives the Gram matrix for the squared slopes ``new``.
+
+    Returns
+    -------
+    accepted : bool
+    new : tuple
+        The residual and the unit if the proposal is accepted.
     """
     (w, z, gram, squares, factor), (v, g, precision), (rho, log_u, xi) = unit, surroundings, numbers
     kappa, pull = v @ g, r @ g
     s, a = on_lines(z, *table, xp)
 
     def drift_at(w, a, pull, factor):
-        """L⁻¹ ∇"""
+        """Compute L⁻¹ ∇."""
         return solve_triangular(factor, (a * pull) @ x - precision * w, lower=True)
 
     scale = xp.sqrt((1 - rho) * (1 + rho))
@@ -192,6 +248,7 @@ def _move_unit(x, r, unit, surroundings, numbers, table, xp, cholesky, solve_tri
 
 
 def _jax(op, node):
+    """Make the function of the inputs of :class:`Interweave` for JAX, which scans over units."""
     import jax
     import jax.numpy as jnp
     from jax.scipy.linalg import solve_triangular
@@ -211,7 +268,7 @@ def _jax(op, node):
         return jax.lax.while_loop(lambda kept: (kept[1] != 0).any(), update, (gram, new - squares))[0]
 
     def passes(*inputs):
-        # A sum in single precision may arrive here in double.
+        # Inputs of a model in single precision may arrive here in double: JAX's sums promote them.
         x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table = (jnp.asarray(i, dtype) for i in inputs)
         precision = jnp.broadcast_to(precision, w.shape)
         s, a = on_lines(z, *table, jnp)
@@ -241,12 +298,25 @@ def _jax(op, node):
     return passes
 
 
-# Numba: a Gram matrix changes by the samples whose squared slope has changed, or is formed anew from those that have a
-# slope, whichever are fewer.
+# In Numba a Gram matrix is changed by the samples whose squared slope has changed, or formed anew from those whose
+# slope is not 0, whichever are fewer.
 
 
 @numba_njit
 def _update_gram(gram, squares, new, x):
+    """Bring the Gram matrix of one unit up to date, in place.
+
+    Parameters
+    ----------
+    gram : array, (d, d)
+        Ãᵀ diag(``squares``) Ã, which becomes Ãᵀ diag(``new``) Ã.
+    squares : array, (n,)
+        The squared slopes from which ``gram`` was formed, which become ``new``.
+    new : array, (n,)
+        The squared slopes now.
+    x : array, (n, d)
+        Ã.
+    """
     rows, changed, active = np.empty(len(new), np.int64), 0, 0
     for i in range(len(new)):
         rows[changed] = i
@@ -265,18 +335,19 @@ def _update_gram(gram, squares, new, x):
 
 @numba_njit
 def _factor(gram, kappa, precision):
+    """Factor Q = κ Ãᵀ diag(a²) Ã + Λ = L Lᵀ of one unit, and return Lᵀ."""
     q = kappa * gram
     for k in range(len(precision)):
         q[k, k] += precision[k]
     return np.linalg.cholesky(q).T
 
 
-# Of L, here and below, the transpose is kept: its rows lie in memory as one piece.
+# Here and below ``upper`` is the transpose of L, whose rows lie in memory as one piece.
 
 
 @numba_njit
 def _solve(upper, b):
-    """L⁻¹ b, in place."""
+    """Write L⁻¹ b into b, where ``upper`` is Lᵀ."""
     for k in range(len(b)):
         b[k] /= upper[k, k]
         for i in range(k + 1, len(b)):
@@ -285,7 +356,7 @@ def _solve(upper, b):
 
 @numba_njit
 def _solve_transposed(upper, b):
-    """L⁻ᵀ b, in place."""
+    """Write L⁻ᵀ b into b, where ``upper`` is Lᵀ."""
     for k in range(len(b) - 1, -1, -1):
         for i in range(k + 1, len(b)):
             b[k] -= upper[k, i] * b[i]
@@ -294,7 +365,17 @@ def _solve_transposed(upper, b):
 
 @numba_njit
 def _line_unit(z, edges, slopes, intercepts, s, a):
-    """Write σ(z) and the slope at z of one unit into s and a."""
+    """Write σ(z) and the slope of σ at z, for the n samples of one unit, into arrays.
+
+    Parameters
+    ----------
+    z : array, (n,)
+        Pre-activations.
+    edges, slopes, intercepts : array, (k + 1,), (k,), (k,)
+        The table of σ.
+    s, a : array, (n,)
+        Receive σ(z) and the slope.
+    """
     for p in range(len(slopes)):
         edge, slope, intercept = edges[p], slopes[p], intercepts[p]
         for i in range(len(z)):
@@ -304,6 +385,8 @@ def _line_unit(z, edges, slopes, intercepts, s, a):
 
 
 def _numba(op, node):
+    """Make the function of the inputs of :class:`Interweave` for Numba, in loops over passes and units."""
+
     @numba_njit
     def passes(x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, edges, slopes, intercepts):
         n, c = y.shape

@@ -2,8 +2,10 @@ r"""The layer-parallel order of the Gibbs sweep: all weights, then all post-acti
 
     all W̃_l | A_l, Z_{l+1};     all A_l | Z_l, W̃_l, Z_{l+1};     all Z_l | W̃_{l−1}, A_{l−1}, A_l
 
-Inside each group no member depends on another (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, appendix D). Layers of
-one shape are drawn as one batch, pre-activations before one activation as the columns of one matrix.
+Inside each of the three groups no member depends on another, so that all may be drawn at the same time (Piccioli,
+Troiani, Zdeborová, arXiv 2306.02729, appendix D). Weights, and post-activations, of layers of the same shape are
+stacked and drawn as one batch; pre-activations of layers with the same activation are drawn side by side, as the
+columns of one matrix.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ __all__ = ["all_postactivations", "all_preactivations", "all_weights_above_data"
 def all_weights_above_data(
     rng: Variable, state: NetworkState, carry: dict
 ) -> tuple[Variable, NetworkState, dict, dict]:
-    """W̃ of all layers but the first, given their inputs and outputs."""
+    """Draw the weights W̃ of all layers but the first, given the inputs and outputs of each."""
     layers, weights = state.network.layers, list(state.weights)
     operators = [layer.operator for layer in layers]
     learning = [l for l in range(1, len(layers)) if operators[l].variables]
@@ -48,7 +50,7 @@ def all_weights_above_data(
 
 @Move
 def all_postactivations(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
-    """A of all hidden layers, given Z and the layers above."""
+    """Draw the post-activations A of all hidden layers, each given its pre-activations Z and the layer above."""
     layers, hidden, posts = state.network.layers, state.network.activations, list(state.posts)
     for group in _groups(range(len(hidden)), lambda l: layers[l + 1].shape):
         sites = [state.site(l) for l in group]
@@ -64,7 +66,7 @@ def all_postactivations(rng: Variable, state: NetworkState, carry: dict) -> tupl
 
 @Move
 def all_preactivations(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
-    """Z of all hidden layers, given the layers below and A."""
+    """Draw the pre-activations Z of all hidden layers, each given its mean from the layer below and its A."""
     layers, hidden, outputs = state.network.layers, state.network.activations, list(state.outputs)
     for group in _groups(range(len(hidden)), lambda l: _table(hidden[l].function)):
         widths = [layers[l].shape[0] for l in group]
@@ -82,7 +84,7 @@ def all_preactivations(rng: Variable, state: NetworkState, carry: dict) -> tuple
 
 
 def _groups(numbers: Iterable[int], key: Callable) -> list[list[int]]:
-    """The numbers, those of one key together."""
+    """Group numbers by their key, in the order in which the keys first appear."""
     groups = {}
     for number in numbers:
         groups.setdefault(key(number), []).append(number)
@@ -90,12 +92,12 @@ def _groups(numbers: Iterable[int], key: Callable) -> list[list[int]]:
 
 
 def _table(function) -> tuple:
-    """What is equal for equal activations."""
+    """Return a key that is equal for equal activations: the table of a piecewise-linear one, or the function itself."""
     if isinstance(function, PiecewiseLinear):
         return tuple(map(tuple, (function.breakpoints, function.slopes, function.intercepts)))
     return (function,)
 
 
 def _numbers(parts, group: list[int]) -> Variable:
-    """The noises of a group, to stand before its matrices."""
+    """Stack the noise variances of the parts of a group, in the shape (group, 1, 1) that fits its stacked matrices."""
     return pt.stack([parts[l].noise for l in group])[:, None, None]

@@ -1,19 +1,20 @@
 r"""The scale of each unit of a layer once more, its noise held fixed and its post-activations integrated out.
 
-The map of :mod:`pymc_gibbsnn.moves.centred_scale` multiplies the noise of a unit as well, n numbers that know their
-variance: it moves log c by about 1/sqrt(4n), however wide the posterior of the scale is. Here the noise
-E_j = Z_j − M_j, M = Ã W̃ᵀ, stays (the other parametrisation of Yu & Meng 2011),
+The map of :mod:`pymc_gibbsnn.moves.centred_scale` also multiplies the noise of a unit. These are n numbers of known
+variance, so that the map moves log c by only about 1/sqrt(4n), however wide the posterior of the scale is. Here the
+noise E_j = Z_j − M_j, with M = Ã W̃ᵀ, stays as it is (this is the other parametrisation of interweaving [1]_):
 
-    W̃_j → c W̃_j,    Z_j → c M_j + E_j,    w_j → s w_j,    s = 1/c,
+    W̃_j → c W̃_j,    Z_j → c M_j + E_j,    w_j → s w_j,    s = 1/c.
 
-and where σ(cz) = c σ(z) the network's mean changes only by δ w_j, δ = σ(M_j + s E_j) − σ(M_j + E_j). With u = log c,
-R = Y − σ(Z) Wᵀ, S = ΔZ I + ΔA W Wᵀ, pull = R S⁻¹ w_j, κ = w_jᵀ S⁻¹ w_j and f = ΔA (s² − 1), exactly
+Where σ(cz) = c σ(z), the mean of the layer above then changes only by δ w_j, with δ = σ(M_j + s E_j) − σ(M_j + E_j).
+With u = log c, R = Y − σ(Z) Wᵀ, S = ΔZ' I + ΔA W Wᵀ, pull = R S⁻¹ w_j, κ = w_jᵀ S⁻¹ w_j and f = ΔA (s² − 1), exactly
 
     log p(u)/p(0) = (d − c_out) u − ½ Q1 (c² − 1) − ½ Q2 (s² − 1) − (n/2) log(1 + fκ)
                     + Σ_μ [δ pull − ½ κ δ² + ½ f/(1 + fκ) (pull − κ δ)²],
 
-Q1 = Σ Λ_j W̃_j² over d weights coming in, Q2 = Σ Λ' w_j² over c_out going out. One step of slice sampling (Neal 2003)
-moves u: an interval of length 1, laid over u = 0 at random, shrinks towards 0 until a point of it lies in the slice.
+where μ runs over samples, Q1 = Σ Λ_j W̃_j² over the d weights that come in, and Q2 = Σ Λ' w_j² over the c_out weights
+that go out. One step of slice sampling [2]_ moves u: an interval of length 1, laid over u = 0 at random, shrinks
+towards 0 until a random point of it lies in the slice.
 
 References
 ----------
@@ -42,44 +43,44 @@ from pymc_gibbsnn.networks.activations import PiecewiseLinear
 
 __all__ = ["NoncentredScale", "draw_noncentred_scales", "noncentred_scales"]
 
-# Points that are tried for one scale: seven in the mean for a slice of width .02, and of slices of width 2e-4 one in
-# four thousand is missed. Then the scale stays as it is, which is exact too.
+# How many points are tried for one scale. A slice of width .02 takes seven on average; of slices as narrow as 2e-4, one
+# in four thousand is not found. The scale then stays as it is, which leaves the law invariant too.
 POINTS = 32
 
 
 class NoncentredScale(Op):
-    """One slice-sampling step for the scale of each unit in turn: a deterministic function of the numbers it is given.
+    """One slice-sampling step for the scale of each unit in turn: a deterministic function of given random numbers.
 
-    Inputs
-    ------
-    m, z : (n, h), M and Z
-    y : (n, c), what the layer above sees, less its bias
-    v, g : (c, h), the weights W above and the gain S⁻¹ W
-    incoming, outgoing : (h,), Q1 and Q2
-    noise : (), ΔA
-    power : (), d − c_out
-    log_u : (h,), logarithm of a uniform number: the height of the slice
-    points : (h, p), uniform numbers: the place of the interval, then points of what is left of it
-    bends : (2,), α and β of σ(z) = α z + β |z|
+    Notes
+    -----
+    The inputs of a node are
 
-    Outputs
-    -------
-    u : (h,), log c
+    - m, z (n, h): M and Z;
+    - y (n, c): the output of the layer above, less its bias and offset;
+    - v, g (c, h): the weights W of the layer above, without bias, and its gain S⁻¹ W;
+    - incoming, outgoing (h,): Q1 and Q2 of each unit;
+    - noise (): ΔA;
+    - power (): d − c_out;
+    - log_u (h,): the logarithm of a uniform number, the height of the slice below log p(0);
+    - points (h, p): uniform numbers, first for the place of the interval, then for points in what is left of it;
+    - bends (2,): α and β of σ(z) = α z + β |z|, the form of every homogeneous function.
+
+    The output u (h,) is log c of each unit.
     """
 
     __props__ = ()
 
     def make_node(self, *inputs):
-        """One node; see the class for its inputs."""
+        """Make the node of these inputs, which the class lists."""
         inputs = [pt.as_tensor(x) for x in inputs]
         return Apply(self, inputs, [inputs[9].type()])
 
     def infer_shape(self, *args):
-        """Shape of the output, from those of the inputs."""
+        """Return the shape of the output, from those of the inputs."""
         return [args[-1][9]]  # PyTensor 2 passes the graph first
 
     def perform(self, node, inputs, outputs):
-        """Run with NumPy."""
+        """Compute the output with NumPy."""
         m, z, y, v, g, incoming, outgoing, noise, power, log_u, points, bends = inputs
         v, g, u = v.T.copy(), g.T.copy(), np.zeros_like(log_u)
         r = y - _line(z, bends, np) @ v
@@ -109,7 +110,33 @@ def draw_noncentred_scales(
     power: int,
     function: PiecewiseLinear,
 ) -> tuple[Variable, Variable]:
-    """(rng, scales c (h,)) after one step for each unit; see :class:`NoncentredScale`. σ must be homogeneous."""
+    """Draw a scale for each unit of a layer by one step of slice sampling.
+
+    Parameters
+    ----------
+    rng : Variable
+        The random generator.
+    m, z : Variable, (n, h)
+        M and Z.
+    y : Variable, (n, c)
+        Output of the layer above, less its bias and offset.
+    v, g : Variable, (c, h)
+        Weights W of the layer above, without bias, and its gain S⁻¹ W.
+    incoming, outgoing : Variable, (h,)
+        Q1 and Q2 of each unit.
+    noise : Variable, ()
+        The variance ΔA.
+    power : int
+        d − c_out.
+    function : PiecewiseLinear
+        The activation σ, which must be homogeneous: σ(cz) = c σ(z).
+
+    Returns
+    -------
+    rng : Variable
+    c : Variable, (h,)
+        Positive scales.
+    """
     h = z.shape[1]
     zero, one = pt.constant(np.array([0, 1], z.dtype))
     rng, numbers = draw(uniform, rng, zero, one, size=(h, POINTS + 2))
@@ -123,7 +150,10 @@ def draw_noncentred_scales(
 
 @Move
 def noncentred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
-    """A scale of each unit of a layer, whose activation is homogeneous and which has no offset, A integrated out."""
+    """Draw a scale for each unit of a layer, with A integrated out, and apply it to its weights and outgoing weights.
+
+    The activation must be homogeneous, σ(cz) = c σ(z), and the layer without offset. A is left out of date.
+    """
     operator, above, activation = site.layer.operator, site.above.operator, site.activation
     surroundings = site.mean, site.z, site.y, site.v, site.gain
     law = operator.incoming(site.w), above.outgoing(site.w_above), activation.noise, operator.fan_in - above.fan_out
@@ -133,11 +163,37 @@ def noncentred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable,
 
 
 def _line(z, bends, xp):
+    """Compute the homogeneous function σ(z) = α z + β |z|, for ``bends`` = (α, β)."""
     return bends[0] * z + bends[1] * xp.abs(z)
 
 
 def _unit(r, m, z, v, g, j, incoming, outgoing, noise, power, bends, xp):
-    """(log p(u)/p(0), (R, Wᵀ, Gᵀ) after a move by u) of unit j, as functions of u, for NumPy and JAX."""
+    """Make two functions of u for unit j, for NumPy and JAX.
+
+    Parameters
+    ----------
+    r : array, (n, c)
+        The residual R.
+    m, z : array, (n,)
+        M and Z of the unit.
+    v, g : array, (h, c)
+        Wᵀ and Gᵀ of the layer above.
+    j : int
+        The number of the unit.
+    incoming, outgoing, noise, power : float
+        Q1, Q2, ΔA and d − c_out.
+    bends : array, (2,)
+        α and β of σ(z) = α z + β |z|.
+    xp : module
+        ``numpy`` or ``jax.numpy``.
+
+    Returns
+    -------
+    log_ratio : callable
+        u to log p(u)/p(0).
+    changes : callable
+        u to R, Wᵀ and Gᵀ after the unit has moved by u.
+    """
     w, gain = v[j], g[j]
     kappa, pull, s0 = w @ gain, r @ gain, _line(z, bends, xp)
 
@@ -160,13 +216,14 @@ def _unit(r, m, z, v, g, j, incoming, outgoing, noise, power, bends, xp):
 
 
 def _jax(op, node):
+    """Make the function of the inputs of :class:`NoncentredScale` for JAX, which scans over units."""
     import jax
     import jax.numpy as jnp
 
     dtype = node.outputs[0].dtype
 
     def scales(*inputs):
-        # A sum in single precision may arrive here in double.
+        # Inputs of a model in single precision may arrive here in double: JAX's sums promote them.
         m, z, y, v, g, incoming, outgoing, noise, power, log_u, points, bends = (jnp.asarray(i, dtype) for i in inputs)
 
         def unit(state, numbers):
@@ -193,12 +250,12 @@ def _jax(op, node):
     return scales
 
 
-# Numba: block by block of samples, each sum in their precision within a block and in double over blocks.
+# Numba goes through samples in blocks; sums have the precision of the samples within a block, and double over blocks.
 
 
 @numba_njit
 def _residuals(y, s, v):
-    """Y − S Wᵀ, outputs first."""
+    """Compute Y − σ(Z) Wᵀ, from Y (n, c), σ(Z)ᵀ (h, n) and W (c, h), as an array (c, n)."""
     r = np.empty((y.shape[1], y.shape[0]), y.dtype)
     for start in range(0, len(y), BLOCK):
         stop = start + BLOCK
@@ -211,7 +268,21 @@ def _residuals(y, s, v):
 
 @numba_njit
 def _pull(r, delta, w, gain, pull):
-    """R − δ w takes the place of R; of that, R · gain is written into ``pull``."""
+    """Subtract the last unit's change from the residual, and compute the pull at the next unit.
+
+    Parameters
+    ----------
+    r : array, (c, n)
+        The residual R, transposed, from which δ w is subtracted.
+    delta : array, (n,)
+        δ of the last unit.
+    w : array, (c,)
+        Its outgoing weights.
+    gain : array, (c,)
+        The column of G of the next unit.
+    pull : array, (n,)
+        Receives R · gain.
+    """
     for start in range(0, len(pull), BLOCK):
         stop = start + BLOCK
         pull[start:stop] = 0
@@ -222,7 +293,7 @@ def _pull(r, delta, w, gain, pull):
 
 @summing
 def _inner(x, y):
-    """Σ x y"""
+    """Compute Σ x y over two vectors."""
     total = 0.0
     for start in range(0, len(x), BLOCK):
         of_block = x.dtype.type(0)
@@ -234,7 +305,26 @@ def _inner(x, y):
 
 @summing
 def _sums(m, e, s0, pull, s, bends):
-    """Σ δ pull and Σ δ²"""
+    """Compute Σ δ pull and Σ δ² over the samples of one unit.
+
+    Parameters
+    ----------
+    m, e : array, (n,)
+        M and the noise E of the unit.
+    s0 : array, (n,)
+        σ(M + E).
+    pull : array, (n,)
+        The pull of the layer above.
+    s : float
+        1/c.
+    bends : array, (2,)
+        α and β of σ(z) = α z + β |z|.
+
+    Returns
+    -------
+    first, second : float
+        The two sums.
+    """
     first = second = 0.0
     s = m.dtype.type(s)
     for start in range(0, len(m), BLOCK):
@@ -249,6 +339,8 @@ def _sums(m, e, s0, pull, s, bends):
 
 
 def _numba(op, node):
+    """Make the function of the inputs of :class:`NoncentredScale` for Numba, in a loop over units."""
+
     @numba_njit
     def scales(m, z, y, v, g, incoming, outgoing, noise, power, log_u, points, bends):
         n, h = len(y), len(log_u)

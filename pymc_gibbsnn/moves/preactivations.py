@@ -1,21 +1,25 @@
-r"""Pre-activations of a layer given its weights, and what they see above them.
+r"""Pre-activations of a layer given its weights below and its post-activations, or the layer, above.
 
 Model
 
     Z = M + N(0, ΔZ),   A = σ(Z) + N(0, ΔA),   Y = A Wᵀ + N(0, ΔZ'),   M = Ã W̃ᵀ (n, h), W (c, h), Y (n, c)
 
-Given A (plain; Piccioli, Troiani, Zdeborová, arXiv 2306.02729, eq. 10), each element is a normal seen through σ, with
+Plain draw, given A (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, eq. 10): the elements of Z are independent, with
+the prior N(M, ΔZ) and the likelihood exp(t σ(z) − κ σ(z)²/2), where
 
     κ = 1/ΔA,   t = A/ΔA.
 
-With A integrated out (collapsed), Y | Z ~ N(σ(Z) Wᵀ, S), S = ΔZ' I + ΔA W Wᵀ, the units of a sample in turn have
+Collapsed draw, with A integrated out: Y | Z ~ N(σ(Z) Wᵀ, S), S = ΔZ' I + ΔA W Wᵀ. The units of a sample are drawn in
+turn, each given the others, with the same form of likelihood and
 
     κ_j = w_jᵀ S⁻¹ w_j,   t = (Y − σ(Z) Wᵀ) S⁻¹ w_j + κ_j σ(z_j).
 
-Where σ has no linear pieces, the draw is one Metropolis-Hastings step of each element, which proposes from these laws
-for a table of lines close to σ (:mod:`pymc_gibbsnn.random.smooth_normal`).
+For a piecewise-linear σ these draws are exact (:mod:`pymc_gibbsnn.random.piecewise_normal`). For another σ each element
+makes one Metropolis-Hastings step instead, which proposes from the same law for a piecewise-linear function close to σ
+(:mod:`pymc_gibbsnn.random.smooth_normal`).
 
-A collapsed draw leaves A out of date: A given Z must follow before anything reads A (van Dyk & Park 2008).
+A collapsed draw leaves A out of date: a draw of A given Z must follow before anything reads A, so that the sampler is a
+valid partially collapsed one [1]_.
 
 References
 ----------
@@ -57,7 +61,28 @@ def draw_preactivations(
     noise_above: Variable,
     function: PiecewiseLinear | Smooth,
 ) -> tuple[Variable, Variable]:
-    """Z (n, h) given M and A (n, h), from the current Z; ``noise`` is ΔZ and ``noise_above`` is ΔA, () or (h,)."""
+    """Draw Z given its mean M and the post-activations A: exactly, or by one Metropolis-Hastings step for a smooth σ.
+
+    Parameters
+    ----------
+    rng : Variable
+        The random generator.
+    z : Variable, (n, h)
+        Current values of Z, which only the step for a smooth σ needs.
+    m : Variable, (n, h)
+        The mean M.
+    a : Variable, (n, h)
+        Post-activations A.
+    noise, noise_above : Variable, () or (h,)
+        The variances ΔZ and ΔA, of all units or of each.
+    function : PiecewiseLinear or Smooth
+        The activation σ.
+
+    Returns
+    -------
+    rng : Variable
+    z : Variable, (n, h)
+    """
     ones = pt.ones_like(z[0])
     kappa, t, noise = ones / noise_above, a / noise_above, ones * noise
     if isinstance(function, PiecewiseLinear):
@@ -78,7 +103,30 @@ def draw_preactivations_collapsed(
     noise: Variable,
     function: PiecewiseLinear | Smooth,
 ) -> tuple[Variable, Variable]:
-    """Z (n, h) with A integrated out, from the current Z, M, Y, W and G = S⁻¹ W."""
+    """Draw Z, one unit after the other, with A integrated out.
+
+    Parameters
+    ----------
+    rng : Variable
+        The random generator.
+    z : Variable, (n, h)
+        Current values of Z.
+    m : Variable, (n, h)
+        The mean M.
+    y : Variable, (n, c)
+        Output of the layer above, less its bias and offset.
+    w, g : Variable, (c, h)
+        Its weights W, without bias, and its gain G = S⁻¹ W.
+    noise : Variable, ()
+        The variance ΔZ.
+    function : PiecewiseLinear or Smooth
+        The activation σ.
+
+    Returns
+    -------
+    rng : Variable
+    z : Variable, (n, h)
+    """
     if isinstance(function, PiecewiseLinear):
         return draw(coupled_piecewise_normal, rng, z, m, noise, y, w, g, *_table(function, m.dtype))
     return draw(CoupledSmoothNormalRV(function), rng, z, m, noise, y, w, g, *_table(function.table, m.dtype))
@@ -86,7 +134,7 @@ def draw_preactivations_collapsed(
 
 @Move
 def preactivations(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
-    """Z given A."""
+    """Draw the pre-activations Z of a layer, given its mean from below and its post-activations A."""
     noises = site.layer.noise, site.activation.noise
     rng, z = draw_preactivations(rng, site.z, site.mean, site.post, *noises, site.activation.function)
     return rng, replace(site, z=z), carry, {}
@@ -94,14 +142,14 @@ def preactivations(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Si
 
 @Move
 def preactivations_collapsed(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
-    """Z with A integrated out."""
+    """Draw the pre-activations Z of a layer with its post-activations A integrated out, given the layer above."""
     surroundings = site.mean, site.y, site.v, site.gain
     rng, z = draw_preactivations_collapsed(rng, site.z, *surroundings, site.layer.noise, site.activation.function)
     return rng, replace(site, z=z), carry, {}
 
 
 def label_latents(labels: LabelLikelihood) -> Move:
-    """Z of the last layer given its mean and these labels."""
+    """Make the move that draws the pre-activations Z of the last layer, given their mean and the labels of the data."""
 
     def step(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
         rng, z = labels.draw_latent(rng, site.z, site.mean, site.layer.noise)
@@ -111,4 +159,5 @@ def label_latents(labels: LabelLikelihood) -> Move:
 
 
 def _table(function: PiecewiseLinear, dtype: str) -> list[Variable]:
+    """Return edges, slopes and intercepts of a piecewise-linear function as constants of a dtype."""
     return [pt.constant(x.astype(dtype)) for x in (function.edges, function.slopes, function.intercepts)]

@@ -2,10 +2,13 @@ r"""Where moves act: on one layer and what lies above it, or on a whole network,
 
 A move of the sweep is a map
 
-    (rng, site, carry) -> (rng, site, carry, stats)
+    (rng, site, carry) -> (rng, site, carry, stats),
 
-of a random generator, what it moves, what moves remember from sweep to sweep, and what it reports. A sweep is a list of
-moves; :func:`at` brings a move of one layer to the whole network, :func:`in_turn` makes one move of several.
+where ``rng`` is the variable of a random generator; ``site`` is what the move acts on, a :class:`Site` for one layer or
+a :class:`NetworkState` for the whole network; ``carry``, a dict of variables by name, is what moves remember from sweep
+to sweep; and ``stats``, a dict of scalar variables by name, is what the move reports. The map takes these and returns
+them as they are after the move. All functions that are marked by ``@Move`` have this signature. A sweep is a list of
+moves; :func:`at` lets a move of one layer act on the whole network, and :func:`in_turn` makes one move of several.
 """
 
 from __future__ import annotations
@@ -24,19 +27,19 @@ __all__ = ["Move", "NetworkState", "Site", "at", "in_turn"]
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """A part of a sweep, with what it declares to whoever runs it.
+    """A part of a sweep, with what it declares to the sampler that runs it.
 
     Attributes
     ----------
     step : callable
-        ``step(rng, site, carry) -> (rng, site, carry, stats)``; the site is a :class:`Site` or a
-        :class:`NetworkState`, carry and stats map names to expressions.
+        The map ``step(rng, site, carry) -> (rng, site, carry, stats)`` that this module describes.
     start : dict of str to Variable
-        Its entries of the carry at the start of a chain, by names that hold the weights' name. Moves may share one.
+        The entries of the carry that the move reads and writes, with their values at the start of a chain. Their names
+        hold the name of the layer's weights. Moves may share an entry.
     statistics : tuple of str
-        Names of what it reports, each a scalar.
+        Names of the scalars that the move reports in ``stats``.
     tune_steps : int
-        How many tuning steps are enough; 0 where nothing is tuned.
+        How many tuning steps are enough for the move; 0 where nothing is tuned.
     """
 
     step: Callable
@@ -47,27 +50,36 @@ class Move:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Site:
-    """A layer with its input and output and, unless it is the last, the activation and the layer above it.
+    """A layer with its input and output and, unless it is the last, its activation and the layer above it.
+
+    The letters are those of :mod:`pymc_gibbsnn.moves`.
 
     Attributes
     ----------
     layer : Layer
-        Z = M + N(0, ΔZ), M = Ã W̃ᵀ + offset.
-    a, w, mean, z : Variable
-        A (n, d), W̃, M and Z (n, h).
+        The layer, with Z = M + N(0, ΔZ) and M = Ã W̃ᵀ + offset.
+    a : Variable, (n, inputs)
+        Its input A.
+    w : Variable, (h, d)
+        Its weights W̃, the bias included.
+    mean, z : Variable, (n, h)
+        M and its output Z.
     activation : Activation, optional
-        A' = σ(Z) + N(0, ΔA).
-    post : Variable, optional
-        A' (n, h), the input of the layer above; out of date after Z was drawn with A' integrated out.
+        The activation, with A' = σ(Z) + N(0, ΔA).
+    post : Variable, (n, h), optional
+        Post-activations A', the input of the layer above; out of date after Z was drawn with A' integrated out.
     above : Layer, optional
-    w_above, z_above : Variable, optional
-        W̃' and Z' (n, c) of the layer above, or the data.
-    samples : Variable
-        n, asked of the data.
-    tuning : Variable
-        Share of the tuning still to come.
-    squares : tuple of Variable, optional
-        Squared noise of each unit's Z and A' where a move knows it: see ``noise``.
+        The layer above.
+    w_above : Variable, optional
+        Its weights, the bias included.
+    z_above : Variable, (n, c), optional
+        Its output, or the data.
+    samples : Variable, ()
+        The number n of samples, taken from the shape of the data.
+    tuning : Variable, ()
+        The share of the tuning that is still to come; 0 after tuning.
+    squares : tuple of Variable, (h,) each, optional
+        The sums of ``noise``, where a move has computed them already.
     """
 
     layer: Layer
@@ -86,22 +98,22 @@ class Site:
 
     @cached_property
     def v(self) -> Variable:
-        """W' (c, h): the matrix by which A' enters the layer above."""
+        """W (c, h): the matrix by which A' enters the layer above."""
         return self.above.operator.linear(self.w_above)
 
     @cached_property
     def y(self) -> Variable:
-        """Y (n, c), what A' is to explain: Z' less offset and bias."""
+        """Y (n, c): the output of the layer above less its offset and bias, so that Y = A' Wᵀ + noise."""
         return self.above.centred(self.z_above) - self.above.operator.intercept(self.w_above)
 
     @cached_property
     def gain(self) -> Variable:
-        """G = S⁻¹ W' (c, h), S = ΔZ' I + ΔA W' W'ᵀ the covariance of Y given Z."""
+        """G = S⁻¹ W (c, h), where S = ΔZ' I + ΔA W Wᵀ is the covariance of Y given Z, and ΔZ' the noise above."""
         return self.above.operator.gain(self.v, self.activation.noise, self.above.noise)
 
     @property
     def noise(self) -> tuple[Variable, Variable]:
-        """Σ (Z − M)² and Σ (A' − σ(Z))² of each unit, (h,)."""
+        """The sums over samples Σ (Z − M)² and Σ (A' − σ(Z))² of each unit, (h,) each."""
         if self.squares is not None:
             return self.squares
         by_unit, function = self.layer.operator.by_unit, self.activation.function
@@ -110,24 +122,29 @@ class Site:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NetworkState:
-    """A network with its weights and latents as matrices.
+    """A network in the middle of a sweep, with its weights and latents as matrices.
 
     Attributes
     ----------
     read : callable
-        From values of the model's variables to the network with its noises, precisions and offsets there.
+        A function from the values of the model's variables to the network whose noise variances, prior precisions and
+        offsets are those at these values.
     values : dict of Variable to Variable
-        Values of all variables of the model, this network's as they were before the sweep.
+        Values of all variables of the model; those of this network are the ones from before the sweep.
     network : Network
-        ``read`` at the values.
-    weights, outputs, posts : tuple of Variable
-        W̃ and Z (or the data) of every layer, A of every hidden layer.
-    tuning : Variable
-        Share of the tuning still to come.
+        What ``read`` returned for these values.
+    weights : tuple of Variable
+        W̃ of every layer, with the bias.
+    outputs : tuple of Variable
+        Z of every layer, (n, h) each; the data for the last one of a regression.
+    posts : tuple of Variable
+        Post-activations A of every hidden layer, (n, h) each.
+    tuning : Variable, ()
+        The share of the tuning that is still to come; 0 after tuning.
     squares : dict of str to Variable
-        Σ squared noise by the names of latents and data, as moves leave it.
+        The sum of the squared noise of each latent and of the data, by their names, as the moves left it.
     densities : dict of str to Variable
-        Log densities of variances and precisions that were drawn, by their names.
+        Log densities of the variances and precisions that were drawn in this sweep, by their names.
     """
 
     read: Callable[[dict[Variable, Variable]], Network]
@@ -142,7 +159,7 @@ class NetworkState:
 
     @classmethod
     def begin(cls, read: Callable, values: dict[Variable, Variable], tuning: Variable) -> NetworkState:
-        """The state before a sweep; see the attributes."""
+        """Make the state before a sweep, from ``read``, ``values`` and ``tuning``, which the class describes."""
         network = read(values)
         return cls(
             read=read,
@@ -158,15 +175,15 @@ class NetworkState:
 
     @property
     def samples(self) -> Variable:
-        """Their number, asked of the data."""
+        """The number n of samples, taken from the shape of the data."""
         return self.network.inputs.shape[0]
 
     def input(self, l: int) -> Variable:
-        """A of layer l."""
+        """The input A of layer l: the data for the first layer, l = 0, and post-activations for the others."""
         return self.posts[l - 1] if l else self.network.inputs
 
     def site(self, l: int) -> Site:
-        """Layer l and what lies above it."""
+        """Layer l with what lies above it, as a site for moves of one layer."""
         layers, hidden = self.network.layers, l < len(self.network.activations)
         a, w = self.input(l), self.weights[l]
         return Site(
@@ -185,7 +202,7 @@ class NetworkState:
         )
 
     def put(self, l: int, site: Site) -> NetworkState:
-        """The state with what moves have made of layer l."""
+        """Return the state in which the values of layer l are those of a site that moves have changed."""
         weights, outputs, posts = list(self.weights), list(self.outputs), list(self.posts)
         weights[l], outputs[l] = site.w, site.z
         if site.activation is None:
@@ -199,13 +216,13 @@ class NetworkState:
 
     @property
     def noise(self) -> dict[str, tuple[Variable, Variable]]:
-        """The sum and the number of squared noises by the names of latents and data."""
+        """For each latent and the data, by name: the sum of their squared noises, and how many noises these are."""
         n = pt.cast(self.samples, self.network.inputs.dtype)
         return {name: (self.squares[name], n * width) for name, width in self.network.noisy}
 
     @property
     def new_values(self) -> dict[Variable, Variable]:
-        """Values of all variables of the model after the moves, in the shapes the user gave them."""
+        """Values of all variables of the model after the moves, in the shapes that the user gave them."""
         new = {activation.output: a for activation, a in zip(self.network.activations, self.posts, strict=True)}
         for layer, w, z in zip(self.network.layers, self.weights, self.outputs, strict=True):
             new |= layer.operator.values(w)
@@ -215,7 +232,7 @@ class NetworkState:
 
 
 def in_turn(*moves: Move) -> Move:
-    """One move of several of the same kind, which are made one after the other."""
+    """Make one move out of several that act on the same kind of site; they are made one after the other."""
 
     def step(rng: Variable, site: Site | NetworkState, carry: dict) -> tuple:
         stats = {}
@@ -230,7 +247,7 @@ def in_turn(*moves: Move) -> Move:
 
 
 def at(l: int, *moves: Move) -> Move:
-    """A move of a network that makes these moves of its layer l in turn."""
+    """Make a move of a network that makes the given moves of its layer l, one after the other."""
     inner = in_turn(*moves)
 
     def step(rng: Variable, state: NetworkState, carry: dict) -> tuple:

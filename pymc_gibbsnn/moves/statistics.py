@@ -1,4 +1,4 @@
-"""What a sweep reports of a network: norms of its layers, the noise of its variables, and their log densities."""
+"""What a sweep reports about a network: norms of its weights, the noise of its latents and data, and log densities."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ __all__ = ["log_densities", "statistic_names", "statistics"]
 
 
 def statistic_names(network: Network) -> list[str]:
-    """Names of the statistics of a network, beside those of its moves."""
+    """Return the names of the statistics of a network, apart from those that its moves report."""
     norms = [f"norm_{layer.operator.name}" for layer in network.layers if layer.operator.variables]
     return norms + [f"noise_{name}" for name, _ in network.noisy]
 
 
 def statistics(state: NetworkState) -> dict[str, Variable]:
-    """Norms Σ W² + Σ b² of the layers, and mean squared noise over variance by latents and data."""
+    """Compute the statistics of a network after a sweep, by name.
+
+    ``norm_W1`` and so on are Σ W² + Σ b² of each layer; ``noise_Z2`` and so on are, for each latent and the data, the
+    mean square of the noise divided by its variance.
+    """
     norms = {f"norm_{operator.name}": operator.squares(w).sum() for operator, w in _weights(state)}
     variances = state.network.noises
     return norms | {f"noise_{name}": square / (variances[name] * n) for name, (square, n) in state.noise.items()}
 
 
 def log_densities(state: NetworkState) -> dict[str, Variable]:
-    """Log densities of variances and precisions that were drawn, latents, data and weights, by name."""
+    """Compute the log densities of weights, latents, data, and variances and precisions that were drawn, by name."""
     densities, variances = dict(state.densities), state.network.noises
     for name, (square, n) in state.noise.items():
         densities[name] = -0.5 * (square / variances[name] + n * pt.log(2 * math.pi * variances[name]))
@@ -38,6 +42,6 @@ def log_densities(state: NetworkState) -> dict[str, Variable]:
 
 
 def _weights(state: NetworkState) -> list[tuple[Dense, Variable]]:
-    """Operators that have weights, and these."""
+    """Pair the operator of each layer that has weights with the values of these weights."""
     found = zip((layer.operator for layer in state.network.layers), state.weights, strict=True)
     return [(operator, w) for operator, w in found if operator.variables]

@@ -1,4 +1,4 @@
-"""Step sizes that follow the acceptance while a chain tunes."""
+"""How a step size follows the acceptance while a chain tunes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,30 @@ def robbins_monro(
     tuning: Variable,
     largest: float = 0.0,
 ) -> Variable:
-    """Log step + 2 (acceptance − target)/sqrt(count), at most ``largest``, while ``tuning`` > 0; after that, as it is.
+    """Move the logarithm of a step size so that the acceptance approaches a target.
 
-    ``count`` is the number of tuning steps so far, this one included.
+    While the chain tunes, the result is log_step + 2 (acceptance − target)/sqrt(count), but at most ``largest`` [1]_;
+    after that, the step size stays as it is.
+
+    Parameters
+    ----------
+    log_step : Variable
+        Logarithm of the step size.
+    count : Variable
+        The number of tuning steps so far, this one included.
+    acceptance : Variable
+        The acceptance probability of this step, between 0 and 1.
+    target : float
+        The acceptance probability that is wanted.
+    tuning : Variable
+        The share of the tuning that is still to come; 0 after tuning.
+    largest : float
+        The largest logarithm that is allowed.
+
+    Returns
+    -------
+    Variable
+        The new logarithm, in the dtype of ``log_step``.
 
     References
     ----------

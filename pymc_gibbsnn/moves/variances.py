@@ -1,12 +1,13 @@
-r"""Variances and precisions of noises and priors that are drawn with a network, at the end of its sweep.
+r"""Learned variances and precisions of the noise and the priors of a network, drawn at the end of its sweep.
 
-Model
+Model. The residuals r_i are the noises of a latent or of the data, or weights, that share one variance v or one
+precision τ; the c_i are known coefficients of their standard deviations:
 
-    r_i ~ N(0, c_i² v),   v ~ InverseGamma(α, β);      or   r_i ~ N(0, c_i²/τ),   τ ~ Gamma(α, rate β)
+    r_i ~ N(0, c_i² v),   v ~ InverseGamma(α, β);      or   r_i ~ N(0, c_i²/τ),   τ ~ Gamma(α, rate β).
 
-Conditional: with the precision τ = 1/v, both are
+Conditional. With the precision τ = 1/v, both cases are conjugate:
 
-    τ | r ~ Gamma(α + N/2, rate β + Σ_i r_i²/2c_i²),     N the number of r_i.
+    τ | r ~ Gamma(α + N/2, rate β + Σ_i r_i²/2c_i²),     where N is the number of residuals.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["moments", "variances"]
 
 @Move
 def variances(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
-    """All variances and precisions of a network, one after the other."""
+    """Draw all learned variances and precisions of a network, one after the other."""
     values, noise, densities = state.new_values, state.noise, {}
     for number in range(len(state.network.scales)):
         scale = state.read(values).scales[number]
@@ -45,10 +46,21 @@ def variances(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable
 def moments(
     scale: Scale, values: dict[Variable, Variable], noise: dict[str, tuple[Variable, Variable]]
 ) -> tuple[Variable, Variable]:
-    """(N, Σ r²/c²) of all that a variance or precision serves, in its shape.
+    """Compute N and Σ r²/c² over all residuals that share a variance or precision.
 
-    ``values`` are those of weights and biases; ``noise`` holds the sum and the number of squared noises by the names of
-    latents and data.
+    Parameters
+    ----------
+    scale : Scale
+        The variance or precision, with the places where the network uses it.
+    values : dict of Variable to Variable
+        Values of weights and biases.
+    noise : dict of str to tuple of Variable
+        For each latent and the data, by name, the sum of their squared noises and how many these are.
+
+    Returns
+    -------
+    counts, squares : Variable
+        N and Σ r²/c², in the shape of the variance or precision.
     """
     dtype, size = scale.alpha.dtype, int(np.prod(scale.shape))
     squares, counts = pt.zeros(size, dtype=dtype), pt.zeros(size, dtype=dtype)
@@ -66,7 +78,23 @@ def moments(
 
 
 def _log_density(log_scale: Variable, alpha: Variable, rate: Variable, is_precision: bool, is_log: bool) -> Variable:
-    """Log density of a precision or a variance, or of its logarithm where ``is_log``, elementwise."""
+    """Compute the prior log density of a precision or a variance, elementwise.
+
+    Parameters
+    ----------
+    log_scale : Variable
+        The logarithm of the precision or variance.
+    alpha, rate : Variable
+        The parameters α and β of its prior.
+    is_precision : bool
+        Whether it is a precision with a Gamma prior, or else a variance with an InverseGamma prior.
+    is_log : bool
+        Whether the density is that of the logarithm.
+
+    Returns
+    -------
+    Variable
+    """
     log_precision = log_scale if is_precision else -log_scale
     of_log = alpha * (pt.log(rate) + log_precision) - rate * pt.exp(log_precision) - pt.gammaln(alpha)
     return of_log if is_log else of_log - log_scale
