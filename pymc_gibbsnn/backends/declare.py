@@ -1,6 +1,6 @@
-"""One declaration for the implementations of a random variable or an operation of ours in Numba and JAX.
+"""One declaration of how Numba and JAX compute a random variable or another operation of this package.
 
-NumPy's is a method of its class, ``rng_fn`` or ``perform``.
+The implementation in NumPy is a method of its class: ``rng_fn`` of a RandomVariable, ``perform`` of another operation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = __name__.partition(".")[0]
 
 SAMPLED: list[type[RandomVariable]] = []
-"""The random variables that have been declared."""
+"""The classes of random variables that have been declared so far."""
 
 
 def declare(op_class: type[Op], *, numba: Callable, jax: Callable | None = None) -> None:
@@ -37,14 +37,16 @@ def declare(op_class: type[Op], *, numba: Callable, jax: Callable | None = None)
 
     Parameters
     ----------
-    op_class : type of Op or RandomVariable
+    op_class : type
+        A subclass of PyTensor's ``Op`` or ``RandomVariable``.
     numba : callable
-        ``numba(op, node)`` makes the function that Numba is to compile, of one draw for a random variable. It may
-        return ``(function, more)``, where ``more`` is what else the function depends on, as anything whose ``repr``
-        says all of it; it then stands for the properties of the operation, too. With None the code is not kept.
+        ``numba(op, node)`` makes the function that Numba is to compile. For a random variable this function makes one
+        draw, from a ``Generator`` and the parameters. In place of it ``numba`` may return ``(function, more)``, where
+        ``more`` is whatever else the function depends on, as an object whose ``repr`` says all of it; it then stands
+        for the properties of the operation, too. If ``more`` is None, the compiled code is not kept on disk.
     jax : callable, optional
-        ``jax(op, node)`` makes the function for JAX, for random variables of (key, size, dtype, *parameters). None
-        where nothing of this operation reaches JAX.
+        ``jax(op, node)`` makes the function for JAX, of (key, size, dtype, *parameters) for a random variable. None if
+        JAX never meets this operation.
     """
 
     def function_and_key(op: Op, node, **kwargs) -> tuple[Callable, str | None]:
@@ -68,18 +70,18 @@ def declare(op_class: type[Op], *, numba: Callable, jax: Callable | None = None)
 
 
 def _properties(op: Op) -> tuple:
-    """The properties of an operation of ours; those of random variables are read off their inputs."""
+    """Return the values of an operation's ``__props__``; nothing for a random variable, whose inputs say all."""
     return () if isinstance(op, RandomVariable) else tuple(getattr(op, name) for name in op.__props__)
 
 
 @cache
 def source_key(module: str) -> str:
-    """A key that changes when the source of a module does, or that of a module of this package that it imports."""
+    """Return a key that changes with the source of a module, and with those of the modules of ours that it imports."""
     return key_of_sources(module, ROOT)
 
 
 def key_of_sources(module: str, root: Path) -> str:
-    """The same for the package as it lies below a folder."""
+    """Compute the key of :func:`source_key` for a copy of the package that lies in the folder ``root``."""
     found: dict[str, bytes] = {}
     waiting = [module]
     while waiting:
@@ -92,13 +94,13 @@ def key_of_sources(module: str, root: Path) -> str:
 
 
 def _path(module: str, root: Path) -> Path | None:
-    """Where the source of a module lies; None if there is no such module."""
+    """Return the path of a module's source below ``root``; None if there is no such module."""
     place = root.joinpath(*module.split("."))
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None)
 
 
 def _imported(source: bytes) -> list[str]:
-    """Names of modules of this package that a source imports, at the top or in a function, and of things in them."""
+    """List what a source imports from this package, at the top or inside a function: modules and names in them."""
     names = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

@@ -1,9 +1,12 @@
-"""What Numba lacks in PyTensor's graphs: fast matrix products, a fast error function and a short way to our samplers.
+"""Rewrites that give PyTensor's graphs faster Numba code: for matrix products, the error function and our random draws.
 
-PyTensor's products take long to compile (20 s each in PyTensor 3.3) or copy what is transposed. Transitions are written
-with plain ``@``; :func:`with_our_kernels` adds rewrites to a Numba mode that hand products to Numba's own ``np.dot``
-with the transposition left to BLAS, or to kernels for tall and wide data, take the error function, 30 ns a number in
-Numba, from :mod:`pymc_gibbsnn.backends.vector_math`, and call the samplers of our random variables as they are.
+The samplers of this package are written with plain ``@`` and ``pt.erf``. :func:`with_our_kernels` adds rewrites to a
+Numba mode, which replace three kinds of operations:
+
+- matrix products, whose code in PyTensor takes long to compile (20 s each in PyTensor 3.3) or copies what is
+  transposed, by Numba's own ``np.dot``, with the transposition left to BLAS, or by kernels for tall and wide data;
+- the error function, which takes 30 ns a number in Numba, by that of :mod:`pymc_gibbsnn.backends.vector_math`;
+- draws of our random variables, by a direct call of their samplers.
 """
 
 from __future__ import annotations
@@ -39,16 +42,24 @@ from pymc_gibbsnn.backends.vector_math import erf, erfc, vectorisable
 
 __all__ = ["with_our_kernels"]
 
-MANY = 256  # columns
+MANY = 256  # how many columns count as many
 
 
 class Product(Op):
-    """X @ Y of two floating-point matrices of one dtype, each transposed or not.
+    """The product X Y of two floating-point matrices of one dtype, each of which may be read transposed.
 
-    BLAS is up to twice as fast where the few come before the many: of few columns (Yᵀ Xᵀ)ᵀ is taken, but for Xᵀ Y in
-    single precision, where it is slower. Where ``wide`` says that there are many, the result lies row by row, as what
-    is done with it elementwise reads it. Where ``data`` says that X has many columns, it may have many rows too: then
-    :mod:`pymc_gibbsnn.backends.tall_products`.
+    BLAS is up to twice as fast where the matrix with few rows comes first. So where the result has few columns,
+    (Yᵀ Xᵀ)ᵀ is computed, except for Xᵀ Y in single precision, where that is slower.
+
+    Parameters
+    ----------
+    transpose_x, transpose_y : bool
+        Whether to read X and Y transposed.
+    wide : bool
+        Whether the result has many columns. It is then laid out row by row, as elementwise operations will read it.
+    data : bool
+        Whether X has many columns. If at run time it has many rows, too, the product is that of
+        :mod:`pymc_gibbsnn.backends.tall_products`.
     """
 
     __props__ = ("transpose_x", "transpose_y", "wide", "data")
@@ -75,7 +86,7 @@ class Product(Op):
 
 
 def _contiguous(x):
-    """An array that BLAS can read, transposed or not."""
+    """Return an array that BLAS can read, a copy if need be; Numba compiles the overload below in place of this."""
 
 
 @overload(_contiguous)
@@ -84,6 +95,7 @@ def _overload_contiguous(x):
 
 
 def _numba(op, node):
+    """Make the function of a :class:`Product` for Numba, and say on what its code depends."""
     transpose_x, transpose_y = op.transpose_x, op.transpose_y
     is_single = node.inputs[0].dtype == "float32"
     straight = op.wide or (is_single and transpose_x and not transpose_y)
@@ -111,10 +123,10 @@ declare(Product, numba=_numba)
 
 
 class Gram(Op):
-    """X Xᵀ: one half by blocks of rows, the other mirrored."""
+    """The product X Xᵀ, of which one half is computed by blocks of rows and the other is its mirror image."""
 
     __props__ = ()
-    block = 64  # rows
+    block = 64  # how many rows a block has
 
     def make_node(self, x):
         rows = x.type.shape[0]
@@ -130,6 +142,7 @@ class Gram(Op):
 
 
 def _numba_gram(op, node):
+    """Make the function of a :class:`Gram` for Numba."""
     block = op.block
 
     @numba_njit
@@ -150,13 +163,14 @@ declare(Gram, numba=_numba_gram)
 
 
 def _is_transposed(x) -> bool:
-    """Whether x is a matrix, transposed: not more, such as the first two axes of an array of three exchanged."""
+    """Whether x is the transpose of a matrix, and not, say, an array of three axes of which two are exchanged."""
     is_shuffled = x.owner is not None and isinstance(x.owner.op, DimShuffle)
     return is_shuffled and x.owner.inputs[0].ndim == 2 and tuple(x.owner.op.new_order) == (1, 0)
 
 
 @node_rewriter([Dot])
 def _use_product(fgraph, node):
+    """Replace a matrix product of PyTensor by a :class:`Product` or a :class:`Gram`."""
     x, y = node.inputs
     [out] = node.outputs
     if not (x.dtype == y.dtype == out.dtype and x.dtype in ("float32", "float64")):
@@ -172,11 +186,18 @@ def _use_product(fgraph, node):
 
 
 def _are_many(columns: int | None) -> bool:
+    """Whether a number of columns is known and large."""
     return columns is not None and columns >= MANY
 
 
 class ErrorFunction(Op):
-    """Erf, or erfc, of every number of an array in double precision."""
+    """The error function erf, or its complement erfc, of every number of an array in double precision.
+
+    Parameters
+    ----------
+    complementary : bool
+        Whether it is erfc.
+    """
 
     __props__ = ("complementary",)
 
@@ -194,6 +215,7 @@ class ErrorFunction(Op):
 
 
 def _numba_error_function(op, node):
+    """Make the function of an :class:`ErrorFunction` for Numba."""
     function = erfc if op.complementary else erf
 
     @vectorisable
@@ -216,7 +238,7 @@ declare(ErrorFunction, numba=_numba_error_function)
 
 @node_rewriter([Elemwise])
 def _use_error_function(fgraph, node):
-    """Ours for PyTensor's on arrays in double precision."""
+    """Replace PyTensor's erf and erfc on arrays in double precision by an :class:`ErrorFunction`."""
     kind, [x, *_] = type(node.op.scalar_op), node.inputs
     if kind not in (ps.Erf, ps.Erfc) or x.dtype != "float64" or x.ndim == 0:
         return None
@@ -224,9 +246,15 @@ def _use_error_function(fgraph, node):
 
 
 class Sampler(Op):
-    """A draw of a RandomVariable of ours without batch axes, by its sampler alone.
+    """A draw of one of our RandomVariables without batch axes, by a direct call of its sampler.
 
-    PyTensor asks for the shape of the draw beforehand, allocates it, copies into it, and compiles three functions more.
+    PyTensor's own way to a draw computes its shape beforehand, allocates an array, copies the draw into it, and has
+    three more functions to compile.
+
+    Parameters
+    ----------
+    variable : RandomVariable
+        The random variable.
     """
 
     __props__ = ("variable",)
@@ -247,6 +275,7 @@ class Sampler(Op):
 
 @register_funcify_and_cache_key(Sampler)
 def _numba_sampler(op, node, **kwargs):
+    """Make the function of a :class:`Sampler` for Numba, with its key in the cache."""
     sample, key = numba_core_rv_funcify(op.variable, node)
     inplace = op.variable.inplace
 
@@ -263,6 +292,7 @@ def _numba_sampler(op, node, **kwargs):
 
 @node_rewriter([RandomVariable])
 def _use_sampler(fgraph, node):
+    """Replace a draw of one of our random variables by a :class:`Sampler`."""
     op, [_, x] = node.op, node.outputs
     if type(op) not in SAMPLED or op.ndim_supp == 0 or op.batch_ndim(node) > 0:
         return None
@@ -271,10 +301,10 @@ def _use_sampler(fgraph, node):
 
 
 def with_our_kernels(mode: Mode) -> Mode:
-    """The mode, with what is ours in place of what is PyTensor's if it compiles for Numba."""
+    """Return the mode with the rewrites of this module added if it compiles for Numba, and as it is otherwise."""
     if not isinstance(mode.linker, NumbaLinker):
         return mode
     products = in2out(_use_product, _use_error_function, name="numba_products")
-    # After generators are destroyed in place, before PyTensor asks for shapes.
+    # The samplers' rewrite comes after PyTensor lets draws update generators in place, and before it computes shapes.
     mode = mode.register((products, 10.0), (in2out(_use_sampler, name="numba_samplers"), 99.0))
     return Mode(KernelLinker(allow_gc=mode.linker.allow_gc), mode.provided_optimizer)

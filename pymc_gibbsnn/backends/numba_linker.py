@@ -1,10 +1,10 @@
 """A linker for Numba that compiles every kernel once, whatever graphs it serves, and every graph once.
 
-Numba links the code of a function into that of each caller and optimises it there again; PyTensor besides wraps each
-operation of a graph, and the graph, into one function more, by whose name they are found in the cache on disk. A kernel
-of a sweep is so compiled three times for each new graph. Here a graph calls its kernels by their addresses, and Numba's
-cache finds kernels and graphs by PyTensor's own keys without the wrappers. What is left to compile of a new graph, once
-its kernels are known, is a list of calls.
+A kernel is the compiled function of one operation of a graph. Numba copies the code of a function into each function
+that calls it, and optimises it there again; and PyTensor wraps each operation, and the graph, into one more function,
+by the name of which they are found in the cache on disk. So a kernel of a sweep is compiled three times for each new
+graph. Here a graph calls its kernels by their addresses, and Numba's cache finds kernels and graphs by PyTensor's own
+keys, without the wrappers. Once its kernels are known, all that remains to compile of a new graph is a list of calls.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pymc_gibbsnn.backends.declare import source_key
 
 __all__ = ["KernelLinker"]
 
-# Operations that only look at an array in another way: a call would cost more than they do.
+# Operations that only look at an array in another way, which cost less than a call: their code is inlined.
 INLINED = (
     CheckAndRaise,
     DimShuffle,
@@ -61,16 +61,19 @@ INLINED = (
     TensorFromScalar,
 )
 
-RESOLVER = "pymc_gibbsnn_address_of_kernel"  # its symbol in compiled code
+RESOLVER = "pymc_gibbsnn_address_of_kernel"  # the symbol by which compiled code finds the function _address below
 _kernels: dict[str, Dispatcher] = {}
-_failures: list[BaseException] = []  # why an address could not be had
+_failures: list[BaseException] = []  # the errors for which the address of a kernel could not be found
 
 
 class KernelLinker(NumbaLinker):
-    """Numba's linker, with kernels called by their addresses and no function around that of the graph."""
+    """Numba's linker, changed so that kernels are called by their addresses and the graph's function has no wrapper."""
 
     def fgraph_convert(self, fgraph: FunctionGraph, **kwargs) -> tuple[Callable, str | None]:
-        """(Python function of the graph, its key in the cache); no key where a part of the graph has none."""
+        """Make the Python function of a graph; return it with its key in the cache.
+
+        The key is None where an operation of the graph has none.
+        """
         order = fgraph.toposort()
         # Where each variable comes from: with the keys of the operations, this is what tells one graph from another.
         sources = {v: (0, i) for i, v in enumerate(fgraph.inputs)}
@@ -105,7 +108,7 @@ class KernelLinker(NumbaLinker):
         return function, _hash(len(fgraph.inputs), keys, [sources[v] for v in fgraph.outputs])
 
     def jit_compile(self, converted: tuple[Callable, str | None]) -> Callable:
-        """The function, compiled at its first call or loaded from the cache."""
+        """Return the function of a graph, which Numba compiles at its first call or loads from the cache."""
         function, key = converted
         if key is None:
             return numba_njit(function, final_function=True)
@@ -136,28 +139,31 @@ class _CacheByKey(FunctionCache):
 
 
 def _cached(function: Dispatcher, key: str) -> Dispatcher:
-    """The function, kept on disk under a key."""
+    """Let Numba keep the compiled code of a function on disk under a key, and return the function."""
     CACHED_SRC_FUNCTIONS[function.py_func] = key
     function._cache = _CacheByKey(function.py_func)
     return function
 
 
 def _hash(*parts: object) -> str:
-    """A key of these parts and of all else that compiled code depends on; Numba looks at its own version."""
+    """Make a key of these parts and of all else on which compiled code depends, but for Numba's version.
+
+    Numba checks its own version when it reads its cache.
+    """
     made_by = source_key(__name__), pytensor.__version__, llvmlite.__version__, config.numba__fastmath
     return sha256(str((*made_by, *parts)).encode()).hexdigest()
 
 
 def _kind(variable: Variable) -> str:
-    """What Numba knows of an input before it is given: its dtype and number of dimensions."""
+    """Return what is known of an input before it is given, its dtype and number of dimensions, as a string."""
     kind = variable.type
     return f"{kind.dtype}{kind.ndim}" if hasattr(kind, "ndim") else type(kind).__name__
 
 
 def _kernel(function: Callable, key: str) -> Dispatcher:
-    """The function of an operation, compiled once for all graphs of this process and kept on disk."""
+    """Return the kernel of a key, made of an operation's function, compiled once for all graphs and kept on disk."""
     if key not in _kernels:
-        if not isinstance(function, Dispatcher):  # but a function that Numba overloads
+        if not isinstance(function, Dispatcher):  # it is then a function that Numba overloads
             overloaded = function
             function = numba_njit(lambda *arguments: overloaded(*arguments))
         _kernels[key] = _cached(function, key)
@@ -165,7 +171,7 @@ def _kernel(function: Callable, key: str) -> Dispatcher:
 
 
 def _call_by_address(key: str, inputs: int) -> Callable:
-    """What Numba can call in place of a kernel of so many inputs: the kernel compiled by itself, for their types."""
+    """Make what Numba can call in place of a kernel with so many inputs: the kernel compiled on its own."""
 
     def typed(arguments):
         return _compiled(key, tuple(arguments)).signature.return_type(*arguments), lambda *lowering: _call(
@@ -178,14 +184,28 @@ def _call_by_address(key: str, inputs: int) -> Callable:
 
 
 def _compiled(key: str, arguments: tuple[types.Type, ...]):
-    """Numba's result of compiling a kernel, or of loading it from the cache."""
+    """Compile a kernel for arguments of these types, or load it from the cache; return what Numba knows of it."""
     # Where the kernel takes *arguments, Numba compiles it for a tuple of them.
     _, _, folded, _ = _kernels[key].get_call_template(arguments, {})
     return _kernels[key].overloads[tuple(folded)]
 
 
 def _call(key: str, context, builder: ir.IRBuilder, signature, values) -> ir.Value:
-    """The code of a call: the address is asked for at the first one in a process and then remembered."""
+    """Write the code of a call, which asks for the kernel's address once in a process and then remembers it.
+
+    Parameters
+    ----------
+    key : str
+        The key of the kernel.
+    context, builder, signature, values
+        What Numba gives to the code generator of an intrinsic: its target context, the builder of LLVM instructions,
+        the signature of the call and the values of its arguments.
+
+    Returns
+    -------
+    ir.Value
+        The result of the call.
+    """
     compiled, module = _compiled(key, signature.args).signature, builder.module
     call_type = context.call_conv.get_function_type(compiled.return_type, compiled.args)
     text = ir.IntType(8).as_pointer()
@@ -215,11 +235,11 @@ def _call(key: str, context, builder: ir.IRBuilder, signature, values) -> ir.Val
 
 @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
 def _address(key: bytes, arguments: bytes) -> int | None:
-    """Address of a kernel for arguments of these types; called by compiled code."""
+    """Return the address of a kernel for arguments of these types, to compiled code that calls this function."""
     try:
         compiled = _compiled(key.decode(), pickle.loads(b64decode(arguments)))
         return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-    except BaseException as error:  # an interrupt too: nothing may pass through compiled code
+    except BaseException as error:  # an interrupt, too: no exception may pass through compiled code
         _failures.append(error)
         return None
 

@@ -1,7 +1,7 @@
-"""Products of a tall and wide matrix of data with few columns, in blocks of rows that threads share (Numba).
+"""Products of a tall and wide matrix of data with a matrix of few columns, in Numba, by blocks of rows and in threads.
 
-BLAS copies the matrix into blocks first, which pays when there are many columns to reuse them for; with ten it costs
-as much as the product in single precision, and as much as the better arithmetic saves in double.
+BLAS first copies the large matrix into blocks. This pays when the blocks are used again for many columns. With ten, in
+single precision, the copy costs as much as the product itself; in double precision it costs as much as it saves.
 """
 
 from __future__ import annotations
@@ -14,19 +14,32 @@ from pymc_gibbsnn.backends.vector_math import summing
 
 __all__ = ["is_tall", "tall_by_few", "tall_by_tall"]
 
-FEW, LARGE = 32, 2**20  # columns; numbers
+FEW = 32  # the most columns that count as few
+LARGE = 2**20  # the fewest numbers in a matrix that counts as large
 
 
 @numba_njit
 def is_tall(x, columns):
-    """Whether the functions below are the faster way, for X (n, d) of hundreds of columns d."""
+    """Whether the functions below are faster than BLAS for X (n, d), with d in the hundreds, and so many columns."""
     n, d = x.shape
     return columns <= FEW and n * d >= LARGE and n > 16 * columns and x.flags.c_contiguous
 
 
 @summing
 def _rows_by_few(b, x, w, out):
-    """Two samples and four columns at a time."""
+    """Compute one block of rows of X Wᵀ, two samples and four columns at a time.
+
+    Parameters
+    ----------
+    b : int
+        The number of the block.
+    x : array, (n, d)
+        X.
+    w : array, (c rounded up to a multiple of 4, d)
+        W, with rows of zeros added.
+    out : array, (c, n)
+        Receives the block, transposed.
+    """
     n, d = x.shape
     found = np.empty((2, len(w)), x.dtype)
     for i in range(b * BLOCK, min((b + 1) * BLOCK, n), 2):
@@ -50,7 +63,7 @@ def _rows_by_few(b, x, w, out):
 
 @numba_njit
 def tall_by_few(x, w):
-    """X Wᵀ of X (n, d) and W (c, d)."""
+    """Compute X Wᵀ (n, c) of a large X (n, d) and W (c, d) with few rows."""
     c = len(w)
     padded = np.zeros((c + 3 - (c + 3) % 4, x.shape[1]), x.dtype)
     padded[:c] = w
@@ -61,13 +74,25 @@ def tall_by_few(x, w):
 
 @summing
 def _rows_by_rows(b, x, z, sums):
-    """Eight samples at a time."""
+    """Add up one block's part of Zᵀ X, eight samples at a time.
+
+    Parameters
+    ----------
+    b : int
+        The number of the block.
+    x : array, (n, d)
+        X.
+    z : array, (n, c)
+        Z.
+    sums : array, (blocks, c, d)
+        Receives the part in its entry b.
+    """
     (n, d), c, start = x.shape, z.shape[1], b * BLOCK
     few = np.zeros((c, BLOCK), x.dtype)
     few[:, : min(BLOCK, n - start)] = z[start : start + BLOCK].T
     sums[b] = 0
     for i in range(0, min(BLOCK, n - start), 8):
-        # Beyond the last row it is taken again, times zero.
+        # Where eight rows would reach beyond the last one, that row is taken again, times zero.
         r, last = start + i, n - 1
         x0, x1, x2, x3 = x[r], x[min(r + 1, last)], x[min(r + 2, last)], x[min(r + 3, last)]
         x4, x5, x6, x7 = x[min(r + 4, last)], x[min(r + 5, last)], x[min(r + 6, last)], x[min(r + 7, last)]
@@ -83,7 +108,7 @@ def _rows_by_rows(b, x, z, sums):
 
 @numba_njit
 def tall_by_tall(x, z):
-    """Xᵀ Z of X (n, d), finite, and Z (n, c)."""
+    """Compute Xᵀ Z (d, c) of a large X (n, d), which must be finite, and Z (n, c) with few columns."""
     sums = np.empty((count_blocks(len(x)), z.shape[1], x.shape[1]), x.dtype)
     share(_rows_by_rows, len(sums), (x, z, sums))
     return sums.sum(0).T

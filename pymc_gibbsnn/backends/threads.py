@@ -1,7 +1,8 @@
-"""Loops of Numba kernels over blocks that do not touch each other, shared out to the threads that BLAS has.
+"""Loops of Numba kernels over independent blocks of samples, divided among as many threads as BLAS uses.
 
-Numba's own threads do not outlive a fork, by which ``pm.sample`` starts its chains. These live as long as one loop:
-a POSIX thread starts and ends in tens of microseconds. Where there are none the loop runs in one.
+BLAS is the library that computes matrix products. Numba's own threads do not survive a fork, by which ``pm.sample``
+starts the processes of its chains. The threads here live only as long as one loop: a POSIX thread starts and ends in
+tens of microseconds. Where the system has no POSIX threads, the loop runs in one thread.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from pymc_gibbsnn._compat import count_cores
 
 __all__ = ["BLOCK", "count_blocks", "share", "take_threads_of_blas", "without_threads_of_blas"]
 
-BLOCK = 1024  # samples: what a block needs of a layer stays in a core's cache
-MOST = 64  # threads
-BLOCKS_EACH = 8  # at least: fewer are not worth a thread
+BLOCK = 1024  # samples in a block: few enough that what a block needs of a layer stays in the cache of a core
+MOST = 64  # the most threads that a loop is divided among
+BLOCKS_EACH = 8  # the fewest blocks for which a further thread is worth starting
 
-# The number of threads, where compiled code finds it: a constant would be kept in PyTensor's cache.
+# The number of threads, at an address where compiled code reads it: a constant would become part of cached code.
 _threads = c_int64(1)
 llvm.add_symbol("pymc_gibbsnn_threads", addressof(_threads))
 _blas: ThreadpoolController | None = None
@@ -38,10 +39,16 @@ _NULL = ir.Constant(_POINTER, None)
 
 
 def take_threads_of_blas(most: int | None = None) -> None:
-    """Share out to as many threads as BLAS has now; all cores or OMP_NUM_THREADS where it does not tell.
+    """Divide loops among as many threads as BLAS uses now.
 
-    In a forked process, ``most`` is how many they may be, those of OpenBLAS too. Other libraries rest on an OpenMP
-    runtime, which must not be touched there.
+    Where the BLAS library does not tell how many it uses, this is the environment variable OMP_NUM_THREADS, and all
+    cores if that is not set.
+
+    Parameters
+    ----------
+    most : int, optional
+        In a forked process, the largest number of threads allowed, which is also set for OpenBLAS. Other BLAS libraries
+        rest on an OpenMP runtime, which must not be touched in a forked process.
     """
     global _blas
     blas = ThreadpoolController().select(user_api="blas")
@@ -58,9 +65,10 @@ def take_threads_of_blas(most: int | None = None) -> None:
 
 @contextmanager
 def without_threads_of_blas(samples: int) -> Iterator[None]:
-    """Leave BLAS one thread meanwhile, if so many samples are shared out.
+    """Leave BLAS one thread while the context lasts, if loops over so many samples are divided among threads.
 
-    Its threads, once woken, wait for more by spinning for the time of a whole sweep, in the way of ours.
+    BLAS's threads, once they have worked, wait for more work by spinning for as long as a whole sweep takes, and would
+    take processor time from ours.
     """
     if _threads.value > 1 and count_blocks.py_func(samples) >= 2 * BLOCKS_EACH:
         with _blas.limit(limits=1):
@@ -71,22 +79,38 @@ def without_threads_of_blas(samples: int) -> Iterator[None]:
 
 @numba_njit
 def count_blocks(n):
-    """How many blocks of BLOCK samples n samples make."""
+    """Return into how many blocks of ``BLOCK`` samples n samples are divided."""
     return (n + BLOCK - 1) // BLOCK
 
 
 @intrinsic
 def share(typing_context, kernel, blocks, arguments):
-    """Call ``kernel(block, *arguments)`` for all of ``blocks``, a number, in any order.
+    """Call ``kernel(block, *arguments)`` for block = 0, ..., blocks − 1, in any order and in threads.
 
-    ``arguments`` is a tuple. The kernel returns nothing; if it raises, as when memory runs out, RuntimeError is raised.
+    In compiled code this is called with three arguments, ``share(kernel, blocks, arguments)``.
+
+    Parameters
+    ----------
+    typing_context
+        Numba's, which Numba passes itself.
+    kernel : compiled function
+        It returns nothing. No two of its calls may write to the same place.
+    blocks : int
+        How often it is called.
+    arguments : tuple
+        What it is given beside the number of the block.
+
+    Raises
+    ------
+    RuntimeError
+        In compiled code, if a call of the kernel raises, as when memory runs out.
     """
     signature = typing_context.resolve_function_type(kernel, (types.intp, *arguments.types), {})
     compiled = kernel.dispatcher.get_compile_result(signature)
 
     def code(context, builder, _, values):
         context.add_linking_libs([compiled.library])
-        # What all threads read: the next block, how many there are, whether one has failed, the arguments.
+        # What all threads read: the next block, the number of blocks, whether a call has failed, and the arguments.
         task_type = ir.LiteralStructType([_I64, _I64, _I64, context.get_value_type(arguments)])
         task = alloca_once(builder, task_type)
         for i, value in enumerate((_I64(0), values[1], _I64(0), values[2])):
@@ -101,7 +125,22 @@ def share(typing_context, kernel, blocks, arguments):
 
 
 def _work_of_a_thread(context, module: ir.Module, task_type: ir.Type, compiled, signature) -> ir.Function:
-    """``void *work(void *task)``: takes block after block until none is left."""
+    """Write the function ``void *work(void *task)`` of a thread, which takes block after block until none is left.
+
+    Parameters
+    ----------
+    context : Numba's target context
+    module : ir.Module
+        The module to which the function is added.
+    task_type : ir.Type
+        The struct of what all threads read.
+    compiled, signature
+        Numba's compiled kernel and its signature.
+
+    Returns
+    -------
+    ir.Function
+    """
     work = _function(module, module.get_unique_name("work_of_a_thread"), _POINTER, _POINTER)
     work.linkage = "internal"
     start, loop, body, end = (work.append_basic_block() for _ in range(4))
@@ -125,7 +164,17 @@ def _work_of_a_thread(context, module: ir.Module, task_type: ir.Type, compiled, 
 
 
 def _run(builder: ir.IRBuilder, work: ir.Function, task: ir.Value, blocks: ir.Value) -> None:
-    """Call ``work(task)`` in this thread and as many others as are of use."""
+    """Write the code that calls ``work(task)`` in this thread and in as many others as are worth starting.
+
+    Parameters
+    ----------
+    builder : ir.IRBuilder
+        Where the code is written.
+    work : ir.Function
+        The function of a thread.
+    task, blocks : ir.Value
+        Its argument, and the number of blocks.
+    """
     if os.name != "posix":
         builder.call(work, [task])
         return
@@ -141,15 +190,27 @@ def _run(builder: ir.IRBuilder, work: ir.Function, task: ir.Value, blocks: ir.Va
         builder.store(failure, builder.gep(failures, [thread.index]))
     builder.call(work, [task])
     with for_range(builder, others) as thread:
-        # What a thread that could not be had leaves is done by the others.
+        # A thread that could not be started is not joined; the others do its work.
         failure = builder.load(builder.gep(failures, [thread.index]))
         with if_likely(builder, is_null(builder, failure)):
             builder.call(join, [builder.load(builder.gep(handles, [thread.index])), _NULL])
 
 
 def _field(builder: ir.IRBuilder, struct: ir.Value, i: int) -> ir.Value:
+    """Write the code of the address of field i of a struct."""
     return builder.gep(struct, [_I32(0), _I32(i)])
 
 
 def _function(module: ir.Module, name: str, returns: ir.Type, *taken: ir.Type) -> ir.Function:
+    """Return the function of a module with this name; declare it, with these types, if there is none.
+
+    Parameters
+    ----------
+    module : ir.Module
+    name : str
+    returns : ir.Type
+        The type that it returns.
+    *taken : ir.Type
+        The types of its arguments.
+    """
     return module.globals.get(name) or ir.Function(module, ir.FunctionType(returns, taken), name)

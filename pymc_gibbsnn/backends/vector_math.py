@@ -1,4 +1,4 @@
-"""Functions that Numba takes of several numbers at once: free of branches, so that LLVM fills its registers."""
+"""Mathematical functions for Numba that are free of branches, so that LLVM computes them of several numbers at once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 __all__ = ["add_multiple", "erf", "erfc", "erfcx", "exp", "inlined", "summing", "vectorisable"]
 
 vectorisable = partial(numba_njit, fastmath={"contract"}, error_model="numpy")
-"""``njit`` for loops whose steps shall be taken several at once: sums keep their order, divisions do not look for 0."""
+"""``njit`` for loops that LLVM shall vectorise: sums keep their order, and divisions do not check for 0."""
 
 summing = partial(numba_njit, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
-"""The same where sums, too, may be taken in any order."""
+"""``vectorisable`` for loops whose sums may be taken in any order, so that sums are vectorised, too."""
 
 inlined = partial(vectorisable, forceinline=True)
-"""``vectorisable`` for what such a loop calls, however long: a call left in it would stop that."""
+"""``vectorisable`` for functions that such a loop calls; they are inlined, as a loop with a call is not vectorised."""
 
 
 @vectorisable
@@ -30,7 +30,7 @@ def add_multiple(x, factor, out):
 
 @intrinsic
 def _two_to(typing_context, shifted):
-    """2^k from the lowest bits of k + 1.5 · 2^52."""
+    """Compute 2^k for a whole number k, from the lowest bits of the double k + 1.5 · 2^52."""
 
     def code(context, builder, signature, arguments):
         integer = ir.IntType(64)
@@ -42,10 +42,10 @@ def _two_to(typing_context, shifted):
 
 @inlined
 def exp(x):
-    """The exponential in double precision, to 1e-15, in operations that LLVM can apply to several numbers at once.
+    """The exponential in double precision, with a relative error of 1e-15, without branches.
 
-    exp(x) = 2^k exp(r) with |r| ≤ log(2)/2. Adding 1.5 · 2^52 rounds to whole numbers; a polynomial of degree 13 is
-    left. Below 1e-307 and above 1e307 it stays at these numbers; NaN gives the smallest.
+    exp(x) = 2^k exp(r) with a whole number k and |r| ≤ log(2)/2. Adding 1.5 · 2^52 rounds to whole numbers, which gives
+    k; exp(r) is a polynomial of degree 13. Results are at least 1e-307 and at most 1e307; NaN gives the smallest.
     """
     x = x if x > -707.0 else -707.0
     x = x if x < 707.0 else 707.0
@@ -71,11 +71,13 @@ def exp(x):
 
 @inlined
 def erfcx(a):
-    """exp(a²) erfc(a) for a ≥ 0, in double precision.
+    """The scaled complementary error function exp(a²) erfc(a) for a ≥ 0, in double precision.
 
-    (1 + 2a) erfcx(a) is smooth on all of [0, ∞) in t = (a − 3.75)/(a + 3.75) [1]_: a polynomial through its values at
-    Chebyshev points, by arithmetic with 60 digits, is 1e-17 from it.
+    (1 + 2a) erfcx(a) is a smooth function of t = (a − 3.75)/(a + 3.75) on all of [0, ∞) [1]_. The polynomial below goes
+    through its values at Chebyshev points, computed with 60 digits, and differs from it by at most 1e-17.
 
+    References
+    ----------
     .. [1] M. M. Shepherd, J. G. Laframboise. Chebyshev approximation of (1 + 2x) exp(x²) erfc x in 0 ≤ x < ∞.
        Mathematics of Computation 36 (1981).
     """
@@ -110,9 +112,9 @@ def erfcx(a):
 
 @inlined
 def _upper_tail(a):
-    """Erfc(a) for a ≥ 0, to 1e-15 of itself up to a = 26, where it is 1e-295.
+    """The complementary error function erfc(a) for a ≥ 0, with a relative error of 1e-15 up to a = 26 (erfc = 1e-295).
 
-    Squares lose digits: a² is (high part)², which is exact, and a small rest.
+    To square a would lose digits: a² is the square of its high part, which is exact, and a small rest.
     """
     a = 28.0 if a > 28.0 else a
     high = (a + 3221225472.0) - 3221225472.0  # 1.5 · 2^31: multiples of 2^-21
@@ -122,14 +124,14 @@ def _upper_tail(a):
 
 @inlined
 def erfc(x):
-    """The complementary error function in double precision; at most 2e-309 where it is less. NaN gives NaN."""
+    """The complementary error function in double precision; values below 2e-309 may come out as that. NaN gives NaN."""
     tail = _upper_tail(abs(x))
     return tail if x >= 0.0 else 2.0 - tail
 
 
 @inlined
 def erf(x):
-    """The error function in double precision: its Taylor series on (−½, ½), 1 − erfc beyond. NaN gives NaN."""
+    """The error function in double precision: a Taylor series on (−½, ½), and 1 − erfc beyond. NaN gives NaN."""
     s = x * x
     s = s if s < 0.25 else 0.25
     p = 9.422759064650411e-11
