@@ -1,1 +1,1 @@
-"""The densities that Metropolis and Langevin samplers move: plain, whitened, and with the readout integrated out."""
+"""The densities on which Metropolis and Langevin samplers act: plain, whitened, and with the readout integrated out."""

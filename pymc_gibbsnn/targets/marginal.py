@@ -1,21 +1,22 @@
-r"""The linear readout of a network with a Gaussian likelihood: its law given all else, and that of all else without it.
+r"""The linear readout of a network with a Gaussian likelihood: its law given all else, and the law of all else.
 
-Model, with features Ψ (n, h) and an offset o, both any functions of other variables, and prior scales s and means m of
-the readout θ that are the same for all k outputs:
+The readout θ is the last layer, its weights and bias together. Model, with k outputs, features Ψ (n, h) and an offset o
+(n, k), both any functions of other variables, and with prior means m and scales s of θ (h, k):
 
-    y = Ψ θ + o + N(0, σ²),     θ = m + s φ_out,  φ_out ~ N(0, I)
+    y = Ψ θ + o + N(0, σ²),     θ = m + s φ_out,  φ_out ~ N(0, I).
 
-With Ψ s written as Ψ and r = y − o − Ψ m, (n, k),
+The scales are the same for all outputs. From here on Ψ stands for Ψ s; let r = y − o − Ψ m (n, k), with the unscaled Ψ.
+With the readout integrated out, the log likelihood of all other variables is [1]_ [2]_
 
-    ℓ = −½ tr(rᵀ K⁻¹ r) − (k/2) log det K − (nk/2) log 2π,     K = σ² I + Ψ Ψᵀ,
+    ℓ = −½ tr(rᵀ K⁻¹ r) − (k/2) log det K − (nk/2) log 2π,     K = σ² I + Ψ Ψᵀ (n, n).
 
-is the log likelihood of all other variables. Where h < n, with G = ΨᵀΨ + σ² I = L Lᵀ (h, h),
+Where h < n it is computed from G = ΨᵀΨ + σ² I = L Lᵀ (h, h),
 
     tr(rᵀ K⁻¹ r) = (‖r‖² − ‖L⁻¹ Ψᵀ r‖²)/σ²,     log det K = log det G + (n − h) log σ²,
     φ_out = L⁻ᵀ (L⁻¹ Ψᵀ r + σ ξ),     ξ ~ N(0, I),
 
-else, with n x n matrices, φ_out = ξ + Ψᵀ K⁻¹ (r − Ψ ξ − σ ε), ξ and ε standard normal: both exact draws of φ_out given
-all else. Gradients, α = K⁻¹ r:
+and otherwise from K, with φ_out = ξ + Ψᵀ K⁻¹ (r − Ψ ξ − σ ε), ξ and ε standard normal. Both are exact draws of φ_out
+given all else. The gradients of ℓ are, with α = K⁻¹ r,
 
     ∂ℓ/∂Ψ = α αᵀ Ψ − k K⁻¹ Ψ,     ∂ℓ/∂r = −α,     ∂ℓ/∂σ² = ½ ‖α‖² − (k/2) tr K⁻¹.
 
@@ -42,22 +43,28 @@ __all__ = ["Marginal"]
 
 
 class Marginal:
-    """The law of y with the readout integrated out.
+    """The law of y with the readout integrated out, as this module describes it.
 
     Parameters
     ----------
     features : list of Variable
-        Ψ (n, h), in parts.
+        The features Ψ (n, h), in parts: groups of columns, one for each variable of the readout.
     sizes : list of int
-        Numbers of columns of the parts.
-    residual : Variable
-        r (n, k).
-    noise : Variable
-        σ², a scalar.
+        The numbers of columns of the parts.
+    residual : Variable, (n, k)
+        r.
+    noise : Variable, ()
+        σ², in the squared units of y.
     shape : tuple of Variable
-        (n, k), of the data: asked of what is computed, it would be written differently in every process.
+        n and k, taken from the shape of the data: taken from computed arrays they would be written differently in every
+        process, and compiled code would not be found again.
     wide : bool
-        Factorise the n x n matrix K, not the h x h matrix G.
+        Whether to factorise the n x n matrix K in place of the h x h matrix G.
+
+    Attributes
+    ----------
+    log_likelihood : Variable, ()
+        ℓ.
     """
 
     def __init__(
@@ -90,7 +97,7 @@ class Marginal:
         self.log_likelihood = -(squares + k * log_det + n * k * math.log(2 * math.pi)) / 2
 
     def gradient(self) -> tuple[list[Variable], Variable, Variable]:
-        """∂ℓ/∂Ψ in parts, ∂ℓ/∂r and ∂ℓ/∂σ²."""
+        """Compute ∂ℓ/∂Ψ (in parts, as the features), ∂ℓ/∂r (n, k) and ∂ℓ/∂σ² ()."""
         n, k = (pt.cast(size, self.residual.dtype) for size in self.shape)
         inverse = _solve_back(self.factor, _solve(self.factor, self.identity))
         back = _solve_back(self.factor, self.whitened)
@@ -104,7 +111,7 @@ class Marginal:
         return [slope[:, place] for place in self.places], -alpha, ((alpha**2).sum() - k * trace) / 2
 
     def draw(self, rng: Variable) -> tuple[Variable, list[Variable]]:
-        """φ_out (h, k) given y, in parts."""
+        """Draw φ_out (h, k) given y and all else; return the next generator and φ_out in parts, as the features."""
         zero, one = pt.constant(np.array([0, 1], self.residual.dtype))
         k, noises = self.shape[1], []
         if not self.wide:
@@ -122,8 +129,10 @@ class Marginal:
 
 
 def _solve(factor: Variable, x: Variable) -> Variable:
+    """Compute L⁻¹ x for a lower triangular L."""
     return pt.linalg.solve_triangular(factor, x, lower=True, b_ndim=2)
 
 
 def _solve_back(factor: Variable, x: Variable) -> Variable:
+    """Compute L⁻ᵀ x for a lower triangular L."""
     return pt.linalg.solve_triangular(factor.T, x, lower=False, b_ndim=2)

@@ -1,4 +1,7 @@
-"""The posterior of continuous variables in the coordinates that PyMC gives them: their value variables."""
+"""The posterior of continuous variables in the coordinates that PyMC gives them.
+
+These coordinates are PyMC's value variables: a variable itself, or its transform, such as the logarithm of a variance.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,16 @@ __all__ = ["PlainTarget", "continuous_variables"]
 
 
 class PlainTarget(Target):
-    """ℓ is the log density of the model.
+    """The posterior of continuous variables as they are: ℓ is the log density of the whole model.
 
     Parameters
     ----------
     model : pm.Model
+        The model.
     vars : sequence of Variable, optional
-        Random or value variables; all free ones by default. The others are held where they are.
+        Random or value variables to move; by default all free ones. The others are held where they are.
     total_size_needed : bool
-        As of :class:`~pymc_gibbsnn.targets.target.Target`.
+        Whether to refuse a minibatch without ``total_size``, as :class:`~pymc_gibbsnn.targets.target.Target` explains.
 
     Raises
     ------
@@ -42,29 +46,29 @@ class PlainTarget(Target):
         }
 
     def locate(self, state: dict[Variable, Variable], data: Data) -> list[Variable]:
-        """The variables as they are."""
+        """Return the values of the variables, which are the coordinates φ."""
         return [state[v] for v in self.variables]
 
     def replacements(self, position: list[Variable], data: Data) -> dict[Variable, Variable]:
-        """φ in the place of the variables."""
+        """Map each variable to its coordinate."""
         return dict(zip(self.variables, position, strict=True))
 
     def log_prior(self, position: list[Variable], data: Data) -> Variable:
-        """Nothing: ℓ holds the prior."""
+        """Return 0, because ℓ already holds the prior."""
         return pt.zeros((), dtype=pytensor.config.floatX)
 
     def draw(self, rng: Variable, position: list[Variable], data: Data) -> tuple[Variable, dict[Variable, Variable]]:
-        """The variables themselves."""
+        """Return the generator as it is, and the coordinates as the values of the variables: nothing is drawn."""
         return rng, dict(zip(self.variables, position, strict=True))
 
 
 def continuous_variables(model: pm.Model, vars: Sequence[Variable] | None) -> list[Variable]:
-    """Value variables that a user names, in the order of the model; all free ones by default.
+    """Find the value variables that a user names, in the order of the model; by default those of all free variables.
 
     Raises
     ------
     ValueError
-        If one is discrete or no free variable of the model.
+        If one of them is discrete or is no free variable of the model.
     """
     variables = [model.rvs_to_values[rv] for rv in free_variables(model, vars)]
     discrete = [v.name for v in variables if not v.dtype.startswith("float")]

@@ -1,9 +1,10 @@
-r"""Finds the linear readout of a network in a PyMC model and integrates it out.
+r"""A target that finds the linear readout of a network in a PyMC model and integrates it out.
 
     y ~ Normal(Ψ θ + o, σ),     θ ~ Normal(m, s)
 
-Ψ and o are any expressions of other variables; θ are weights and biases with Normal priors, whose scale is the same for
-all outputs, that enter the model in this way alone. The laws are in :mod:`pymc_gibbsnn.targets.marginal`.
+The features Ψ and the offset o may be any expressions of other variables. The readout θ are weights and biases with
+Normal priors, whose scale is the same for all outputs, and which enter the model in no other way. The laws are in
+:mod:`pymc_gibbsnn.targets.marginal`.
 """
 
 from __future__ import annotations
@@ -36,9 +37,21 @@ __all__ = ["ReadoutTarget"]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One variable of the readout: weights θ with their features, or a bias with a column of ones.
+    """One variable of the readout: weights θ with their features, or a bias with a column of ones as its feature.
 
-    ``layout`` is "columns" for θ of shape (h, k), "rows" for (k, h), "vector" for (h,), "bias" for (k,) or ().
+    Attributes
+    ----------
+    value : Variable
+        Its value variable.
+    features : Variable, (n, h)
+        The features that it multiplies.
+    layout : str
+        How the user wrote it: "columns" for θ of shape (h, k), "rows" for (k, h), "vector" for (h,), "bias" for (k,) or
+        ().
+    mean, scale : Variable
+        Mean and standard deviation of its prior, in a shape that broadcasts to that of θ.
+    shape : tuple of int
+        The shape of θ.
     """
 
     value: Variable
@@ -50,18 +63,18 @@ class Part:
 
     @property
     def inputs(self) -> int:
-        """The number h of features."""
+        """The number h of its features."""
         return 1 if self.layout == "bias" else self.shape[1 if self.layout == "rows" else 0]
 
     def matrix(self, x: Variable) -> Variable:
-        """What is in the shape of θ, or less, as something that goes with (h, k)."""
+        """Turn an array that broadcasts to the shape of θ into one that broadcasts to (h, k)."""
         x = pt.shape_padleft(x, self.value.ndim - x.ndim)
         if self.layout == "rows":
             return x.T
         return x[:, None] if self.layout == "vector" else x.reshape((1, -1)) if self.layout == "bias" else x
 
     def theta(self, phi: Variable) -> Variable:
-        """θ of φ_out (h, k), in the shape the user gave it."""
+        """Compute θ from φ_out (h, k), in the shape that the user gave it."""
         matrix = self.matrix(self.mean) + self.matrix(self.scale) * phi
         return matrix.T if self.layout == "rows" else matrix.reshape(self.shape)
 
@@ -69,23 +82,26 @@ class Part:
 class ReadoutTarget(WhitenedTarget):
     """The posterior of a network's inner weights, whitened, with its linear readout integrated out.
 
-    Its ``draw`` gives the readout too, from its exact conditional.
+    ``draw`` also draws the readout, from its exact conditional given the inner weights and y (Pezzetti, Favaro,
+    Peluchetti, arXiv 2408.14325, theorem 3.1).
 
     Parameters
     ----------
     model : pm.Model
+        The model.
     vars : sequence of Variable, optional
-        Random or value variables, the readout among them; all free ones by default.
+        Random or value variables to move, the readout among them; by default all free ones.
     reduce : bool
-        Use the row space of data that have more columns than rows.
+        Whether to use the row space of data that have more columns than rows
+        (:mod:`pymc_gibbsnn.targets.row_space`).
 
     Raises
     ------
     ValueError
         If a prior is not Gaussian; the message names it.
     NetworkError
-        If no likelihood with a linear readout is found, or one that observes minibatches; the message names what was
-        found instead.
+        If no likelihood with a linear readout is found, or it observes minibatches; the message names what was found
+        instead.
     """
 
     def __init__(self, model: pm.Model, vars: Sequence[Variable] | None = None, *, reduce: bool = True):
@@ -124,17 +140,20 @@ class ReadoutTarget(WhitenedTarget):
         self.wide = sum(self.sizes) >= len(evaluate(y))
 
     def marginal(self, position: list[Variable], data: Data) -> tuple[Marginal, Variable]:
-        """(law of y with the readout integrated out, log density of all else that is observed) at φ."""
+        """Compute at φ the law of y with the readout integrated out, and the log density of all else observed."""
         *psi, residual, variance, rest = self.at(position, data)
         return Marginal(psi, self.sizes, residual, variance, self.shape, self.wide), rest
 
     def log_likelihood(self, position: list[Variable], data: Data) -> Variable:
-        """ℓ at φ."""
+        """Compute ℓ at φ: the log density of all that is observed, with the readout integrated out."""
         marginal, rest = self.marginal(position, data)
         return marginal.log_likelihood + rest
 
     def gradient(self, position: list[Variable], data: Data) -> tuple[Variable, list[Variable]]:
-        """(ℓ, ∇ℓ) at φ without a graph of its own; the derivatives of the marginal in closed form."""
+        """Compute ℓ and ∇ℓ at φ, with the derivatives of the marginal in closed form.
+
+        φ must be variables that are not computed from others, so that they can be differentiated by.
+        """
         marginal, rest = self.marginal(position, data)
         psi_slopes, r_slope, noise_slope = marginal.gradient()
         slopes = [*psi_slopes, r_slope, noise_slope]
@@ -146,7 +165,7 @@ class ReadoutTarget(WhitenedTarget):
         return marginal.log_likelihood + rest, slopes
 
     def draw(self, rng: Variable, position: list[Variable], data: Data) -> tuple[Variable, dict[Variable, Variable]]:
-        """The inner weights given φ, then the readout given them and y."""
+        """Draw the inner weights given φ, and then the readout given them and y."""
         marginal, _ = self.marginal(position, data)
         rng, state = super().draw(rng, position, data)
         rng, phis = marginal.draw(rng)
@@ -156,14 +175,32 @@ class ReadoutTarget(WhitenedTarget):
 
 
 def _is_zero(x: Variable) -> bool:
+    """Whether a variable is known to be 0."""
     return isinstance(x, Constant) and not np.any(x.data)
 
 
-# Reading the model
+# How the readout is read from the model
 
 
 def _read(model: pm.Model, rvs: list[Variable]) -> tuple[Variable, list[Part], Variable, Variable]:
-    """(y, readout, y less its offset, σ²) of the one likelihood with a linear readout."""
+    """Find the one likelihood with a linear readout.
+
+    Returns
+    -------
+    y : Variable
+        The observed random variable.
+    parts : list of Part
+        The variables of the readout.
+    residual : Variable, (n, k)
+        y less its offset.
+    noise : Variable, ()
+        σ².
+
+    Raises
+    ------
+    NetworkError
+        If there is none, or more than one.
+    """
     found, refusals, shapes = [], [], model.eval_rv_shapes()
     for observed in observed_variables(model):
         try:
@@ -186,16 +223,30 @@ def _read(model: pm.Model, rvs: list[Variable]) -> tuple[Variable, list[Part], V
 
 
 class _Reader:
-    """Reads the readout of one observed variable."""
+    """Reads the readout of one observed variable.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    rvs : list of Variable
+        Random variables that are to be moved, among which the readout may be.
+    observed : Variable
+        The observed random variable.
+    shapes : dict of str to tuple of int
+        Shapes of the variables of the model.
+    """
 
     def __init__(self, model: pm.Model, rvs: list[Variable], observed: Variable, shapes: dict[str, tuple[int, ...]]):
         self.model, self.observed, self.members = model, observed, rvs
         self.candidates = {model.rvs_to_values[rv]: rv for rv in rvs if isinstance(rv.owner.op, NormalRV)}
         self.shapes = {v: shapes[v.name] for v in self.candidates}
-        self.found: list[tuple[Variable, Variable, str, Variable]] = []  # value, features, layout, the term itself
+        # Of each term that belongs to the readout: its value variable, features, layout, and the term itself
+        self.found: list[tuple[Variable, Variable, str, Variable]] = []
         self.offsets: list[Variable] = []
 
     def read(self) -> tuple[list[Part], Variable, Variable]:
+        """Return the readout, y less its offset (n, k), and σ²; raise NetworkError if there is no linear readout."""
         name, op = self.observed.name, self.observed.owner.op
         if not isinstance(op, NormalRV):
             raise NetworkError(f"The likelihood '{name}' must be pm.Normal; found {law(op)}.")
@@ -219,7 +270,7 @@ class _Reader:
         return [self._part(*found[:3]) for found in self.found], residual, noise
 
     def _collect(self, term: Variable, factor: Variable) -> None:
-        """Sort the terms of a mean into readout and offset."""
+        """Sort the terms of a sum, multiplied by a factor, into those of the readout and those of the offset."""
         inputs = term.owner.inputs if term.owner is not None else []
         if is_elemwise(term, ps.Add):
             for x in inputs:
@@ -251,12 +302,12 @@ class _Reader:
         if value is not None:
             self.found.append((value, factor * features, layout, factor * term))
         elif isinstance(getattr(term.owner, "op", None), DimShuffle) and inputs[0].type.broadcastable[1:] == (True,):
-            self._collect(inputs[0], factor)  # a column squeezed to a vector
+            self._collect(inputs[0], factor)  # the term is a matrix of one column, made a vector
         else:
             self.offsets.append(factor * term)
 
     def _readout(self, term: Variable) -> tuple[Variable | None, Variable | None, str]:
-        """(θ, features, layout) of a term, or nothing."""
+        """Return θ, features and layout of a term that belongs to the readout; (None, None, "") for any other."""
         product = match_product(term)
         if product is not None:
             source, value, layout = product
@@ -272,7 +323,7 @@ class _Reader:
         return None, None, ""
 
     def _drop_what_serves_elsewhere(self, sigma: Variable) -> list[str]:
-        """Count as offset what enters the model in another way too; returns what was dropped, in words."""
+        """Count as offset each variable that also enters the model in another way; say in words which these are."""
         elsewhere = [log_density_of_others(self.model, [*self.members, self.observed]), sigma]
         for rv in self.members:
             elsewhere += self.model.replace_rvs_by_values(rv.owner.op.dist_params(rv.owner))
@@ -288,13 +339,14 @@ class _Reader:
             reasons += [f"'{value.name}' enters the model in another way too." for value, *_ in wrong]
 
     def _as_matrix(self, x: Variable) -> Variable:
-        """(n, k) of an expression in the shape of y, or less."""
+        """Turn an expression that broadcasts to the shape of y into one that broadcasts to (n, k)."""
         ndim = self.model.rvs_to_values[self.observed].ndim
         if ndim == 2 or x.ndim == 2:
             return pt.shape_padleft(x, 2 - x.ndim)
         return pt.shape_padleft(x, 1 - x.ndim)[:, None]
 
     def _part(self, value: Variable, features: Variable, layout: str) -> Part:
+        """Make the part of a variable with its prior, whose scale must be the same for all outputs."""
         rv = self.candidates[value]
         mean, scale = gaussian_prior(self.model, rv)
         axis = {"rows": 0, "columns": 1, "vector": None, "bias": -1}[layout]

@@ -1,12 +1,13 @@
 r"""Coordinates of a Gaussian variable, and the reduction of weights on wide data to the row space of the data.
 
-Where W enters a model through X W alone, X data of n rows and d > n columns, and its prior is the same along d, a
-sampler need only move the n coordinates of W in the row space of X. With X = R Qᵀ, R (n, n), the n columns of Q (d, n)
-orthonormal,
+Suppose that weights W enter a model only through X W, with data X of n rows and d > n columns, and that their prior
+N(0, σ²) is the same along d. A sampler then need only move the n coordinates of W in the row space of X. With X = R Qᵀ,
+where R is (n, n) and the n columns of Q (d, n) are orthonormal,
 
-    W = σ (Q φ + (I − Q Qᵀ) ξ),     X W = σ R φ,     φ, ξ ~ N(0, I):
+    W = σ (Q φ + (I − Q Qᵀ) ξ),     X W = σ R φ,     φ, ξ ~ N(0, I).
 
-the complement keeps its prior, whatever φ and the data are, and is drawn when W is recorded.
+The part of W outside the row space keeps its prior, whatever φ and the data are, and is drawn from it when W is
+recorded. This is an exact reduction: samplers such as pCN are invariant under rotations of φ.
 """
 
 from __future__ import annotations
@@ -31,24 +32,26 @@ __all__ = ["Chart", "row_space_chart"]
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """How coordinates φ stand for one Gaussian variable.
+    """How whitened coordinates φ, which are N(0, I) a priori, stand for one Gaussian variable x of a model.
 
     Attributes
     ----------
     value : Variable
-        Value variable x.
+        The value variable of x.
     node : Variable
-        What of the model's graph the coordinates replace: x, or the product X W.
+        The node of the model's graph that is written in terms of φ: x itself, or the product X W.
     start : Variable
-        An array of the coordinates' shape.
-    whiten, colour : callable
-        ``whiten(constants) -> φ`` from x; ``colour(φ, constants)``, what stands for the node.
+        An array of the shape of φ.
+    whiten : callable
+        ``whiten(constants)`` computes φ from x.
+    colour : callable
+        ``colour(φ, constants)`` computes the node.
     draw : callable
-        ``draw(rng, φ, constants) -> (rng, x)``.
+        ``draw(rng, φ, constants) -> (rng, x)`` computes x, and draws the part of it that φ leaves open.
     log_scale : callable
-        ``log_scale(φ)``, log |dx/dφ|.
+        ``log_scale(φ)`` computes log |dx/dφ|.
     constants : dict of str to Variable
-        What of the data is computed once a chain.
+        What is computed from the data once in a chain, by name; the functions above are given its values.
     """
 
     value: Variable
@@ -64,10 +67,25 @@ class Chart:
 def row_space_chart(
     w: Variable, mean: Variable, scale: Variable, shape: tuple[int, ...], expressions: list[Variable]
 ) -> Chart | None:
-    """Coordinates of W ~ Normal(mean, scale) in the row space of X, None if it cannot be reduced.
+    """Make the coordinates of W ~ Normal(mean, scale) in the row space of X.
 
-    ``expressions`` are all that W enters, in canonical form: it must be there as X W, W of shape (d, h) or (d,), or
-    X Wᵀ with W (h, d).
+    Parameters
+    ----------
+    w : Variable
+        The value variable of W.
+    mean, scale : Variable
+        Mean and standard deviation of its prior.
+    shape : tuple of int
+        The shape of W.
+    expressions : list of Variable
+        All expressions that W enters, in canonical form. W must enter them as X W, with W of shape (d, h) or (d,), or
+        as X Wᵀ with W of shape (h, d).
+
+    Returns
+    -------
+    Chart or None
+        None if W enters in another way, X has no more columns than rows, the mean is not 0, or the scale differs
+        along d.
     """
     products = [x for x in ancestors(expressions) if x.owner is not None and isinstance(x.owner.op, Dot)]
     products = [x for x in products if match_product(x)[1] is w]
@@ -85,7 +103,7 @@ def row_space_chart(
     u, singular_values, vt = pt.linalg.svd(pt.cast(data, pytensor.config.floatX), full_matrices=False)
     r_name, q_name = f"rows_{w.name}", f"basis_{w.name}"
     rank = singular_values.shape[0]
-    # Coordinates lie as X W does, whatever the layout of W: a step then reads every array in its own order.
+    # Coordinates have the layout of X W, whatever that of W is, so that a step reads every array in memory order.
     d, *width = shape[::-1] if rows else shape
     start = pt.zeros((rank, *width), dtype=pytensor.config.floatX)
     scale = scale.T if rows else scale

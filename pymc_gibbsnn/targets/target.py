@@ -1,12 +1,14 @@
-"""What Metropolis, Langevin and stochastic-gradient samplers move: a density over coordinates of a model's variables.
+"""Targets: the densities, over coordinates of a model's variables, that a sampler is to leave invariant.
 
-The coordinates φ of a whitened target are standard normal a priori, and its density relative to it is exp(ℓ(φ)).
-Where no prior is whitened, the coordinates are the variables themselves and ℓ is their log density.
+A target has coordinates φ, a list of arrays. In a whitened target φ is standard normal a priori, and exp(ℓ(φ)) is the
+density of the posterior relative to that prior. In a plain target the coordinates are the variables of the model, and
+ℓ is the log density of the model itself.
 
-A target carries its data. What it is made of is read off the model here, in one place, with the rows of the model's
-minibatches as a free variable, so that ℓ cannot be computed without them: a sampler asks ``draw_data`` once a step for
-the data of that step, a batch drawn from the generator of its chain, and hands them to all that it evaluates. Where
-nothing is a minibatch these are all data, and nothing is drawn.
+A target carries its data. The expressions of which ℓ is made are read from the model here, in one place, with the row
+numbers of the model's minibatches as a free variable, so that ℓ cannot be computed without choosing rows. Once in each
+step a sampler calls ``draw_data`` for the data of that step, which are a fresh batch, drawn with the generator of its
+chain, and passes them to all that it evaluates. Where the model holds no minibatch these are all data, and nothing is
+drawn.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ from pymc_gibbsnn.networks.substitution import substitute
 
 __all__ = ["Place", "Target", "free_variables"]
 
-Data = dict[str, Variable]  # constants of a chain and rows of a batch, by name
+Data = dict[str, Variable]  # the constants of a chain and, under "rows", the row numbers of a batch
 
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """A point φ, ℓ there, and ∇ℓ for the samplers that need it."""
+    """A point φ (``position``), with ℓ there (``log_likelihood``) and, for samplers that need it, ∇ℓ (``gradient``)."""
 
     position: list[Variable]
     log_likelihood: Variable
@@ -38,28 +40,32 @@ class Place:
 
 
 class Target(ABC):
-    """A density over coordinates φ, a list of arrays.
+    """A density over coordinates φ, a list of arrays; the module describes it.
+
+    A subclass sets ``variables``, ``coordinates`` and ``constants``, and says by four methods how φ and the variables
+    of the model belong together.
 
     Parameters
     ----------
     model : pm.Model
+        The model.
     expressions : sequence of Variable
-        All of which ℓ is made, in the model's value variables.
+        The expressions of which ℓ is made, in the model's value variables.
     total_size_needed : bool
-        Refuse what observes a minibatch without ``total_size``: the batch would count as all the data there are.
+        Whether to refuse an observed minibatch without ``total_size``, which would count as all the data there are.
 
     Attributes
     ----------
     expressions : list of Variable
-        Those given, with the row numbers of a batch as a free variable where the model holds minibatches.
+        The expressions given, with the row numbers of a batch as a free variable where the model holds minibatches.
     batches : Batches or None
         The minibatches of the model.
     variables : list of Variable
-        Value variables that the coordinates determine.
+        The value variables that the coordinates determine.
     coordinates : dict of str to Variable
-        Arrays of the coordinates' shapes, by names of their own.
+        Arrays of the shapes of φ, by the names under which a chain carries φ.
     constants : dict of str to Variable
-        What of the data is computed once a chain; the methods below take its value within ``data``.
+        What is computed from the data once in a chain, by name; the methods below find its values in ``data``.
     whitened : bool
         Whether φ is standard normal a priori.
 
@@ -88,15 +94,15 @@ class Target(ABC):
     # The data of a step
 
     def start(self) -> dict[str, Variable]:
-        """What a chain keeps of the data."""
+        """Return what a chain keeps of the data: constants and, with minibatches, what draws them."""
         return self.constants | ({} if self.batches is None else self.batches.start())
 
     def constant_data(self, carry: dict[str, Variable]) -> Data:
-        """The data that all steps of a chain share, from what it keeps: enough for all but ℓ on a minibatch."""
+        """Return the data that all steps of a chain share, from what it keeps: enough for all but ℓ on a minibatch."""
         return {name: carry[name] for name in self.constants}
 
     def draw_data(self, rng: Variable, carry: dict[str, Variable]) -> tuple[Variable, Data]:
-        """(next rng, the data of one step): all there are, or a fresh batch of them."""
+        """Draw the data of one step, a fresh batch where there are minibatches; return the next generator and them."""
         data = self.constant_data(carry)
         if self.batches is not None:
             rng, data["rows"] = self.batches.draw(rng, carry)
@@ -105,57 +111,60 @@ class Target(ABC):
     # The density
 
     def at(self, position: list[Variable], data: Data) -> list[Variable]:
-        """The target's expressions at φ, on the data of a step."""
+        """Write the target's expressions in terms of φ, on the data of a step."""
         replacements = self.replacements(position, data)
         if self.batches is not None:
             replacements = replacements | {self.batches.index: data["rows"]}
         return substitute(self.expressions, replacements)
 
     def log_likelihood(self, position: list[Variable], data: Data) -> Variable:
-        """ℓ at φ."""
+        """Compute ℓ at φ, on the data of a step."""
         [found] = self.at(position, data)
         return found
 
     def gradient(self, position: list[Variable], data: Data) -> tuple[Variable, list[Variable]]:
-        """(ℓ, ∇ℓ) at φ without a graph of its own."""
+        """Compute ℓ and ∇ℓ at φ, which must be variables that are not computed from others."""
         found = self.log_likelihood(position, data)
         return found, pt.grad(found, position, disconnected_inputs="ignore")
 
     def place(self, position: list[Variable], data: Data, with_gradient: bool) -> Place:
-        """φ, ℓ and, if asked for, ∇ℓ there."""
+        """Compute ℓ and, if asked for, ∇ℓ at φ, which may be computed from other variables."""
         if not with_gradient:
             return Place(position, self.log_likelihood(position, data), [])
-        # The derivative is by leaves, which the graph of φ, random draws within, then takes the place of.
+        # Differentiate by fresh variables, and then put φ, whose graph may hold random draws, in their place.
         leaves = [x.type() for x in position]
         log_likelihood, slopes = self.gradient(leaves, data)
         found = substitute([log_likelihood, *slopes], dict(zip(leaves, position, strict=True)))
         return Place(position, found[0], found[1:])
 
-    # Between coordinates and variables
+    # How coordinates and variables belong together
 
     @abstractmethod
     def locate(self, state: dict[Variable, Variable], data: Data) -> list[Variable]:
-        """φ of the variables as they are."""
+        """Compute the coordinates φ from the values of the variables in ``state``."""
 
     @abstractmethod
     def replacements(self, position: list[Variable], data: Data) -> dict[Variable, Variable]:
-        """What φ puts in the place of nodes of the expressions."""
+        """Say which nodes of the expressions are to be replaced, and by which functions of φ."""
 
     @abstractmethod
     def log_prior(self, position: list[Variable], data: Data) -> Variable:
-        """What the statistic ``lp`` holds beside ℓ."""
+        """Compute what is to be added to ℓ to give ``lp``, the log density that is reported."""
 
     @abstractmethod
     def draw(self, rng: Variable, position: list[Variable], data: Data) -> tuple[Variable, dict[Variable, Variable]]:
-        """(next rng, variables given φ); what φ leaves open is drawn from its exact conditional."""
+        """Compute the variables from φ, drawing what φ leaves open from its exact conditional law.
+
+        It returns the next generator and the values of the variables.
+        """
 
 
 def free_variables(model: pm.Model, vars: Sequence[Variable] | None) -> list[Variable]:
-    """The free random variables that a user names, parents before children; all of them by default.
+    """Find the free random variables that a user names, parents before children; by default all of them.
 
     Raises
     ------
     ValueError
-        If one is no free variable of the model.
+        If one of them is no free variable of the model.
     """
     return named_variables(model, vars) or list(model.free_RVs)

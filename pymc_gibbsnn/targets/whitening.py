@@ -1,11 +1,10 @@
-r"""Gaussian priors of a PyMC model as standard normal coordinates.
+r"""Whitened targets: the Gaussian variables of a PyMC model in coordinates φ that are standard normal a priori.
 
     x ~ Normal(μ, σ):      x = μ + σ φ,         x ~ MvNormal(μ, L Lᵀ):   x = μ + L φ,         φ ~ N(0, I)
 
-μ, σ and L may depend on other variables, among them variables that are whitened too: taken in order, their φ are
-standard normal together.
-
-Weights on wide data are moved in the row space of the data (:mod:`pymc_gibbsnn.targets.row_space`).
+μ, σ and L may depend on other variables, even on variables that are whitened themselves: since parents are computed
+before children, all φ together are standard normal. Weights on data with more columns than rows are moved in the row
+space of the data (:mod:`pymc_gibbsnn.targets.row_space`).
 """
 
 from __future__ import annotations
@@ -29,21 +28,22 @@ __all__ = ["WhitenedTarget", "canonical", "gaussian_prior", "log_density_of_othe
 
 
 class WhitenedTarget(Target):
-    """The posterior of Gaussian variables in whitened coordinates; ℓ is the log density of all else.
+    """The posterior of Gaussian variables in whitened coordinates; ℓ is the log density of all other variables.
 
     Parameters
     ----------
     model : pm.Model
+        The model.
     vars : sequence of Variable, optional
-        Random or value variables; all free ones by default. The others are held where they are.
+        Random or value variables to move; by default all free ones. The others are held where they are.
     reduce : bool
-        Use the row space of data that have more columns than rows.
+        Whether to use the row space of data that have more columns than rows.
 
     Raises
     ------
     ValueError
-        If a prior is not Gaussian, with its name, or for a minibatch as
-        :class:`~pymc_gibbsnn.targets.target.Target` says.
+        If a prior is not Gaussian, or a minibatch is one that :class:`~pymc_gibbsnn.targets.target.Target` refuses; the
+        message names the variable.
     """
 
     def __init__(self, model: pm.Model, vars: Sequence[Variable] | None = None, *, reduce: bool = True):
@@ -53,9 +53,9 @@ class WhitenedTarget(Target):
         self.whiten(model, rvs, reduce)
 
     def whiten(self, model: pm.Model, rvs: list[Variable], reduce: bool) -> None:
-        """Choose the coordinates of some variables, by how they enter the expressions."""
+        """Choose the coordinates of some variables, by how these enter the expressions."""
         priors = {rv: gaussian_prior(model, rv) for rv in rvs}
-        # A prior that depends on weights knows more of them than their product with the data.
+        # Priors that depend on weights count as well: they may need more of the weights than their product with data.
         uses = [*self.expressions, *(part for prior in priors.values() for part in prior)]
         shapes, self.charts = model.eval_rv_shapes(), []
         for rv, (mean, scale) in priors.items():
@@ -69,18 +69,18 @@ class WhitenedTarget(Target):
         self.constants = {name: x for chart in self.charts for name, x in chart.constants.items()}
 
     def locate(self, state: dict[Variable, Variable], data: Data) -> list[Variable]:
-        """φ of the variables as they are."""
+        """Compute the coordinates φ from the values of the variables in ``state``."""
         return substitute([chart.whiten(data) for chart in self.charts], state)
 
     def replacements(self, position: list[Variable], data: Data) -> dict[Variable, Variable]:
-        """The variables, or their products with the data, made of φ."""
+        """Map each variable, or its product with the data, to that function of φ by which it is replaced."""
         found = {}
         for chart, phi in zip(self.charts, position, strict=True):
             [found[chart.node]] = substitute([chart.colour(phi, data)], found)
         return found
 
     def log_prior(self, position: list[Variable], data: Data) -> Variable:
-        """Log density of the Gaussian variables, of those in a row space within it."""
+        """Compute the log density of the Gaussian variables; for those in a row space, of their part within it."""
         scales = [chart.log_scale(phi) for chart, phi in zip(self.charts, position, strict=True)]
         scales = substitute(scales, self.replacements(position, data))
         total = pt.zeros((), dtype=pytensor.config.floatX)
@@ -89,7 +89,7 @@ class WhitenedTarget(Target):
         return total
 
     def draw(self, rng: Variable, position: list[Variable], data: Data) -> tuple[Variable, dict[Variable, Variable]]:
-        """The variables given φ; what lies outside the row space of the data, from its prior."""
+        """Compute the variables from φ, and draw what lies outside the row space of the data from its prior."""
         replacements, state = self.replacements(position, data), {}
         for chart, phi in zip(self.charts, position, strict=True):
             rng, value = chart.draw(rng, phi, data)
@@ -98,19 +98,25 @@ class WhitenedTarget(Target):
 
 
 def log_density_of_others(model: pm.Model, rvs: Sequence[Variable]) -> Variable:
-    """Log density of all variables and potentials but some, in value variables."""
+    """Compute the log density of all variables and potentials of a model except ``rvs``, in value variables."""
     others = [rv for rv in [*model.basic_RVs, *model.potentials] if rv not in rvs]
     return model.logp(others) if others else pt.zeros((), dtype=pytensor.config.floatX)
 
 
 def canonical(expressions: list[Variable]) -> list[Variable]:
-    """Expressions in which there is one form of the many ways to write a product."""
+    """Rewrite expressions so that the many ways to write a matrix product have one form."""
     copies = clone_replace(expressions, {}, rebuild_strict=False)
     return rewrite_graph(copies, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
 
 
 def gaussian_prior(model: pm.Model, rv: Variable) -> tuple[Variable, Variable]:
-    """(mean, σ or Cholesky factor L) of a prior, in value variables."""
+    """Read the mean, and the standard deviation σ or the Cholesky factor L, of a Gaussian prior, in value variables.
+
+    Raises
+    ------
+    ValueError
+        If the prior is not Normal or MvNormal, the variable is transformed, or an MvNormal has several covariances.
+    """
     if not isinstance(rv.owner.op, NormalRV | MvNormalRV):
         found = getattr(rv.owner.op, "name", None) or rv.owner.op
         raise ValueError(
@@ -132,6 +138,21 @@ def gaussian_prior(model: pm.Model, rv: Variable) -> tuple[Variable, Variable]:
 
 
 def _chart(rv: Variable, x: Variable, mean: Variable, scale: Variable, shape: tuple[int, ...]) -> Chart:
+    """Make the coordinates of a Gaussian variable by its mean and scale, without a reduction.
+
+    Parameters
+    ----------
+    rv, x : Variable
+        The random variable and its value variable.
+    mean, scale : Variable
+        What :func:`gaussian_prior` returned.
+    shape : tuple of int
+        The shape of the variable.
+
+    Returns
+    -------
+    Chart
+    """
     start = pt.zeros(shape, dtype=pytensor.config.floatX)
     if isinstance(rv.owner.op, NormalRV):
 
