@@ -1,1 +1,1 @@
-"""What a run says: thermalisation, convergence, the network's function, predictions and their scores."""
+"""What is learnt from a run: whether chains have thermalised, the network's function, predictions and their scores."""

@@ -1,7 +1,8 @@
-"""What a posterior says of the network's function: the quantities that R-hat and ESS can be asked of.
+"""The function of a network for every draw of a posterior: quantities of which R-hat and ESS make sense.
 
-Hidden units can be permuted, and the units of a homogeneous activation scaled, without changing the function: R-hat on
-weights means nothing. Outputs at fixed points, norms of layers and sorted norms of units are free of that.
+Hidden units can be permuted, and the units of a homogeneous activation such as the ReLU can be scaled, without changing
+the function of the network. So R-hat of single weights means nothing. Outputs at fixed points, norms of layers and
+sorted norms of units do not change under these symmetries.
 """
 
 from __future__ import annotations
@@ -17,36 +18,55 @@ __all__ = ["function_space"]
 
 
 def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None) -> xr.Dataset:
-    r"""Outputs of the network without its noise, and norms of its weights, for every draw of a posterior.
+    r"""Compute the outputs of a network without its noise, and norms of its weights, for every draw of a posterior.
+
+    The outputs are f(x) = W_L σ(⋯ σ(W_1 x + b_1) ⋯) + b_L at the weights of each draw. In contrast to single weights,
+    these quantities do not change when hidden units are permuted or scaled, so that R-hat and ESS of them make sense.
 
     Parameters
     ----------
     idata : InferenceData or DataTree
-        What ``pm.sample`` returned; its posterior must hold all weights and biases.
+        What ``pm.sample`` or ``pmg.sample`` returned; its posterior must hold all weights and biases.
     model : pm.Model, optional
-        Taken from the context by default.
+        The model; by default that of the context.
     X_new : array_like, shape (m, d), optional
         Inputs at which to evaluate; by default those of the model.
 
     Returns
     -------
     xarray.Dataset
-        To be given to ``az.summary``, ``az.rhat``, ``az.ess``:
+        Quantities to give to ``az.summary``, ``az.rhat`` and ``az.ess``:
 
-        - ``output`` (chain, draw, point), or (chain, draw, point, component) for more than one output. Of a noisy
-          network f(x), with σ applied to pre-activations and no noise, before labels are taken, and without what other
-          parts of the model add to the means of its layers. Of any other model the mean of what it observes, latents
-          that depend on the inputs replaced by their means; probabilities for classes.
-        - ``norm`` (chain, draw, layer): Σ W² + Σ b² of each layer. Where the network cannot be read (chain, draw,
-          parameter): Σ θ² of each free variable that the function depends on.
-        - ``unit_norm_W1``, ... (chain, draw, unit): Σ W² + b² of each unit of a layer, sorted; not of a single output.
+        - ``output`` (chain, draw, point), or (chain, draw, point, component) for more than one output. For a noisy
+          network this is f(x): the activation is applied to pre-activations without any noise, labels are not taken,
+          and what other parts of the model add to the means of its layers is left out. For any other model it is the
+          mean of what the model observes, with latents that depend on the inputs replaced by their means; for classes,
+          their probabilities. It has the units of y.
+        - ``norm`` (chain, draw, layer): Σ W² + Σ b² of each layer. Where the network cannot be read, ``norm`` is
+          (chain, draw, parameter): Σ θ² of each free variable on which the function depends.
+        - ``unit_norm_W1`` and so on (chain, draw, unit): Σ W² + b² of each unit of a layer, sorted; left out for a
+          layer with a single output.
 
     Raises
     ------
+    TypeError
+        If ``idata`` or ``model`` is of another type than asked for.
     ValueError
-        If the posterior lacks weights or X_new has a wrong shape.
+        If the posterior lacks weights, or X_new has a wrong shape or is not finite.
     NetworkError
         If the model has no network that can be read and no likelihood whose mean is a function of one ``pm.Data``.
+
+    References
+    ----------
+    .. [1] T. Papamarkou, J. Hinkle, M. T. Young, D. Womble. Challenges in Markov chain Monte Carlo for Bayesian neural
+       networks. Statistical Science 37 (2022), on the symmetries of weights.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_gibbsnn as pmg
+    >>> with pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5):
+    ...     idata = pm.sample(step=pmg.GibbsNN())  # doctest: +SKIP
+    ...     space = pmg.function_space(idata)  # doctest: +SKIP
     """
     X_new = None if X_new is None else finite("X_new", X_new)
     return function_evaluator(model_of(model))(posterior_of("idata", idata), X_new)

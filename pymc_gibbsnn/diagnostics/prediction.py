@@ -1,7 +1,8 @@
 """What a posterior predicts at new inputs.
 
-Latents belong to the rows for which they were drawn. A prediction draws those of new rows anew, by the noisy network
-with the weights, biases and scales of each draw of the posterior, and takes nothing from the prior.
+The latents of a noisy network belong to the rows of data for which they were drawn. A prediction at new rows draws
+latents anew, by running the noisy network forwards with the weights, biases and learned variances of each draw of the
+posterior. It takes nothing from the prior.
 """
 
 from __future__ import annotations
@@ -32,56 +33,71 @@ def predict(
     name: str | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> xr.Dataset:
-    r"""The posterior predictive law of what a model observes, at new inputs.
+    r"""Summarise the posterior predictive law of what a model observes, at new inputs.
 
     .. math:: p(y \mid x, D) = \int p(y \mid x, \theta) \, p(\theta \mid D) \, d\theta
 
-    For each draw of the posterior one y is drawn for each row of the inputs. Every variable with a row for each row of
-    the inputs (the latents of a noisy network) is drawn anew, whether or not the posterior holds it; all others
-    (weights, biases, learned scales, effects) are taken from the posterior, and a missing one is an error. The model's
-    own data are neither changed nor, where new ones are given, used.
+    For each draw of the posterior one y is drawn for each row of the inputs. Variables that have a row for each row of
+    the inputs, such as the latents of a noisy network, are drawn anew, whether or not the posterior holds them. All
+    others (weights, biases, learned variances, effects of groups) are taken from the posterior, and it is an error if
+    one is missing. The model's own data are neither changed nor, if new ones are given, used.
 
-    It serves noisy networks, classical and wide ones, alone or as parts of larger models, and any other PyMC model
-    whose rows are independent given what serves all of them, which is checked first.
+    This works for noisy, classical and wide networks, alone or as parts of larger models, and for any other PyMC model
+    whose rows are independent given the variables that all rows share, which is checked first.
 
     Parameters
     ----------
     idata : InferenceData or DataTree
-        What ``pm.sample`` or ``pmg.sample`` returned, or a file of it, opened.
+        What ``pm.sample`` or ``pmg.sample`` returned, or such a result read from a file.
     model : pm.Model, optional
-        Taken from the context by default.
+        The model; by default that of the context.
     X_new : array_like, shape (m, d), or mapping of str to array_like, optional
-        New rows of the model's inputs. Where rows depend on several ``pm.Data`` (inputs and groups, say), new rows of
-        each by its name: ``{"X": ..., "groups": ...}``. By default what the model holds now; all rows where it sees
-        minibatches.
+        New rows of the model's inputs. Where rows depend on several ``pm.Data`` (inputs and groups, say), give new rows
+        of each by its name: ``{"X": ..., "groups": ...}``. By default these are the rows that the model holds now; all
+        rows of its data where it observes minibatches.
     quantiles : sequence of float
         Probabilities of the quantiles, from 0 to 1.
     samples : bool
         Whether to return the draws of y as well.
     name : str, optional
-        Of the observed variable, where the model has several.
-    random_seed : int or Generator, optional
+        The name of the observed variable, where the model has several.
+    random_seed : int or numpy.random.Generator, optional
+        The seed of the draws.
 
     Returns
     -------
     xarray.Dataset
-        In the units of y. ``point`` numbers the rows of ``X_new``, or holds the index of a data frame; the coordinates
-        of further axes of y and of classes are the model's.
+        Summaries in the units of y. The coordinate ``point`` numbers the rows of ``X_new``, or holds the index of a
+        data frame; the coordinates of further axes of y, and of classes, are those of the model.
 
-        - Of real numbers ``mean``, ``sd`` (point, ...) and ``quantiles`` (quantile, point, ...).
-        - Of class labels ``probability`` (point, ..., class) and ``label`` (point, ...), the most probable class. A
-          probability is the mean over draws of that of a Categorical or Bernoulli law; of the labels of a noisy network
-          it is the share of a label among the draws.
+        - For real numbers, ``mean`` and ``sd`` (point, ...) and ``quantiles`` (quantile, point, ...).
+        - For class labels, ``probability`` (point, ..., class) and ``label`` (point, ...), the most probable class. For
+          a Categorical or Bernoulli likelihood the probability is the mean over draws of the probability that the
+          likelihood gives; for the labels of a noisy network it is the share of a label among the draws.
         - ``samples`` (chain, draw, point, ...), if asked for.
 
     Raises
     ------
+    TypeError
+        If ``idata`` or ``model`` is of another type than asked for.
     ValueError
         If the posterior lacks a variable or holds it in another shape than the model, X_new has a wrong shape or is not
         finite, or a quantile is no probability.
     NetworkError
-        If the law of y at new inputs cannot be known: its rows depend on each other or on data with a row for each row
-        of the model's, of which no new rows are given. The message names the variable.
+        If the law of y at new inputs cannot be known, because its rows depend on each other, or on data with a row for
+        each row of the model's inputs of which no new rows are given. The message names the variable.
+
+    References
+    ----------
+    .. [1] A. Gelman, J. B. Carlin, H. S. Stern, D. B. Dunson, A. Vehtari, D. B. Rubin. Bayesian data analysis, section
+       1.3, third edition (2013).
+
+    Examples
+    --------
+    >>> import pymc_gibbsnn as pmg
+    >>> with pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5):
+    ...     idata = pm.sample(step=pmg.GibbsNN())  # doctest: +SKIP
+    ...     found = pmg.predict(idata, X_new=np.zeros((4, 3)), quantiles=(0.1, 0.9))  # doctest: +SKIP
     """
     levels = np.atleast_1d(np.asarray(quantiles, float))
     if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
@@ -123,38 +139,51 @@ def class_probabilities(
     X_new: ArrayLike | Mapping[str, ArrayLike] | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> xr.DataArray:
-    r"""Predictive probabilities of classes, averaged over the draws of each chain.
+    r"""Compute predictive probabilities of classes, averaged over the draws of each chain.
 
     .. math:: p(y \mid x, D) \approx \frac{1}{v} \sum_{t=1}^v p(y \mid x, \theta_t)
 
-    As :func:`predict`, but for each chain, so that chains can be compared. For the labels of a noisy network
-    p(y | x, θ) is estimated by one label drawn for each draw, noise included.
+    for the v draws of a chain [1]_. These are the probabilities of :func:`predict`, but for each chain, so that chains
+    can be compared. For the labels of a noisy network p(y | x, θ) is estimated by one label drawn for each draw of the
+    posterior, noise included.
 
     Parameters
     ----------
     idata : InferenceData or DataTree
         What ``pm.sample`` or ``pmg.sample`` returned; its posterior must hold all weights and biases.
     model : pm.Model, optional
-        With class labels: Categorical, Bernoulli, ArgmaxLabel or SignLabel; taken from the context by default.
+        A model that observes class labels by Categorical, Bernoulli, ArgmaxLabel or SignLabel; by default that of the
+        context.
     X_new : array_like, shape (m, d), or mapping of str to array_like, optional
-        Inputs at which to predict; by default those of the model, all rows where it sees minibatches.
-    random_seed : int or Generator, optional
-        Of the noise.
+        Inputs at which to predict, as :func:`predict` takes them; by default those of the model, with all rows where it
+        observes minibatches.
+    random_seed : int or numpy.random.Generator, optional
+        The seed of the noise.
 
     Returns
     -------
     xarray.DataArray, (chain, point, class)
-        Over chains, take ``.mean("chain")``.
+        Probabilities. For those of all chains together take ``.mean("chain")``.
 
     Raises
     ------
-    ValueError, NetworkError
-        As :func:`predict`, and if the model observes one variable that is no class label of shape (n,).
+    TypeError, ValueError
+        As :func:`predict`.
+    NetworkError
+        As :func:`predict`, and if what the model observes is no class label of shape (n,).
 
     References
     ----------
     .. [1] T. Papamarkou. The premise of approximate MCMC in Bayesian deep learning. arXiv 2208.11389, eq. 3.6, which
        lacks the factor 1/v.
+
+    Examples
+    --------
+    >>> import pymc_gibbsnn as pmg
+    >>> X, y, X_test, y_test = pmg.noisy_xor(200, 40)
+    >>> with pmg.classical_mlp(X, y, hidden=3):
+    ...     idata = pm.sample(step=pmg.FNBG())  # doctest: +SKIP
+    ...     p = pmg.class_probabilities(idata, X_new=X_test).mean("chain")  # doctest: +SKIP
     """
     model = model_of(model)
     observed = find_observed(model)
@@ -171,7 +200,10 @@ def class_probabilities(
 
 
 def _draws(rows: NewRows, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """For some rows at a time: y (chain, draw, row, ...), and probabilities of classes (chain, row, ..., class)."""
+    """Yield, for some rows at a time, draws y (chain, draw, row, ...) and probabilities of classes or None.
+
+    The probabilities have the shape (chain, row, ..., class).
+    """
     classes = has_classes(rows.observed)
     for these in rows.chunks():
         drawn, sums = [], 0.0
@@ -191,7 +223,7 @@ def _draws(rows: NewRows, rng: np.random.Generator) -> Iterator[tuple[np.ndarray
 
 
 def name_axes(rows: NewRows, X_new) -> tuple[tuple[str, ...], dict]:
-    """Names of the axes of y at new rows, and their coordinates."""
+    """Return the names of the axes of y at new rows, and their coordinates."""
     extra = rows.observed.ndim - 1
     named = (rows.model.named_vars_to_dims.get(rows.observed.name) or ())[1:]
     generic = ["output"] if extra == 1 else [f"output_{i}" for i in range(extra)]
@@ -203,6 +235,6 @@ def name_axes(rows: NewRows, X_new) -> tuple[tuple[str, ...], dict]:
 
 
 def _classes(model: pm.Model, count: int) -> np.ndarray:
-    """The model's names of classes, or numbers from 0 up."""
+    """Return the model's names of the classes, or else their numbers from 0 up."""
     names = model.coords.get("class")
     return np.arange(count) if names is None or len(names) != count else np.asarray(names)

@@ -1,7 +1,7 @@
-"""Scores of predictions.
+"""Scores of predictions against what was then observed.
 
-Each takes what a posterior gives for every draw and averages over draws first: it is the predictive mixture that is
-scored, not its components.
+Predictions given for every draw of a posterior are averaged over draws before they are scored: the score is that of the
+predictive mixture, not a mean over the scores of single draws.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["brier", "expected_calibration_error", "log_predictive_density", "rel
 
 
 def rmse(samples: ArrayLike, y: ArrayLike) -> float:
-    """Root mean squared error of the posterior mean.
+    """Compute the root mean squared error of the posterior mean, in the units of y.
 
     Parameters
     ----------
     samples : array_like, shape (chain, draw, ...)
         Predictions for every draw.
     y : array_like, shape (...)
-        What was seen.
+        What was observed.
 
     Returns
     -------
@@ -33,6 +33,11 @@ def rmse(samples: ArrayLike, y: ArrayLike) -> float:
     ------
     ValueError
         If the shapes do not fit.
+
+    Examples
+    --------
+    >>> rmse([[[1.0, 2.0], [3.0, 2.0]]], [5.0, 5.0])
+    3.0
     """
     samples, y = np.asarray(samples, float), np.asarray(y, float)
     if samples.ndim < 3 or samples.shape[2:] != y.shape:
@@ -41,21 +46,28 @@ def rmse(samples: ArrayLike, y: ArrayLike) -> float:
 
 
 def log_predictive_density(log_likelihood: ArrayLike) -> float:
-    r"""Mean over points of the log of the predictive density, :math:`\log \frac1S \sum_s p(y_i \mid \theta_s)`.
+    r"""Compute the mean over points i of the log predictive density :math:`\log \frac1S \sum_s p(y_i \mid \theta_s)`.
 
     Parameters
     ----------
     log_likelihood : array_like, shape (chain, draw, point, ...)
-        Of test data, for every draw: as ``pm.compute_log_likelihood`` gives it with the test data set.
+        Natural logarithms of p(y_i | θ_s) for each of the S draws, as ``pm.compute_log_likelihood`` computes them once
+        the test data are set in the model.
 
     Returns
     -------
     float
+        In natural units of information (nats) per point; its negative is the NLL that tables of benchmarks report.
 
     Raises
     ------
     ValueError
         If there is no axis of points.
+
+    Examples
+    --------
+    >>> round(log_predictive_density(np.log([[[0.2], [0.4]]])), 3)
+    -1.204
     """
     values = np.asarray(log_likelihood, float)
     if values.ndim < 3:
@@ -64,13 +76,16 @@ def log_predictive_density(log_likelihood: ArrayLike) -> float:
 
 
 def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
-    """Mean over points of the squared distance between the predictive probabilities and the label, from 0 to 2.
+    """Compute the Brier score: the mean squared distance between predictive probabilities and labels, from 0 to 2.
+
+    A label counts as the vector that is 1 for its class and 0 for the others [1]_.
 
     Parameters
     ----------
     probabilities : array_like, shape (point, class) or (point,)
-        Of the classes, or of class 1 of two.
+        Predictive probabilities of the classes, or of class 1 of two.
     labels : array_like of int, shape (point,)
+        True classes.
 
     Returns
     -------
@@ -80,30 +95,56 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
     ------
     ValueError
         If the shapes do not fit or the rows are no probabilities.
+
+    References
+    ----------
+    .. [1] G. W. Brier. Verification of forecasts expressed in terms of probability. Monthly Weather Review 78 (1950).
+
+    Examples
+    --------
+    >>> brier([[0.5, 0.5], [0.0, 1.0]], [0, 1])
+    0.25
     """
     p, labels = _checked(probabilities, labels)
     return float(np.mean(((p - np.eye(p.shape[1])[labels]) ** 2).sum(axis=1)))
 
 
 def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins: int = 10) -> float:
-    """Mean over points of the distance between accuracy and confidence of the bin in which a point lies.
+    """Compute the expected calibration error: how far accuracy and confidence differ, on average over points.
+
+    Points are sorted into bins by their confidence, the probability of the predicted class; accuracy is the share of
+    points in a bin whose predicted class is right. The error is the mean over points of the distance between the two in
+    the bin of the point [1]_ (eq. 3).
 
     Parameters
     ----------
     probabilities : array_like, shape (point, class) or (point,)
-        Of the classes, or of class 1 of two.
+        Predictive probabilities of the classes, or of class 1 of two.
     labels : array_like of int, shape (point,)
+        True classes.
     bins : int
-        Of equal width, over the probability of the predicted class (Guo et al., ICML 2017, eq. 3).
+        How many bins of equal width divide the confidences.
 
     Returns
     -------
     float
+        Between 0 and 1.
 
     Raises
     ------
+    TypeError
+        If ``bins`` is no number.
     ValueError
-        If the shapes do not fit or the rows are no probabilities.
+        If the shapes do not fit, the rows are no probabilities, or ``bins`` is no positive integer.
+
+    References
+    ----------
+    .. [1] C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger. On calibration of modern neural networks. ICML (2017).
+
+    Examples
+    --------
+    >>> expected_calibration_error([0.75, 0.75, 0.75, 0.75], [1, 1, 1, 0])
+    0.0
     """
     share, confidence, accuracy = reliability(probabilities, labels, bins)
     return float(np.sum(share * np.abs(np.nan_to_num(accuracy - confidence))))
@@ -112,25 +153,35 @@ def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins
 def reliability(
     probabilities: ArrayLike, labels: ArrayLike, bins: int = 10
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(share of points, mean confidence, accuracy) of bins of the probability of the predicted class.
+    """Sort points into bins by the probability of their predicted class, and compare it with how often it is right.
 
     Parameters
     ----------
     probabilities : array_like, shape (point, class) or (point,)
-        Of the classes, or of class 1 of two.
+        Predictive probabilities of the classes, or of class 1 of two.
     labels : array_like of int, shape (point,)
+        True classes.
     bins : int
-        Of equal width.
+        How many bins of equal width divide the probabilities of the predicted class.
 
     Returns
     -------
-    tuple of array, shape (bins,)
-        Confidence and accuracy of an empty bin are NaN.
+    share, confidence, accuracy : array, shape (bins,)
+        Of each bin, the share of all points, the mean probability of the predicted class, and the share of points whose
+        predicted class is right. The latter two are NaN for an empty bin.
 
     Raises
     ------
+    TypeError
+        If ``bins`` is no number.
     ValueError
-        If the shapes do not fit or the rows are no probabilities.
+        If the shapes do not fit, the rows are no probabilities, or ``bins`` is no positive integer.
+
+    Examples
+    --------
+    >>> share, confidence, accuracy = reliability([0.75, 0.75, 0.75, 0.75], [1, 1, 1, 0], bins=2)
+    >>> share.tolist(), accuracy[1].item()
+    ([0.0, 1.0], 0.75)
     """
     p, labels = _checked(probabilities, labels)
     bins = whole("bins", bins)
@@ -143,6 +194,7 @@ def reliability(
 
 
 def _checked(probabilities: ArrayLike, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Return probabilities (point, class) and labels (point,) as arrays, or raise ValueError."""
     p, labels = np.asarray(probabilities, float), np.asarray(labels)
     p = np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
     if p.ndim != 2 or labels.shape != p.shape[:1]:
