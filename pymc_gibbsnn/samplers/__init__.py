@@ -1,1 +1,1 @@
-"""Transitions as PyTensor graphs: one algorithm a file."""
+"""Samplers, each written once as a transition, a PyTensor graph of one step; there is one algorithm in each file."""

@@ -1,7 +1,7 @@
 """The sweep of :mod:`pymc_gibbsnn.samplers.fnbg_network` for Numba, in place, unit by unit.
 
-What Numba does not take several numbers at a time it takes one at a time: exponentials are those of
-:func:`pymc_gibbsnn.backends.vector_math.exp`, and logarithms are taken of products.
+Loops are written so that LLVM vectorises them. Numba's own exponential would prevent that: exponentials are those of
+:func:`pymc_gibbsnn.backends.vector_math.exp`, and likelihoods take one logarithm of a product in place of many.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ __all__ = ["FAST", "make_sweep"]
 
 @vectorisable
 def _sigmoid(z):
+    """The logistic function."""
     return 1.0 / (1.0 + exp(-z))
 
 
 @vectorisable
 def _tanh(z):
+    """The hyperbolic tangent."""
     return 2.0 / (1.0 + exp(-2.0 * z)) - 1.0
 
 
 FAST: dict[str, Callable] = {"sigmoid": _sigmoid, "tanh": _tanh}
-"""Activations in operations that LLVM can vectorise."""
+"""Activations that are written in operations that LLVM can vectorise, by name."""
 
 
 def _elementwise(function: Callable) -> Callable:
+    """Make ``apply(z, a)``, which writes a function of each element of the matrix z into a."""
+
     @vectorisable
     def apply(z, a):
         for i in range(z.shape[0]):
@@ -40,7 +44,7 @@ def _elementwise(function: Callable) -> Callable:
 
 
 def _by_layer(functions: Sequence[Callable]) -> Callable:
-    """apply(layer, z, a), with the function of a layer; the last serves all layers that follow."""
+    """Make ``apply(layer, z, a)``, which applies the function of a layer; the last one serves all later layers."""
     if not functions:
         return vectorisable(lambda layer, z, a: None)
     first = _elementwise(functions[0])
@@ -60,13 +64,20 @@ def _by_layer(functions: Sequence[Callable]) -> Callable:
 
 @vectorisable
 def _add(z, factor, change, total):
+    """Write z + factor · change into ``total``.
+
+    Parameters
+    ----------
+    z, change, total : array, (n,)
+    factor : float
+    """
     for i in range(len(z)):
         total[i] = z[i] + factor * change[i]
 
 
 @vectorisable
 def _shifts(x, steps, pieces):
-    """(pieces, d_out, n): by how much the step of each piece changes the pre-activation of its unit."""
+    """Compute (pieces, d_out, n): by how much the step of each piece changes the pre-activation of its unit."""
     d_in = x.shape[1]
     shifts = np.empty((len(pieces), len(steps), len(x)), steps.dtype)
     for g in range(len(pieces)):
@@ -83,12 +94,26 @@ def _shifts(x, steps, pieces):
 
 
 def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Callable:
-    """The sweep for activations, functions of a number, and the kernel of a likelihood."""
+    """Make the sweep for Numba.
+
+    Parameters
+    ----------
+    functions : sequence of callable
+        The activation of each hidden layer, a function of a number; the last one serves all layers that follow.
+    log_likelihood : callable
+        The kernel of a likelihood, ``log_likelihood(z, y, scratch)`` of pre-activations z (k, n).
+
+    Returns
+    -------
+    callable
+        The function of the inputs of :class:`~pymc_gibbsnn.samplers.fnbg_network.UnitSweep`, and of ``layers``, with
+        (d_out, d_in, has a bias) of each layer, and ``blocks``, with (layer, unit, first, end) of each block.
+    """
     activate = _by_layer(functions)
 
     @vectorisable
     def affine(l, a, theta, layers, z):
-        """Write layer l's pre-activations to z from the activations a below it, which are followed by a row of ones."""
+        """Write the pre-activations of layer l to z, from the activations a below it and the row of ones after them."""
         first = 0
         for j in range(l):
             first += layers[j, 0] * (layers[j, 1] + layers[j, 2])
@@ -97,13 +122,13 @@ def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Calla
 
     @vectorisable
     def activations(l, z, layers, a):
-        """Write those of layer l to a, and ones below them."""
+        """Write the activations of layer l to a, followed by a row of ones."""
         activate(l, z[: layers[l, 0]], a)
         a[layers[l, 0]] = 1
 
     @vectorisable
     def from_layer(l, z, y, theta, layers, a, above, s):
-        """The log-likelihood from the pre-activations of layer l; a, above and s are scratch."""
+        """Compute the log-likelihood from the pre-activations z of layer l; a, above and s are scratch."""
         for j in range(l, len(layers) - 1):
             activations(j, z, layers, a)
             affine(j + 1, a, theta, layers, above)

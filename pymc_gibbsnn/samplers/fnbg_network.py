@@ -1,13 +1,13 @@
-r"""The sweep of blocked Metropolis on a classical network, each block a piece of one unit's weights.
+r"""The sweep of blocked Metropolis over a classical network, in which each block is a piece of one unit's weights.
 
-Of the layers ``Z_l = A_{l−1} W_lᵀ + b_l``, ``A_l = σ(Z_l)``, a step of unit k in layer l changes one column of Z_l, by
-``A_{l−1}[:, piece] step``; then a column of A_l; then Z_{l+1} by a matrix of rank one; and only from there on whole
-layers. Layers are visited upwards: while one moves, A_{l−1} and the weights above stay, so that Z_l and Z_{l+1} are all
-that is kept, and what each step would change Z_l by is one product for each piece of all units.
+In the layers ``Z_l = A_{l−1} W_lᵀ + b_l``, ``A_l = σ(Z_l)``, a step of unit k in layer l changes one column of Z_l, by
+``A_{l−1}[:, piece] step``; then one column of A_l; then Z_{l+1}, by a matrix of rank one; and only from there on whole
+layers. Layers are visited from the data upwards. While one moves, A_{l−1} and the weights above stay as they are: so
+only Z_l and Z_{l+1} are kept, and the changes of Z_l by the steps of all units are one matrix product for each piece.
 
-The sweep is a deterministic function of the random numbers it is given, in three forms: NumPy and JAX share the
-formulas below, Numba has its own (:mod:`pymc_gibbsnn.samplers.fnbg_kernels`). Arrays are kept unit by unit,
-(units, n), in all of them. The law is that of :func:`pymc_gibbsnn.samplers.fnbg.sweep_by_density`.
+The sweep is a deterministic function of the random numbers that it is given, in three forms: NumPy and JAX share the
+formulas below, and Numba has its own (:mod:`pymc_gibbsnn.samplers.fnbg_kernels`). In all of them arrays are kept with
+units first, (units, n). The sweep has the same law as :func:`pymc_gibbsnn.samplers.fnbg.sweep_by_density`.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ class UnitSweep(Op):
     shapes : sequence of (int, int)
         (d_out, d_in) of each layer.
     has_bias : sequence of bool
+        Whether each layer has a bias.
     pieces : sequence of sequences of (int, int)
         For each layer, the stretches (first, end) into which the weights of each unit are cut, the bias being last.
     activations : sequence of Elementwise
+        The activation of each hidden layer.
     likelihood : type of Likelihood
+        The likelihood of the network's outputs.
 
-    Inputs
-    ------
-    x : (n, d)
-    y : array
-        The data as the likelihood takes them (:attr:`~pymc_gibbsnn.networks.likelihoods.Likelihood.data`).
-    theta, steps, precision : (p,)
-        Weights, their steps and prior precisions, unit by unit, the bias of each last.
-    log_u : (m,)
-        Logarithm of a uniform number for each block.
-    power : ()
-        By which the log density that the likelihood gives is multiplied.
+    Notes
+    -----
+    The inputs of a node are
 
-    Outputs
-    -------
-    theta after the sweep; log_ratios : (m,), log densities of each proposal less that of the current state;
-    log_likelihood : (), after the sweep, without its constant
+    - x (n, d): the inputs of the network;
+    - y: the data as the likelihood takes them (:attr:`~pymc_gibbsnn.networks.likelihoods.Likelihood.data`);
+    - theta, steps and precision (p,): weights, their steps and their prior precisions, unit by unit, with the bias of
+      each unit last;
+    - log_u (m,): the logarithm of a uniform number for each block;
+    - power (): a factor by which the log density that the likelihood gives is multiplied.
+
+    The outputs are theta after the sweep; log_ratios (m,), the log density of each proposal less that of the current
+    state; and log_likelihood (), that after the sweep, without its constant.
     """
 
     __props__ = ("shapes", "has_bias", "pieces", "activations", "likelihood")
@@ -82,7 +82,7 @@ class UnitSweep(Op):
         self.activations, self.likelihood = tuple(activations), likelihood
 
     def make_node(self, *inputs):
-        """One node; see the class for its inputs. The structure follows them as numbers, for Numba."""
+        """Make the node of these inputs, which the class lists, and of the structure as numbers, which Numba reads."""
         inputs = [pt.as_tensor(x) for x in inputs]
         _, _, theta, _, _, log_u, _ = inputs
         layers = [(d_out, d_in, bias) for (d_out, d_in), bias in zip(self.shapes, self.has_bias, strict=True)]
@@ -96,18 +96,18 @@ class UnitSweep(Op):
         return Apply(self, [*inputs, *structure], [theta.type(), log_u.type(), pt.scalar(dtype=theta.dtype)])
 
     def infer_shape(self, *args):
-        """Shapes of the outputs, from those of the inputs."""
+        """Return the shapes of the outputs, from those of the inputs."""
         _, _, theta, _, _, log_u, *_ = args[-1]  # PyTensor 2 passes the graph first
         return [theta, log_u, ()]
 
     def matrices(self, theta):
-        """[W, b] of each layer from the vector of all weights."""
+        """Cut the vector of all weights into the matrix [W, b] of each layer."""
         shapes = [(d_out, d_in + bias) for (d_out, d_in), bias in zip(self.shapes, self.has_bias, strict=True)]
         ends = np.cumsum([math.prod(shape) for shape in shapes])
         return [theta[end - math.prod(shape) : end].reshape(shape) for shape, end in zip(shapes, ends, strict=True)]
 
     def perform(self, node, inputs, outputs):
-        """Run with NumPy."""
+        """Compute the outputs with NumPy."""
         functions = [_numpy_function(activation) for activation in self.activations]
         found = _sweep(self, *inputs[:7], functions, np, _loop)
         for storage, value, output in zip(outputs, found, node.outputs, strict=True):
@@ -115,15 +115,21 @@ class UnitSweep(Op):
 
 
 def sweep_by_units(network: ClassicalNetwork, numbers: np.ndarray, pieces: Sequence[Sequence[Piece]]) -> Sweep:
-    """The sweep for a classical network, of whose units' weights the blocks are pieces.
+    """Make the sweep for a classical network, in which every block is a piece of the weights of one unit.
 
     Parameters
     ----------
     network : ClassicalNetwork
-    numbers : array
-        Where the steps of the weights are found, unit by unit, the bias of each last.
+        The network.
+    numbers : array of int
+        The numbers, among all parameters, of its weights, unit by unit, with the bias of each unit last.
     pieces : sequence of sequences of (int, int)
-        For each layer, see :class:`UnitSweep`.
+        For each layer, the stretches into which the weights of a unit are cut; see :class:`UnitSweep`.
+
+    Returns
+    -------
+    callable
+        The ``sweep`` that :func:`pymc_gibbsnn.samplers.fnbg.fnbg` takes.
     """
     layers = network.layers
     op = UnitSweep(
@@ -135,7 +141,7 @@ def sweep_by_units(network: ClassicalNetwork, numbers: np.ndarray, pieces: Seque
     )
 
     def flat(values: dict[Variable, Variable]) -> Variable:
-        """Numbers unit by unit."""
+        """Write the weights of all layers as one vector, unit by unit."""
         return pt.concatenate([layer.matrix(values).ravel() for layer in layers])
 
     def sweep(state: dict, steps: Variable, log_u: Variable, rows: Variable | None) -> tuple[dict, Variable, Variable]:
@@ -156,15 +162,32 @@ def sweep_by_units(network: ClassicalNetwork, numbers: np.ndarray, pieces: Seque
     return sweep
 
 
-# Formulas for NumPy and JAX, in which ``xp`` is the module and ``scan`` a loop as that of jax.lax.
+# The formulas for NumPy and JAX, in which ``xp`` is the module, and ``scan`` a loop like that of jax.lax.
 
 
 def _affine(w, a, has_bias: bool):
+    """Compute W a + b (d_out, n) for activations a (d_in, n), where ``w`` is [W, b]."""
     return w[:, :-1] @ a + w[:, -1:] if has_bias else w @ a
 
 
 def _shifts(steps, x, pieces: Sequence[Piece], xp):
-    """(d_out, pieces, n): by how much the step of each piece changes the pre-activation of its unit."""
+    """Compute by how much the step of each piece changes the pre-activation of its unit.
+
+    Parameters
+    ----------
+    steps : array, (d_out, d_in (+ 1))
+        Steps of the weights and the bias of a layer.
+    x : array, (n, d_in)
+        Inputs of the layer.
+    pieces : sequence of (int, int)
+        The stretches into which the weights of a unit are cut.
+    xp : module
+        ``numpy`` or ``jax.numpy``.
+
+    Returns
+    -------
+    array, (d_out, pieces, n)
+    """
     d_in, shifts = x.shape[1], []
     for first, end in pieces:
         shift = steps[:, first : min(end, d_in)] @ x[:, first:end].T
@@ -175,20 +198,39 @@ def _shifts(steps, x, pieces: Sequence[Piece], xp):
 def _sweep(
     op: UnitSweep, x, y, theta, steps, precision, log_u, power, functions: Sequence[Callable], xp, scan: Callable
 ) -> tuple:
-    """The outputs of the Op from its inputs."""
+    """Compute the outputs of a :class:`UnitSweep` from its inputs.
+
+    Parameters
+    ----------
+    op : UnitSweep
+        The operation.
+    x, y, theta, steps, precision, log_u, power : array
+        Its inputs.
+    functions : sequence of callable
+        The activations of the hidden layers.
+    xp : module
+        ``numpy`` or ``jax.numpy``.
+    scan : callable
+        A loop like ``jax.lax.scan``.
+
+    Returns
+    -------
+    tuple of array
+    """
     w, steps, precision = (op.matrices(vector) for vector in (theta, steps, precision))
     y, last = y.T, len(w) - 1
 
     def log_likelihood(l: int, z):
-        """From the pre-activations of layer l."""
+        """Compute the log-likelihood from the pre-activations z of layer l."""
         for j in range(l, last):
             z = _affine(w[j + 1], functions[j](z), op.has_bias[j + 1])
         return op.likelihood.log_density(z, y, xp)
 
     def visit(l: int, z, z_next, current, shifts, log_priors, log_us):
-        """((Z_{l+1}, log-likelihood), (Z_l, log ratios, accepted)) after the moves of all pieces of all units.
+        """Move all pieces of all units of layer l.
 
-        The output layer is followed by a copy of itself.
+        It returns ((Z_{l+1}, log-likelihood), (Z_l, log ratios, accepted)) after the moves. The output layer counts as
+        followed by a copy of itself.
         """
         activate = functions[l] if l < last else lambda z: z
         columns = w[l + 1][:, : len(z)].T if l < last else xp.eye(len(z), dtype=z.dtype)
@@ -217,7 +259,7 @@ def _sweep(
     log_ratios, done = [], 0
     for l, pieces in enumerate(op.pieces):
         masks = xp.asarray(_masks(op, l), theta.dtype)
-        # A weight moves once: what its step would change the log prior by is known beforehand.
+        # A weight moves once in a sweep, so that the change of the log prior by its step is known beforehand.
         log_priors = -0.5 * (precision[l] * steps[l] * (2 * w[l] + steps[l])) @ masks.T
         log_us = log_u[done : done + log_priors.size].reshape(log_priors.shape)
         z_next = _affine(w[l + 1], functions[l](z), op.has_bias[l + 1]) if l < last else z
@@ -232,13 +274,13 @@ def _sweep(
 
 
 def _masks(op: UnitSweep, l: int) -> np.ndarray:
-    """(pieces, d_in (+ 1)): which weights of a unit belong to each piece."""
+    """Mark with ones, in an array (pieces, d_in (+ 1)), which weights of a unit belong to each piece."""
     width = op.shapes[l][1] + op.has_bias[l]
     return np.array([[first <= i < end for i in range(width)] for first, end in op.pieces[l]], dtype=float)
 
 
 def _loop(move: Callable, state: tuple, numbers: tuple) -> tuple:
-    """jax.lax.scan in Python."""
+    """Do what jax.lax.scan does, in a loop of Python."""
     found = []
     for row in zip(*numbers, strict=True):
         state, new = move(state, row)
@@ -248,10 +290,12 @@ def _loop(move: Callable, state: tuple, numbers: tuple) -> tuple:
 
 @cache
 def _numpy_function(activation: Elementwise) -> Callable:
+    """Compile an activation as a function of a NumPy array."""
     return pytensor.function([activation.z], activation.output, mode="FAST_COMPILE")
 
 
 def _jax(op, node):
+    """Make the function of the inputs of a :class:`UnitSweep` for JAX."""
     import jax
     import jax.numpy as jnp
     from pytensor.link.jax.dispatch import jax_funcify
@@ -270,6 +314,7 @@ def _jax(op, node):
 
 
 def _numba(op, node):
+    """Make the function of the inputs of a :class:`UnitSweep` for Numba, and say on what its code depends."""
     functions, keys = [], []
     for activation in op.activations:
         apply = activation.scalar_op.make_node(ps.get_scalar_type(node.outputs[0].dtype)())
@@ -277,7 +322,7 @@ def _numba(op, node):
         functions.append(FAST.get(activation.name, function))
         keys.append(key)
     if len(set(keys)) == 1 and keys[0] is not None:
-        functions = functions[:1]  # serves all layers, however many: the code is found in the cache
+        functions = functions[:1]  # one function serves any number of layers, so that the code is found in the cache
         keys = keys[:1]
     more = None if None in keys else (op.likelihood.__name__, keys)
     return make_sweep(functions, op.likelihood.kernel), more

@@ -1,6 +1,7 @@
 r"""Gibbs sampling of the intermediate-noise network: one sweep over all weights and latents.
 
-Target: the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.network`. One sweep, from the data up::
+The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.network` [1]_, in the letters of
+:mod:`pymc_gibbsnn.moves`. The lines of a sweep, from the data upwards, say what is drawn given what::
 
     W̃_1 | Z_2
     for each hidden layer l = 2..L:
@@ -13,8 +14,9 @@ Target: the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.networ
     Z_{L+1} | W̃_L, A_L, y                    if y are class labels
     Δ, λ | all others                        if they have conjugate priors
 
-With ``collapse=False`` the order of a hidden layer is that of Algorithm 1 of the paper: A_l, W̃_l, then Z_l given A_l.
-Interweaving leaves A_l out of date and therefore comes just before A_l in either order. The layer-parallel order is in
+Here Δ are the variances of the noise and λ the precisions of the priors. With ``collapse=False`` the order of a hidden
+layer is that of Algorithm 1 of the paper: A_l, W̃_l, then Z_l given A_l. Interweaving leaves A_l out of date and
+therefore comes just before A_l is drawn, in either order. The layer-parallel order is in
 :mod:`pymc_gibbsnn.moves.layer_parallel`.
 
 References
@@ -58,36 +60,47 @@ def gibbs(
     schedule: str = "sequential",
     anneal: float | None = None,
 ) -> Transition:
-    """The Gibbs sweep of noisy networks: of each in turn, given the others.
+    """Make the transition of Gibbs sampling: one sweep over each noisy network of a model in turn, given the others.
 
     Parameters
     ----------
     networks : sequence of Network
-        Of one model.
+        The noisy networks of one model.
     collapse : bool
-        Draw pre-activations with the post-activations integrated out. False gives the paper's Algorithm 1.
+        Whether to draw pre-activations with the post-activations integrated out. False gives the paper's Algorithm 1.
     scale_move : bool
-        Draw the scale of each unit whose activation is homogeneous (relu, leaky relu, abs, identity) or scale-free
-        (sign), and whose pre-activation has no offset: with its noise scaled (:mod:`pymc_gibbsnn.moves.centred_scale`)
-        and, if homogeneous, with its noise fixed (:mod:`pymc_gibbsnn.moves.noncentred_scale`).
+        Whether to draw the scale of each unit whose activation is homogeneous (relu, leaky relu, abs, identity) or
+        scale-free (sign), and whose pre-activation has no offset: with its noise scaled
+        (:mod:`pymc_gibbsnn.moves.centred_scale`) and, if homogeneous, with its noise fixed
+        (:mod:`pymc_gibbsnn.moves.noncentred_scale`).
     interweave : {"auto", "pieces", "langevin", False}
-        Move the weights of each unit with the noise of its pre-activations held fixed: by Gaussian steps on the linear
-        pieces (:mod:`pymc_gibbsnn.moves.interweave_pieces`) or a Langevin step
-        (:mod:`pymc_gibbsnn.moves.interweave_langevin`). "auto" takes pieces up to 128 inputs, bias included, in the
-        data layer and 24 in others, and Langevin for wider layers and for activations without a slope or linear pieces.
+        How to move the weights of each unit with the noise of its pre-activations held fixed: by Gaussian steps on the
+        linear pieces of the activation (:mod:`pymc_gibbsnn.moves.interweave_pieces`), by a Langevin step
+        (:mod:`pymc_gibbsnn.moves.interweave_langevin`), or not at all. "auto" chooses pieces up to 128 inputs, bias
+        included, in the data layer and 24 in others, and Langevin for wider layers and for activations without a slope
+        or without linear pieces.
     schedule : {"sequential", "layer-parallel"}
-        The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.moves.layer_parallel`), neither
+        The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.moves.layer_parallel`); it is neither
         collapsed nor interweaved.
     anneal : float, optional
-        A variance: while the chain tunes, every smaller Δ that is not drawn itself falls geometrically from it to its
-        own value.
+        A variance, in squared units of the latents. While the chain tunes, every smaller Δ that is not drawn itself
+        falls geometrically from it to its own value.
 
     Returns
     -------
     Transition
-        Its statistics: ``lp``, log density of the networks' variables and data; ``norm_W1``, ... (by the weights'
-        names), Σ W² + Σ b² of a layer; ``noise_Z2``, ... (by the names of latents and data), the mean squared noise
-        of a variable over its variance; ``acceptance_W1``, ..., the acceptance of a layer's interweaving moves.
+        Its statistics are ``lp``, the log density of the networks' variables and data; ``norm_W1`` and so on (by the
+        names of weights), Σ W² + Σ b² of a layer; ``noise_Z2`` and so on (by the names of latents and data), the mean
+        squared noise of a variable divided by its variance; ``acceptance_W1`` and so on, the acceptance of a layer's
+        interweaving moves.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another type than asked for.
+    ValueError
+        If an argument has no such choice, ``anneal`` is not positive, "pieces" are asked of an activation that has
+        none, or the layer-parallel order is to be collapsed or interweaved.
     """
     if anneal is not None:
         positive("anneal", anneal, ", the variance of the noise to begin with, or None")
@@ -132,9 +145,22 @@ def gibbs(
 
 
 def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str | bool, schedule: str) -> Move:
-    """The sweep of one network, a list of moves; see :func:`gibbs` for the arguments."""
+    """Choose the moves of the sweep over one network, and put them in order.
+
+    Parameters
+    ----------
+    network : Network
+        The network.
+    collapse, scale_move, interweave, schedule
+        As in :func:`gibbs`.
+
+    Returns
+    -------
+    Move
+        The whole sweep, as one move.
+    """
     kinds, parallel = kinds_of_interweaving(network, interweave), schedule == "layer-parallel"
-    learns = [bool(layer.operator.variables) for layer in network.layers]  # an average pool does not
+    learns = [bool(layer.operator.variables) for layer in network.layers]  # whether a layer has weights, unlike a pool
     moves = [data_weights(network)] if learns[0] else []  # W̃_1 | Z_2
     if parallel:
         moves += [
@@ -178,12 +204,12 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
 
 
 def _of_known_width(network: Network) -> Network:
-    """The network whose inputs know their number of columns, by which products are chosen."""
+    """Return the network with the number of columns of its inputs made known, by which products are chosen."""
     return replace(network, inputs=pt.specify_shape(network.inputs, (None, network.layers[0].shape[1])))
 
 
 def _heated(network: Network, start: float | None, tuning: Variable) -> Network:
-    """The network with every Δ below ``start`` replaced by Δ^(1 − r) start^r, r the share of tuning still to come."""
+    """Return the network with every Δ below ``start`` replaced by Δ^(1 − r) start^r, r the share of tuning to come."""
     drawn = {use.part for scale in network.scales for use in scale.uses}
 
     def hotter(part: Layer | Activation) -> Layer | Activation:

@@ -1,12 +1,14 @@
 r"""The Metropolis-adjusted Langevin algorithm, MALA, and its underdamped form with one leapfrog step.
 
-Target: π(φ). One step of size ε, from u with momentum m; α in (0, 1] is the share of the momentum that is new:
+The target is π(φ). One step of size ε starts from u with momentum m; α in (0, 1] is the share of the momentum that is
+drawn anew:
 
     m₀ = sqrt(1 − α) m + sqrt(α) ξ,   ξ ~ N(0, I)
     m½ = m₀ + ε/2 ∇log π(u),   v = u + ε m½,   m₁ = m½ + ε/2 ∇log π(v),
 
-accepted with probability min(1, exp(log π(v) − ‖m₁‖²/2 − log π(u) + ‖m₀‖²/2)); if not, the momentum is flipped to −m₀.
-With α = 1 this is MALA: v = u + ε²/2 ∇log π(u) + ε ξ with the Metropolis-Hastings ratio of that proposal.
+which is accepted with probability min(1, exp(log π(v) − ‖m₁‖²/2 − log π(u) + ‖m₀‖²/2)). After a rejection the momentum
+is flipped to −m₀ [2]_. With α = 1 this is MALA [1]_: v = u + ε²/2 ∇log π(u) + ε ξ with the Metropolis-Hastings ratio of
+that proposal.
 
 References
 ----------
@@ -28,20 +30,28 @@ TARGET_ACCEPTANCE = 0.574
 
 
 def mala(target: Target, *, step_size: float | None = None, momentum_refresh: float = 1.0) -> Transition:
-    """MALA on a target, whitened or not.
+    """Make the transition of MALA, or of its underdamped form, on a target that is whitened or not.
 
     Parameters
     ----------
     target : Target
+        What is moved, and its density.
     step_size : float, optional
-        ε, positive; None tunes it to an acceptance of 0.574.
+        ε, positive, in the units of the coordinates; None tunes it to an acceptance of 0.574.
     momentum_refresh : float
         α, in (0, 1].
 
     Returns
     -------
     Transition
-        With the statistics of :func:`~pymc_gibbsnn.samplers.metropolis_hastings.metropolis_hastings`.
+        It has the statistics of :func:`~pymc_gibbsnn.samplers.metropolis_hastings.metropolis_hastings`.
+
+    Raises
+    ------
+    TypeError
+        If an argument is no number.
+    ValueError
+        If the step size is not positive, or α not in (0, 1].
     """
     if step_size is not None:
         positive("step_size", step_size, ", or None to be tuned")
@@ -62,18 +72,18 @@ def mala(target: Target, *, step_size: float | None = None, momentum_refresh: fl
             - log_density(u)
             + sum(((m**2).sum() - (m_end**2).sum()) / 2 for m, m_end in zip(momentum, end, strict=True))
         )
-        # Nothing is remembered where all of the momentum is new.
+        # Where all of the momentum is drawn anew, ``names`` is empty and nothing is remembered.
         moved, stayed = (dict(zip(names, m, strict=False)) for m in (end, [-m for m in momentum]))
         return rng, v, log_ratio, moved, stayed
 
     def slope(place: Place):
-        """∇log π"""
+        """Compute ∇log π."""
         if not target.whitened:
             return place.gradient
         return [g - x for g, x in zip(place.gradient, place.position, strict=True)]
 
     def log_density(place: Place):
-        """Log π up to a constant"""
+        """Compute log π up to a constant."""
         if not target.whitened:
             return place.log_likelihood
         return sum((-(x**2).sum() / 2 for x in place.position), place.log_likelihood)

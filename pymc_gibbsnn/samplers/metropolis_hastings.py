@@ -34,43 +34,48 @@ def metropolis_hastings(
     with_gradient: bool = False,
     memory: dict[str, Variable] | None = None,
 ) -> Transition:
-    """Proposals accepted or rejected, with their step size tuned and ℓ of the current place remembered within a turn.
+    """Make the transition of a Metropolis-Hastings sampler from its proposal.
+
+    It accepts or rejects proposals, tunes their step size, and remembers ℓ of the current place, so that ℓ is evaluated
+    once in a step.
 
     Parameters
     ----------
     target : Target
+        What is moved, and its density.
     propose : callable
-        ``propose(rng, u, step_size, evaluate, memory) -> (rng, v, log ratio, accepted memory, rejected memory)`` for
-        places u and v; ``evaluate`` makes a place of a position.
+        ``propose(rng, u, step_size, evaluate, memory) -> (rng, v, log_ratio, accepted, rejected)``. Given the current
+        place u, it proposes a place v; ``evaluate`` makes a place of a position. ``log_ratio`` is the logarithm of the
+        Metropolis-Hastings ratio; ``accepted`` and ``rejected`` are what ``memory`` becomes in either case.
     step_size : float, optional
-        None tunes it during the tuning steps.
+        The step size; None tunes it during the tuning steps.
     start, target_acceptance : float
-        From what and to which acceptance it is tuned.
+        The step size with which tuning begins, and the acceptance probability to which it leads.
     largest : float
-        What a tuned step size never exceeds.
+        The largest step size to which tuning may lead.
     with_gradient : bool
         Whether places hold gradients.
     memory : dict of str to Variable, optional
-        What else the sampler carries, at the start of a chain.
+        What else the sampler remembers from step to step, by name, with its values at the start of a chain.
 
     Returns
     -------
     Transition
-        Its statistics: ``lp``, log density; ``acceptance_rate``, the probability with which the last proposal was
-        accepted; ``accepted``, 0 or 1; ``step_size``; and ``exact``, 0, on minibatches.
+        Its statistics are ``lp``, the log density; ``acceptance_rate``, the probability with which the last proposal
+        was accepted; ``accepted``, 0 or 1; ``step_size``; and, on minibatches, ``exact``, which is 0.
 
     Notes
     -----
-    On minibatches a step draws a batch and evaluates u and v on it alone. Each batch has a posterior of its own, which
-    its steps would keep; steps of many batches in turn keep none of them. Where steps are small, log ratios are small,
-    the drift of the chain is half the mean gradient over batches, which is that of all rows, and its law tends to the
-    posterior.
+    On minibatches a step draws a batch and evaluates u and v on this batch alone. Each batch has a posterior of its
+    own, which steps on that batch would leave invariant; steps on ever new batches leave none of them invariant. If
+    steps are small, log ratios are small, and the drift of the chain is half the mean of the gradients over batches,
+    which is the gradient for all rows; the law of the chain then tends to the posterior.
     """
     memory = memory or {}
     floatx = pytensor.config.floatX
     zero, one = pt.constant(np.array([0, 1], floatx))
     slopes = {f"gradient_{name}": x for name, x in target.coordinates.items()} if with_gradient else {}
-    # On another batch ℓ is another function: there is nothing of it to remember.
+    # On another batch ℓ is another function, so that remembering its value would be of no use.
     remembered = slopes | {"log_likelihood": pt.zeros((), dtype=floatx)} if target.batches is None else {}
     carry = target.start() | target.coordinates | memory | remembered
     if step_size is None:
@@ -127,7 +132,7 @@ def metropolis_hastings(
 
 
 def standard_normals(rng: Variable, like: list[Variable]) -> tuple[Variable, list[Variable]]:
-    """Independent standard normals in the shapes of some arrays."""
+    """Draw independent standard normals in the shapes of some arrays; return the next generator and the draws."""
     zero, one = pt.constant(np.array([0, 1], pytensor.config.floatX))
     draws = []
     for x in like:
@@ -137,6 +142,6 @@ def standard_normals(rng: Variable, like: list[Variable]) -> tuple[Variable, lis
 
 
 def check_beta(beta: float | None) -> None:
-    """Refuse what is no step of a Crank-Nicolson proposal."""
+    """Raise an error for a β that is no step size of a Crank-Nicolson proposal: it must lie in (0, 1]."""
     if beta is not None:
         number("beta", beta, "a number in (0, 1], or None to be tuned", lambda x: 0 < x <= 1)

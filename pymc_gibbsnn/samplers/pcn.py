@@ -1,10 +1,11 @@
 r"""The preconditioned Crank-Nicolson sampler, pCN, in coordinates φ that are standard normal a priori.
 
-Target: exp(ℓ(φ)) N(φ; 0, I). One step, from u with β in (0, 1]:
+The target is the density exp(ℓ(φ)) N(φ; 0, I). One step from u, with β in (0, 1], proposes
 
-    v = sqrt(1 − β²) u + β w,   w ~ N(0, I),       accepted with probability min(1, exp(ℓ(v) − ℓ(u))).
+    v = sqrt(1 − β²) u + β w,   w ~ N(0, I),       and accepts it with probability min(1, exp(ℓ(v) − ℓ(u)))
 
-The proposal leaves N(0, I) as it is: the acceptance depends on ℓ alone, however many coordinates there are.
+[1]_ [2]_. The proposal leaves N(0, I) invariant, so that the acceptance depends on ℓ alone, however many coordinates
+there are.
 
 References
 ----------
@@ -28,19 +29,25 @@ TARGET_ACCEPTANCE = 0.3
 
 
 def pcn(target: Target, *, beta: float | None = 0.1) -> Transition:
-    """PCN on a whitened target.
+    """Make the transition of pCN on a whitened target.
 
     Parameters
     ----------
     target : Target
+        What is moved, and its density; it must be whitened.
     beta : float, optional
-        In (0, 1]; None tunes it to an acceptance of 0.3.
+        β, in (0, 1]; None tunes it to an acceptance of 0.3.
 
     Returns
     -------
     Transition
-        With the statistics of :func:`~pymc_gibbsnn.samplers.metropolis_hastings.metropolis_hastings`; the step size
+        It has the statistics of :func:`~pymc_gibbsnn.samplers.metropolis_hastings.metropolis_hastings`, whose step size
         is β.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If β is no number in (0, 1].
     """
     check_beta(beta)
 

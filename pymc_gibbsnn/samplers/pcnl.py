@@ -1,14 +1,16 @@
 r"""The preconditioned Crank-Nicolson Langevin sampler, pCNL, in coordinates φ that are standard normal a priori.
 
-Target: exp(ℓ(φ)) N(φ; 0, I). One step, from u with β in (0, 1], s = sqrt(1 − β²) and δ = 2 (1 − s)/(1 + s):
+The target is the density exp(ℓ(φ)) N(φ; 0, I). One step from u, with β in (0, 1], s = sqrt(1 − β²) and
+δ = 2 (1 − s)/(1 + s), proposes
 
     v = s u + (1 − s) ∇ℓ(u) + β w,   w ~ N(0, I),
 
-accepted with probability min(1, exp(ρ(u, v) − ρ(v, u))), with g = ∇ℓ(u) in
+and accepts it with probability min(1, exp(ρ(u, v) − ρ(v, u))), where g = ∇ℓ(u) in
 
-    ρ(u, v) = −ℓ(u) − ½ ⟨v − u, g⟩ − δ/4 ⟨u + v, g⟩ + δ/4 ‖g‖².
+    ρ(u, v) = −ℓ(u) − ½ ⟨v − u, g⟩ − δ/4 ⟨u + v, g⟩ + δ/4 ‖g‖²
 
-Eq. 7 of [2] misplaces a parenthesis of ρ, and the acceptance of its algorithm 2 leaves out the ratio of proposals.
+[1]_ [2]_. Eq. 7 of [2]_ misplaces a parenthesis of ρ, and the acceptance of its algorithm 2 leaves out the ratio of
+proposal densities.
 
 References
 ----------
@@ -32,19 +34,25 @@ TARGET_ACCEPTANCE = 0.574
 
 
 def pcnl(target: Target, *, beta: float | None = 0.1) -> Transition:
-    """PCNL on a whitened target.
+    """Make the transition of pCNL on a whitened target.
 
     Parameters
     ----------
     target : Target
+        What is moved, and its density; it must be whitened.
     beta : float, optional
-        In (0, 1]; None tunes it to an acceptance of 0.574.
+        β, in (0, 1]; None tunes it to an acceptance of 0.574.
 
     Returns
     -------
     Transition
-        With the statistics of :func:`~pymc_gibbsnn.samplers.metropolis_hastings.metropolis_hastings`; the step size
+        It has the statistics of :func:`~pymc_gibbsnn.samplers.metropolis_hastings.metropolis_hastings`, whose step size
         is β.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If β is no number in (0, 1].
     """
     check_beta(beta)
 
