@@ -13,6 +13,8 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn._compat import dataset_of
+
 __all__ = [
     "boolean",
     "check_finite",
@@ -274,12 +276,11 @@ def posterior_of(name: str, idata: Any) -> xr.Dataset:
         If it holds no posterior.
     """
     try:
-        posterior = idata["posterior"]
+        return dataset_of(idata, "posterior")
     except (TypeError, IndexError):
         raise TypeError(f"{name} must be what pm.sample returned; found {describe(idata)}.") from None
     except (KeyError, AttributeError):
         raise ValueError(f"{name} must hold a posterior, as what pm.sample returns does; found none.") from None
-    return posterior.to_dataset() if hasattr(posterior, "to_dataset") else posterior
 
 
 def finite(name: str, values: ArrayLike) -> np.ndarray:

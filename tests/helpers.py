@@ -13,20 +13,25 @@ from pytensor.compile.io import In
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import random_generator_type
 
+import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
+from pymc_gibbsnn.backends.jax_backend import random_state
+from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.networks.layers.dense import Dense
 
 MODES = ["FAST_COMPILE", "NUMBA", "JAX"]  # NumPy and SciPy, Numba, JAX
+PYTHON = {"mode": "FAST_COMPILE"}
+QUIET = {"progressbar": False, "compute_convergence_checks": False}
 
 
 def compile_draw(build, mode: str = "FAST_COMPILE", seed: int = 0):
     """A function of no arguments that returns the draws of ``build(rng) -> (rng, *draws)``."""
-    mode = with_our_kernels(_compat.compilation_mode(mode))
+    mode = with_our_kernels(compilation_mode(mode))
     rng = random_generator_type("rng")
     function = pytensor.function([In(rng, mutable=True)], list(build(rng)), mode=mode)
     function.trust_input = True
-    state = [_compat.random_state(np.random.default_rng(seed), _compat.uses_jax(mode))]
+    state = [random_state(np.random.default_rng(seed), uses_jax(mode))]
 
     def draw():
         state[0], *draws = function(state[0])
@@ -39,11 +44,11 @@ def compile_draw(build, mode: str = "FAST_COMPILE", seed: int = 0):
 @cache
 def _compiled_rv(op, mode: str, types: tuple[tuple, ...]):
     """One compilation for all parameters of these data types and shapes."""
-    mode = with_our_kernels(_compat.compilation_mode(mode))
+    mode = with_our_kernels(compilation_mode(mode))
     rng, parameters = random_generator_type("rng"), [pt.tensor(dtype=dtype, shape=shape) for dtype, shape in types]
     function = pytensor.function([In(rng, mutable=True), *parameters], _compat.draw(op, rng, *parameters)[1], mode=mode)
     function.trust_input = True
-    return function, _compat.uses_jax(mode)
+    return function, uses_jax(mode)
 
 
 def draw_rv(op, parameters, mode: str = "FAST_COMPILE", seed: int = 0) -> np.ndarray:
@@ -51,7 +56,7 @@ def draw_rv(op, parameters, mode: str = "FAST_COMPILE", seed: int = 0) -> np.nda
     parameters = [np.asarray(x, "int64" if np.asarray(x).dtype.kind == "i" else "float64") for x in parameters]
     types = [(x.dtype.name, x.shape if x.ndim == 1 and 1 < x.size < 10 else (None,) * x.ndim) for x in parameters]
     function, jax = _compiled_rv(op, mode, tuple(types))
-    return np.asarray(function(_compat.random_state(np.random.default_rng(seed), jax), *parameters))
+    return np.asarray(function(random_state(np.random.default_rng(seed), jax), *parameters))
 
 
 def check_mean(draws: np.ndarray, truth: float, name: str = "mean", truth_mcse: float = 0.0, least_ess: int = 400):
@@ -94,3 +99,10 @@ def random_point(model: pm.Model, seed: int) -> dict[str, np.ndarray]:
     """A point of a model far from any optimum."""
     rng = np.random.default_rng(seed)
     return {name: rng.normal(size=np.shape(x)) for name, x in model.initial_point(random_seed=0).items()}
+
+
+def pm_sample(model: pm.Model, draws: int = 20, step=None, compile_kwargs: dict = PYTHON, **kwargs):
+    """A short run of ``pm.sample``, by the Gibbs sampler unless another step is given."""
+    with model:
+        step = step or pmg.GibbsNN(compile_kwargs=compile_kwargs)
+        return pm.sample(draws, step=step, **({"tune": 0, "chains": 2, "cores": 1, "random_seed": 7} | QUIET | kwargs))

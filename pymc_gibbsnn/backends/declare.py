@@ -16,7 +16,7 @@ from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_gibbsnn._compat import jax_op, jax_sampler
+from pymc_gibbsnn.backends.jax_backend import declare_jax
 
 __all__ = ["SAMPLED", "declare", "key_of_sources", "source_key"]
 
@@ -65,8 +65,7 @@ def declare(op_class: type[Op], *, numba: Callable, jax: Callable | None = None)
     else:
         register_funcify_and_cache_key(op_class)(function_and_key)
     if jax is not None:
-        to_jax = jax_sampler if issubclass(op_class, RandomVariable) else jax_op
-        to_jax(op_class)(lambda op, node, **kwargs: jax(op, node))
+        declare_jax(op_class, lambda op, node, **kwargs: jax(op, node))
 
 
 def _properties(op: Op) -> tuple:

@@ -35,6 +35,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
+from pymc_gibbsnn._compat import shape_inference
 from pymc_gibbsnn.backends.declare import SAMPLED, declare
 from pymc_gibbsnn.backends.numba_linker import KernelLinker
 from pymc_gibbsnn.backends.tall_products import is_tall, tall_by_few, tall_by_tall
@@ -76,8 +77,9 @@ class Product(Op):
         shape = x.type.shape[int(self.transpose_x)], y.type.shape[int(not self.transpose_y)]
         return Apply(self, [x, y], [TensorType(x.dtype, shape)()])
 
-    def infer_shape(self, *args):
-        x, y = args[-1]  # PyTensor 2 passes the graph first
+    @shape_inference
+    def infer_shape(self, shapes):
+        x, y = shapes
         return [(x[int(self.transpose_x)], y[int(not self.transpose_y)])]
 
     def perform(self, node, inputs, outputs):
@@ -132,8 +134,9 @@ class Gram(Op):
         rows = x.type.shape[0]
         return Apply(self, [x], [TensorType(x.dtype, (rows, rows))()])
 
-    def infer_shape(self, *args):
-        [(rows, _)] = args[-1]
+    @shape_inference
+    def infer_shape(self, shapes):
+        [(rows, _)] = shapes
         return [(rows, rows)]
 
     def perform(self, node, inputs, outputs):
@@ -207,8 +210,9 @@ class ErrorFunction(Op):
     def make_node(self, x):
         return Apply(self, [x], [x.type()])
 
-    def infer_shape(self, *args):
-        return args[-1]
+    @shape_inference
+    def infer_shape(self, shapes):
+        return shapes
 
     def perform(self, node, inputs, outputs):
         outputs[0][0] = (scipy.special.erfc if self.complementary else scipy.special.erf)(inputs[0])

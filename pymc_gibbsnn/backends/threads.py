@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from pytensor.link.numba.dispatch.basic import numba_njit
 from threadpoolctl import ThreadpoolController
 
-from pymc_gibbsnn._compat import count_cores
+from pymc_gibbsnn.backends.machine import count_cores
 
 __all__ = ["BLOCK", "count_blocks", "share", "take_threads_of_blas", "without_threads_of_blas"]
 

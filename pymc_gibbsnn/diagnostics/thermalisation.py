@@ -29,7 +29,7 @@ from pymc_gibbsnn.diagnostics.convergence import (
     when_stationary,
 )
 from pymc_gibbsnn.drivers.gibbs_step import GibbsNN
-from pymc_gibbsnn.drivers.step import steps_of
+from pymc_gibbsnn.drivers.given_steps import steps_of
 from pymc_gibbsnn.models.datasets import TeacherStudent, check_teacher
 from pymc_gibbsnn.models.initial_values import check_initvals, initial_values
 from pymc_gibbsnn.networks.function import function_evaluator

@@ -24,7 +24,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.link.jax.dispatch import jax_funcify
 from threadpoolctl import threadpool_limits
 
-from pymc_gibbsnn import _compat
+from pymc_gibbsnn.backends.jax_backend import jax_settings, register_jax, xla_options
+from pymc_gibbsnn.backends.machine import count_cores
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.transition import Transition
 
@@ -175,7 +176,7 @@ class Program:
         layout: Layout,
         dtype: str,
     ):
-        _compat.register_jax()
+        register_jax()
         self.layout, self.dtype = layout, dtype
         self.moves = [_Move(transition) for transition in transitions]
         self.names = [v.name for v in variables]
@@ -228,14 +229,14 @@ class Program:
         )
         places = jax.tree.map(lambda x: x.sharding, (self.chains[0], self.buffers[0]))
         call = jax.jit(run, donate_argnums=(0, 2), out_shardings=places)
-        with _compat.jax_settings(rows_are_spread=self.layout.mesh.shape["row"] > 1):
+        with jax_settings(rows_are_spread=self.layout.mesh.shape["row"] > 1):
             self.lowered = call.lower(self.chains[0], self.data, self.buffers[0], *[np.int32(0)] * 4)
 
     @cached_property
     def _call(self) -> Callable:
         """The compiled program."""
         platform = self.layout.mesh.devices.flat[0].platform
-        return self.lowered.compile(compiler_options=_compat.xla_options(platform))
+        return self.lowered.compile(compiler_options=xla_options(platform))
 
     def _cast(self, tree: Any) -> Any:
         def cast(x):
@@ -315,7 +316,7 @@ class Program:
             return jax.tree.map(lambda buffer: np.asarray(buffer)[:count].copy(), self.buffers[batch])
 
         one_thread_each = threadpool_limits(1, "blas") if len(self.chains) > 1 else nullcontext()
-        with one_thread_each, ThreadPoolExecutor(_compat.count_cores()) as threads:
+        with one_thread_each, ThreadPoolExecutor(count_cores()) as threads:
             return self._join(threads.map(run, range(len(self.chains))))
 
     def nothing(self) -> tuple[dict, dict]:

@@ -19,10 +19,12 @@ from pytensor.graph.basic import Variable
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn._arguments import boolean, model_of, one_of, string_list, whole
 from pymc_gibbsnn._version import __version__
+from pymc_gibbsnn.backends.machine import memory_warning
+from pymc_gibbsnn.drivers.given_steps import steps_of
 from pymc_gibbsnn.drivers.interrupts import uninterrupted
 from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.drivers.results import Memory, Store
-from pymc_gibbsnn.drivers.step import GraphStep, steps_of
+from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.models.initial_values import check_initvals
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.transition import Transition
@@ -153,8 +155,8 @@ def sample(
         started = time.perf_counter()
         program = Program(transitions, model.value_vars, recorded, points, keys, layout, precision)
         results.check(_datasets(model, *program.nothing(), before))
-        if store is None:
-            _compat.warn_of_memory(program.sizes, draws)
+        if store is None and (message := memory_warning(program.sizes, draws)):
+            warnings.warn(message, UserWarning, stacklevel=2)
         with Progress(tune, draws, chains, progressbar) as progress:
             try:
                 for count, (_, stats) in _calls(program, tune, sweeps, tune):

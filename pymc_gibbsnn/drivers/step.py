@@ -23,17 +23,20 @@ from pytensor.link.numba.linker import NumbaLinker
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_gibbsnn import _compat
 from pymc_gibbsnn._arguments import describe, model_of, whole
+from pymc_gibbsnn._compat import tuning_steps
+from pymc_gibbsnn.backends.jax_backend import jax_settings, random_state, refuse_jax_in_fork
+from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.backends.threads import take_threads_of_blas, without_threads_of_blas
+from pymc_gibbsnn.drivers.call_of_sample import blas_threads_of_fork, check_call_of_sample
 from pymc_gibbsnn.drivers.finite import why_not_finite
 from pymc_gibbsnn.drivers.interrupts import uninterrupted
-from pymc_gibbsnn.models.initial_values import check_initvals
+from pymc_gibbsnn.models.initial_values import check_point
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.transition import Transition
 
-__all__ = ["GraphStep", "steps_of"]
+__all__ = ["GraphStep"]
 
 
 LOST_DIGITS = (
@@ -118,7 +121,7 @@ class GraphStep(BlockedStep):
                 f"compile_kwargs must be a dictionary, such as {{'mode': 'JAX'}}; found {describe(compile_kwargs)}."
             )
         if initial_point is not None:
-            _check_point(self.model, initial_point)
+            check_point(self.model, initial_point)
         self.options = options
         self.transition = transition = self.build_transition(self.model, vars, **options)
         self.default_tune_steps = transition.tune_steps
@@ -127,8 +130,8 @@ class GraphStep(BlockedStep):
         self.stats_dtypes = [dict.fromkeys(transition.stats, np.float64)]
         self._point = initial_point or self.model.initial_point()
         self._compile_kwargs = dict(compile_kwargs or {})
-        self._mode = _compat.compilation_mode(self._compile_kwargs.pop("mode", None))
-        self._uses_jax = _compat.uses_jax(self._mode)
+        self._mode = compilation_mode(self._compile_kwargs.pop("mode", None))
+        self._uses_jax = uses_jax(self._mode)
         self._dtype = pytensor.config.floatX
         self._functions, self._warned = {}, False
         self.set_rng(rng)
@@ -146,7 +149,7 @@ class GraphStep(BlockedStep):
         if self._functions:
             return
         # In a process that was not forked, JAX has not heard of our operations, nor PyTensor of the precision.
-        mode = with_our_kernels(_compat.compilation_mode(self._mode))
+        mode = with_our_kernels(compilation_mode(self._mode))
         with pytensor.config.change_flags(floatX=self._dtype):
             graph, functions = self.transition.graph(), {}
             for name, stage in graph.stages.items():
@@ -162,7 +165,7 @@ class GraphStep(BlockedStep):
         self._tuning_dtype = graph.tuning.dtype
         self._stages, self._functions = graph.stages, functions  # at once: an interrupt leaves all or nothing
         # The code is made at the first call: before chains fork, so that they share it.
-        values, random = self._values(self._point), _compat.random_state(np.random.default_rng(0), self._uses_jax)
+        values, random = self._values(self._point), random_state(np.random.default_rng(0), self._uses_jax)
         tuning = np.asarray(0, self._tuning_dtype)
         with self._settings():
             for function in self._functions.values():
@@ -187,7 +190,7 @@ class GraphStep(BlockedStep):
 
     def _settings(self) -> AbstractContextManager:
         """In which the functions are compiled and called."""
-        return _compat.jax_settings() if self._uses_jax else without_threads_of_blas(self._samples)
+        return jax_settings() if self._uses_jax else without_threads_of_blas(self._samples)
 
     def _values(self, point: PointType) -> dict[str, np.ndarray]:
         return {name: _in_order(point[name], dtype) for name, dtype in self._inputs.items()}
@@ -199,40 +202,27 @@ class GraphStep(BlockedStep):
         ``pm.sample`` reads them before it samples, in the main process: the one place where a step can compile before
         chains fork, learn how much is about to be recorded, and warn, and look at the starts that the user gave.
         """
-        check_initvals(self.model, *_compat.starts_of_sample())
-        _compat.warn_of_recording({v.name: self._point[v.name].nbytes for v in self._vars})
-        if self.transition.latents and _compat.records_all():
-            self._warn_of_latents()
+        sizes = {v.name: self._point[v.name].nbytes for v in self._vars}
+        latents = [] if self._warned else self.transition.latents
+        self._warned |= check_call_of_sample(self.model, sizes, latents)
         self._compile()
         return self._vars
-
-    def _warn_of_latents(self) -> None:
-        """Once: what is recorded by default is what predictions at new inputs cannot use."""
-        if self._warned:
-            return
-        self._warned, latents = True, self.transition.latents
-        others = [rv.name for rv in self.model.free_RVs if self.model.rvs_to_values[rv] not in latents]
-        _compat.warn_at_sample(
-            f"The latents {', '.join(v.name for v in latents)} are recorded, numbers for each row of the data that "
-            f"pm.sample_posterior_predictive may take for those of new rows: pass var_names={others} to pm.sample, or "
-            f"predict with pymc_gibbsnn.predict, which draws them anew."
-        )
 
     def set_rng(self, rng) -> None:
         """Start a chain: a generator of its own and a fresh carry (PyMC 5)."""
         self.rng = get_random_generator(rng, copy=False)
         if self._uses_jax:
-            _compat.refuse_jax_in_fork()
-        self._jax_key = _compat.random_state(self.rng, jax=True) if self._uses_jax else None
+            refuse_jax_in_fork()
+        self._jax_key = random_state(self.rng, jax=True) if self._uses_jax else None
         self.transition.check()
-        take_threads_of_blas(most=_compat.blas_threads_of_fork())
+        take_threads_of_blas(most=blas_threads_of_fork())
         shares = isinstance(self._mode.linker, NumbaLinker) and self.transition.rows is not None
         self._samples = len(evaluate(self.transition.rows)) if shares else 0
         self.carry = {name: _in_order(value) for name, value in self.transition.start().items()}
         self._data = [(v, v.container.storage[0]) for v in self.transition.data]
         self._is_over = False
         self.tune = True  # until PyMC says otherwise
-        self._set_tune_steps(_compat.tuning_steps())
+        self._set_tune_steps(tuning_steps())
 
     def setup_chain(self, rng, tune: int, draws: int) -> None:
         """Start a chain: a generator of its own and a fresh carry (PyMC 6)."""
@@ -332,54 +322,6 @@ def _with_options(constructor: Signature, build: Signature) -> Signature:
     return Signature([vars_, *options, *shared, *others])
 
 
-def steps_of(step: object, model: pm.Model, context: str = "with model:") -> list:
-    """Steps, given as one or several, for a model.
-
-    Parameters
-    ----------
-    step : step method or sequence of step methods
-        Of this package or of PyMC.
-    model : pm.Model
-    context : str
-        Where a user is to make a step for this model.
-
-    Raises
-    ------
-    TypeError
-        If there is none, or a class stands where a step made by it is meant.
-    ValueError
-        If one was made for another model.
-    """
-    steps = list(step) if isinstance(step, Sequence) else [step]
-    for one in steps or [None]:
-        if isinstance(one, type):
-            raise TypeError(f"step must be a step method; found {describe(one)}: write step={one.__name__}().")
-        if not (isinstance(one, BlockedStep) or hasattr(one, "methods")):
-            raise TypeError(
-                f"step must be a step method, such as GibbsNN(), or a list of them; found {describe(step)}."
-            )
-        theirs = one.model is model if isinstance(one, GraphStep) else set(one.vars) <= set(model.value_vars)
-        if not theirs:
-            raise ValueError(
-                f"step must be made for the model that is sampled; found a {type(one).__name__} of another model: "
-                f"make it in '{context}'."
-            )
-    return steps
-
-
 def _in_order(array: np.ndarray, dtype: str | None = None) -> np.ndarray:
     """The array in row-major order: Numba compiles a function anew for every order in which its arguments come."""
     return np.asarray(array, dtype, order="C")
-
-
-def _check_point(model: pm.Model, point: PointType) -> None:
-    """Refuse a point of value variables that lacks some, or holds them in other shapes than the model."""
-    if not isinstance(point, Mapping):
-        raise TypeError(f"initial_point must be a dictionary of values by name; found {describe(point)}.")
-    for name, expected in model.initial_point().items():
-        if name not in point:
-            raise ValueError(f"initial_point must hold a value of '{name}'; found {sorted(point)}.")
-        if np.shape(point[name]) != np.shape(expected):
-            raise ValueError(
-                f"initial_point['{name}'] must have the shape {np.shape(expected)}; found {np.shape(point[name])}."
-            )

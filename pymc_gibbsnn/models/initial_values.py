@@ -13,7 +13,7 @@ from pymc_gibbsnn._arguments import describe, model_of, one_of, whole
 from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.reader import read_networks
 
-__all__ = ["check_initvals", "initial_values"]
+__all__ = ["check_initvals", "check_point", "initial_values"]
 
 
 def initial_values(
@@ -156,6 +156,19 @@ def check_initvals(model: pm.Model, initvals: object, chains: int | None = None)
             holes = int((~np.isfinite(np.asarray(value, float))).sum())
             if holes:
                 raise ValueError(f"initvals['{name}'] must be finite; found {holes} values that are NaN or infinite.")
+
+
+def check_point(model: pm.Model, point: object) -> None:
+    """Refuse a point of value variables that lacks some, or holds them in other shapes than the model."""
+    if not isinstance(point, Mapping):
+        raise TypeError(f"initial_point must be a dictionary of values by name; found {describe(point)}.")
+    for name, expected in model.initial_point().items():
+        if name not in point:
+            raise ValueError(f"initial_point must hold a value of '{name}'; found {sorted(point)}.")
+        if np.shape(point[name]) != np.shape(expected):
+            raise ValueError(
+                f"initial_point['{name}'] must have the shape {np.shape(expected)}; found {np.shape(point[name])}."
+            )
 
 
 def _check_teacher(

@@ -44,7 +44,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random import normal, uniform
 from scipy.linalg import solve_triangular
 
-from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn._compat import draw, shape_inference
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
@@ -93,9 +93,10 @@ class Interweave(Op):
         _, w, z, _, _, _, _, rho, _, _, gram, squares, _, _, _ = inputs
         return Apply(self, inputs, [w.type(), z.type(), gram.type(), squares.type(), rho.type()])
 
-    def infer_shape(self, *args):
+    @shape_inference
+    def infer_shape(self, shapes):
         """Return the shapes of the outputs, from those of the inputs."""
-        _, w, z, _, _, _, _, rho, _, _, gram, squares, _, _, _ = args[-1]  # PyTensor 2 passes the graph first
+        _, w, z, _, _, _, _, rho, _, _, gram, squares, _, _, _ = shapes
         return [w, z, gram, squares, rho]
 
     def perform(self, node, inputs, outputs):

@@ -34,7 +34,7 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random import uniform
 
-from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn._compat import draw, shape_inference
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.threads import BLOCK
 from pymc_gibbsnn.backends.vector_math import add_multiple, summing
@@ -75,9 +75,10 @@ class NoncentredScale(Op):
         inputs = [pt.as_tensor(x) for x in inputs]
         return Apply(self, inputs, [inputs[9].type()])
 
-    def infer_shape(self, *args):
+    @shape_inference
+    def infer_shape(self, shapes):
         """Return the shape of the output, from those of the inputs."""
-        return [args[-1][9]]  # PyTensor 2 passes the graph first
+        return [shapes[9]]
 
     def perform(self, node, inputs, outputs):
         """Compute the output with NumPy."""

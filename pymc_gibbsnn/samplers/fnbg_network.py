@@ -25,6 +25,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 
+from pymc_gibbsnn._compat import shape_inference
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, Elementwise
 from pymc_gibbsnn.networks.likelihoods import Likelihood
@@ -95,9 +96,10 @@ class UnitSweep(Op):
         structure = [pt.constant(np.array(numbers, "int64")) for numbers in (layers, blocks)]
         return Apply(self, [*inputs, *structure], [theta.type(), log_u.type(), pt.scalar(dtype=theta.dtype)])
 
-    def infer_shape(self, *args):
+    @shape_inference
+    def infer_shape(self, shapes):
         """Return the shapes of the outputs, from those of the inputs."""
-        _, _, theta, _, _, log_u, *_ = args[-1]  # PyTensor 2 passes the graph first
+        _, _, theta, _, _, log_u, *_ = shapes
         return [theta, log_u, ()]
 
     def matrices(self, theta):

@@ -13,6 +13,7 @@ from pytensor.tensor.random.type import random_generator_type
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
+from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
 
@@ -21,7 +22,7 @@ RNG = np.random.default_rng(0)
 
 def compile_and_find(inputs, output, name):
     """The function in Numba; the Op of this name must be in it."""
-    function = pytensor.function(inputs, output, mode=with_our_kernels(_compat.compilation_mode("NUMBA")))
+    function = pytensor.function(inputs, output, mode=with_our_kernels(compilation_mode("NUMBA")))
     assert any(type(node.op).__name__ == name for node in function.maker.fgraph.apply_nodes)
     return function
 

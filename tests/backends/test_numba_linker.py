@@ -9,8 +9,8 @@ import pytensor.tensor as pt
 import pytest
 from numba.core import event
 
-from pymc_gibbsnn import _compat
 from pymc_gibbsnn.backends import numba_linker
+from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 
 TWO_PROCESSES = """
@@ -26,7 +26,7 @@ print(found.tolist(), names)
 
 def function(build):
     x, y = pt.matrix("x"), pt.matrix("y")
-    return pytensor.function([x, y], build(x, y), mode=with_our_kernels(_compat.compilation_mode("NUMBA")))
+    return pytensor.function([x, y], build(x, y), mode=with_our_kernels(compilation_mode("NUMBA")))
 
 
 class compiled:  # noqa: N801

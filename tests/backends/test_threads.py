@@ -14,8 +14,8 @@ from numba import njit
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn import _compat
 from pymc_gibbsnn.backends import threads as _threads
+from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.random.argmax_normal import argmax_normal
 from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
@@ -103,7 +103,7 @@ def test_draws_do_not_depend_on_threads(threads, name):
 def test_tall_products(threads, columns, dtype):
     rng = np.random.default_rng(0)
     data, weights, few = pt.matrix(dtype=dtype, shape=(None, 270)), pt.matrix(dtype=dtype), pt.matrix(dtype=dtype)
-    mode = with_our_kernels(_compat.compilation_mode("NUMBA"))
+    mode = with_our_kernels(compilation_mode("NUMBA"))
     products = [data @ weights, data @ (weights.T + 1).T, data.T @ few]
     function = pytensor.function([data, weights, few], products, mode=mode)
     x, w, z = (rng.normal(size=shape).astype(dtype) for shape in ((20_483, 270), (270, columns), (20_483, columns)))

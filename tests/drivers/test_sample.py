@@ -17,7 +17,8 @@ import pytest
 from pymc.util import _get_seeds_per_chain
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn import _compat
+from pymc_gibbsnn.backends import machine
+from pymc_gibbsnn.backends.jax_backend import xla_options
 from pymc_gibbsnn.drivers import program as _program
 from pymc_gibbsnn.drivers import sample as sampling
 from pymc_gibbsnn.drivers.program import Program, _factors_batches
@@ -159,7 +160,7 @@ def test_a_program_is_compiled_once(model, monkeypatch):
         return compile_(lowered, **options)
 
     monkeypatch.setattr(jax.stages.Lowered, "compile", watched)
-    needed = _compat.xla_options("cpu")
+    needed = xla_options("cpu")
     compiled.clear()
     sample(model, 20, tune=5)
     assert len(programs) > 3
@@ -344,7 +345,7 @@ def test_progress(model, capsys):
 
 
 def test_more_draws_than_memory_holds(model, monkeypatch):
-    monkeypatch.setattr(_compat, "free_memory", lambda: 10_000)
+    monkeypatch.setattr(machine, "free_memory", lambda: 10_000)
     with pytest.warns(UserWarning, match=r"GiB.*Z2.*var_names="):
         sample(model)
 

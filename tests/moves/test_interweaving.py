@@ -11,7 +11,7 @@ from pytensor.tensor.random.type import random_generator_type
 from scipy.stats import multivariate_normal, norm
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn import _compat
+from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.moves.interweave_langevin import interweave_langevin
 from pymc_gibbsnn.moves.interweave_pieces import Interweave
@@ -76,7 +76,7 @@ def compiled(mode, dtype="float64"):
     ranks = [2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 2, 1, 1, 1]
     dtypes = [dtype] * 10 + ["float64"] + [dtype] * 4
     inputs = [pt.tensor(dtype=dtype, shape=(None,) * rank) for dtype, rank in zip(dtypes, ranks, strict=True)]
-    return pytensor.function(inputs, Interweave()(*inputs), mode=with_our_kernels(_compat.compilation_mode(mode)))
+    return pytensor.function(inputs, Interweave()(*inputs), mode=with_our_kernels(compilation_mode(mode)))
 
 
 @pytest.mark.parametrize("function", [*TABLES, "zigzag", "jump"])

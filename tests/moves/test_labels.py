@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn import _compat
+from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLikelihood
 from pymc_gibbsnn.networks.likelihoods.sign_label import SignLikelihood
 from tests.helpers import MODES, check_mean, compile_draw
@@ -33,7 +33,7 @@ def test_log_density_of_labels():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_labels_are_drawn(mode):
-    mode = _compat.compilation_mode(mode)
+    mode = compilation_mode(mode)
     z = np.array([[0.0, 2, 1], [3, 1, 2]])
     np.testing.assert_array_equal(pm.draw(pmg.ArgmaxLabel.dist(z), mode=mode), [1, 0])
     np.testing.assert_array_equal(pm.draw(pmg.SignLabel.dist(z - 1.5), mode=mode), [[0, 1, 0], [1, 0, 1]])

@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn import _compat
+from pymc_gibbsnn.backends.jax_backend import register_jax, xla_options
+from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.moves.centred_scale import scale_law
 from pymc_gibbsnn.moves.noncentred_scale import NoncentredScale
@@ -97,7 +98,7 @@ class Layer:
 def compiled(mode, dtype="float64"):
     ranks = [2, 2, 2, 2, 2, 1, 1, 0, 0, 1, 2, 1]
     inputs = [pt.tensor(dtype=dtype, shape=(None,) * rank) for rank in ranks]
-    return pytensor.function(inputs, NoncentredScale()(*inputs), mode=with_our_kernels(_compat.compilation_mode(mode)))
+    return pytensor.function(inputs, NoncentredScale()(*inputs), mode=with_our_kernels(compilation_mode(mode)))
 
 
 @pytest.mark.parametrize("c", [1, 2, 4])
@@ -161,14 +162,14 @@ def test_thousands_of_chains_in_jax():
     log_u, points = np.log(rng.uniform(size=(chains, h))), rng.uniform(size=(chains, h, 33))
     inputs = [m, z, y, v, g, incoming, outgoing, np.array(0.1), np.array(2.0), log_u, points, np.array([0.5, 0.5])]
     shared = (7, 8, 11)
-    _compat.register_jax()
+    register_jax()
     node = NoncentredScale().make_node(*(x if i in shared else x[0] for i, x in enumerate(inputs)))
     from pytensor.link.jax.dispatch import jax_funcify
 
     with jax.enable_x64(True):
         axes = [None if i in shared else 0 for i in range(len(inputs))]
         move = jax.vmap(jax_funcify(node.op, node=node), in_axes=axes)
-        found = jax.jit(move, compiler_options=_compat.xla_options("cpu"))(*inputs)
+        found = jax.jit(move, compiler_options=xla_options("cpu"))(*inputs)
     for chain in range(0, chains, 64):
         expected = [[None]]
         node.op.perform(node, [x if i in shared else x[chain] for i, x in enumerate(inputs)], expected)

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chi2
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn import _compat
+from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.drivers import metropolis_steps
 from pymc_gibbsnn.networks.deterministic import read_classical
@@ -96,7 +96,7 @@ def arguments(likelihood, dtype="float64"):
 def run(likelihood, activation, mode, dtype="float64"):
     values = arguments(likelihood, dtype)
     inputs = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in values]
-    mode = with_our_kernels(_compat.compilation_mode(mode))
+    mode = with_our_kernels(compilation_mode(mode))
     found = pytensor.function(inputs, operation(likelihood, activation)(*inputs), mode=mode)(*values)
     return [np.asarray(x) for x in found]
 

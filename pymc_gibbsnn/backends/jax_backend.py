@@ -1,0 +1,114 @@
+"""How functions are compiled for JAX: what its linker is told of, and how XLA has to be set to compute rightly.
+
+Importing JAX takes seconds and makes forks unsafe: it is imported where it is first needed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+from pytensor.graph.op import Op
+from pytensor.link.jax.linker import JAXLinker
+from pytensor.tensor.random.op import RandomVariable
+
+__all__ = [
+    "ExactJAXLinker",
+    "declare_jax",
+    "jax_settings",
+    "random_state",
+    "refuse_jax_in_fork",
+    "register_jax",
+    "xla_options",
+]
+
+_IMPLEMENTATIONS: list[tuple[type[Op], Callable]] = []
+
+
+def declare_jax(op_class: type[Op], implementation: Callable) -> None:
+    """Declare the maker of an Op's JAX function, or of a RandomVariable's JAX sampler.
+
+    PyTensor's dispatchers hear of it from :func:`register_jax`, when something is to run in JAX.
+    """
+    _IMPLEMENTATIONS.append((op_class, implementation))
+
+
+def register_jax() -> None:
+    """Tell PyTensor's JAX linker of the implementations declared so far."""
+    from pytensor.link.jax.dispatch.basic import jax_funcify
+    from pytensor.link.jax.dispatch.random import jax_sample_fn
+
+    while _IMPLEMENTATIONS:
+        op_class, implementation = _IMPLEMENTATIONS.pop()
+        dispatcher = jax_sample_fn if issubclass(op_class, RandomVariable) else jax_funcify
+        dispatcher.register(op_class, implementation)
+
+
+@cache
+def xla_options(platform: str) -> dict[str, str]:
+    """What a JAX program must be compiled with to be right on a platform, "cpu" or another.
+
+    On a CPU, XLA as of jaxlib 0.10.2 hands sums along an axis, and what is computed beside them, to the library
+    YNNPACK. From 4,096 sums on, of as many chains or rows, some programs come out wrong, such as
+    (exp(u)[:, None] * z).sum(1) + expm1(u) + expm1(-u). These options keep sums in XLA. A jaxlib that does not know
+    them has no such library.
+    """
+    if platform != "cpu":
+        return {}
+    import jax
+
+    options = {"xla_cpu_experimental_ynn_fusion_type": ""}
+    probe = jax.device_put(np.float32(0), jax.devices("cpu")[0])
+    try:
+        jax.jit(lambda x: x).lower(probe).compile(compiler_options=options)
+    except jax.errors.JaxRuntimeError:
+        return {}
+    return options
+
+
+class ExactJAXLinker(JAXLinker):
+    """PyTensor's linker, with :func:`xla_options`."""
+
+    def jit_compile(self, fn):
+        """The function, compiled; inputs that are lengths of axes are known when it is."""
+        import jax
+
+        static = self.scalar_shape_inputs
+        run = jax.jit(fn, static_argnums=static, compiler_options=xla_options(jax.default_backend()))
+        if not static:
+            return run
+        return lambda *inputs: run(*(int(x) if i in static else x for i, x in enumerate(inputs)))
+
+
+def refuse_jax_in_fork() -> None:
+    """JAX's threads do not survive a fork: the child would wait for them for ever."""
+    if type(multiprocessing.current_process()).__name__ == "ForkProcess":
+        raise RuntimeError("A step compiled for JAX hangs in a forked process: pass cores=1 or mp_ctx='forkserver'.")
+
+
+def random_state(rng: np.random.Generator, jax: bool) -> Any:
+    """What a compiled function takes as its random generator."""
+    if not jax:
+        return rng
+    from pytensor.link.jax.dispatch import jax_typify
+
+    # Half a number that was kept for the next draw may be too large for JAX in single precision.
+    state = rng.bit_generator.state | {"has_uint32": 0, "uinteger": 0}
+    rng = np.random.Generator(type(rng.bit_generator)())
+    rng.bit_generator.state = state
+    return jax_typify(rng)
+
+
+@contextmanager
+def jax_settings(rows_are_spread: bool = False) -> Iterator[None]:
+    """How JAX is to compile: products in full precision, which GPUs round by default; random numbers two by two, at
+    half the cost in single precision, unless rows are spread over devices.
+    """
+    import jax
+
+    with jax.default_matmul_precision("highest"), jax.threefry_partitionable(rows_are_spread):
+        yield

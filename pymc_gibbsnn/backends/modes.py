@@ -1,0 +1,28 @@
+"""The mode in which PyTensor compiles."""
+
+from __future__ import annotations
+
+import pytensor
+from pytensor.compile.mode import Mode, get_mode
+from pytensor.link.jax.linker import JAXLinker
+
+from pymc_gibbsnn.backends.jax_backend import ExactJAXLinker, register_jax
+
+__all__ = ["compilation_mode", "uses_jax"]
+
+
+def compilation_mode(mode: str | Mode | None) -> Mode:
+    """The mode to compile with: Numba where neither the user nor PyTensor's configuration names one."""
+    if mode is None and pytensor.config.mode == "Mode" and pytensor.config.linker == "auto":
+        mode = "NUMBA"
+    mode = get_mode(mode)
+    if uses_jax(mode):
+        register_jax()
+        if type(mode.linker) is JAXLinker:
+            mode = Mode(ExactJAXLinker(), mode.provided_optimizer, mode.optdb)
+    return mode
+
+
+def uses_jax(mode: Mode) -> bool:
+    """Whether a mode compiles for JAX."""
+    return isinstance(mode.linker, JAXLinker)

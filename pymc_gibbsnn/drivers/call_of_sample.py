@@ -1,0 +1,68 @@
+"""What the ``pm.sample`` up the stack, which tells a step method next to nothing, was asked for."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import pymc as pm
+from pytensor.graph.basic import Variable
+
+from pymc_gibbsnn._compat import call_in_pymc
+from pymc_gibbsnn.backends.machine import memory_warning
+from pymc_gibbsnn.models.initial_values import check_initvals
+
+__all__ = ["blas_threads_of_fork", "check_call_of_sample"]
+
+
+def check_call_of_sample(model: pm.Model, sizes: dict[str, int], latents: Sequence[Variable]) -> bool:
+    """Look at what the user asked of the ``pm.sample`` up the stack that is about to start, if there is one.
+
+    Parameters
+    ----------
+    model : pm.Model
+    sizes : dict of str to int
+        Bytes of each variable that a step moves, by name.
+    latents : sequence of Variable
+        Value variables of the step that have a row for each row of the data, if a warning is to speak of them.
+
+    Returns
+    -------
+    bool
+        Whether it warned of latents that are recorded only because nobody said what to record.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``initvals`` do not go with the model.
+    """
+    call = call_in_pymc("sample")
+    if call is None or "initial_points" in call.f_locals:  # PyMC has looked at the starts already
+        return False
+    asked, names = call.f_locals, call.f_locals["var_names"]
+
+    def warn(message: str) -> None:
+        warnings.warn_explicit(message, UserWarning, call.f_back.f_code.co_filename, call.f_back.f_lineno)
+
+    check_initvals(model, asked["initvals"], asked["chains"])
+    recorded = {name: size * asked["chains"] for name, size in sizes.items() if names is None or name in names}
+    if message := memory_warning(recorded, asked["draws"] + (asked["tune"] or 0)):
+        warn(message)
+    if names is not None or not latents:
+        return False
+    others = [rv.name for rv in model.free_RVs if model.rvs_to_values[rv] not in latents]
+    warn(
+        f"The latents {', '.join(v.name for v in latents)} are recorded, numbers for each row of the data that "
+        f"pm.sample_posterior_predictive may take for those of new rows: pass var_names={others} to pm.sample, or "
+        f"predict with pymc_gibbsnn.predict, which draws them anew."
+    )
+    return True
+
+
+def blas_threads_of_fork() -> int | None:
+    """How many threads ``pm.sample(blas_cores=)`` leaves this chain, if in a forked process, where PyMC limits none."""
+    call = call_in_pymc("_start_loop")
+    process = None if call is None else call.f_locals["self"]
+    if process is None or process._mp_start_method != "fork" or process._blas_cores is None:
+        return None
+    return max(1, process._blas_cores)
