@@ -65,7 +65,7 @@ class Merge(NamedTuple):
     bound: float
 
 
-class Law(NamedTuple):
+class Stretch(NamedTuple):
     """Mean, standard deviation and effective sample size of a stretch of a series, and its length."""
 
     mean: float
@@ -103,10 +103,10 @@ def merge(informed: ArrayLike, uninformed: ArrayLike, block: int = 50) -> Merge:
     if len(series["informed"]) != len(series["uninformed"]):
         raise ValueError(f"The series differ in length: {len(series['informed'])} and {len(series['uninformed'])}.")
     a, b = scaled(*series.values())
-    law, settled = law_of(a), when_settled(b, law_of(a), block)
+    law, settled = stretch_of(a), when_settled(b, stretch_of(a), block)
     bound = float(stdtrit(max(law.ess - 1, 1), (1 + CONFIDENCE) / 2) * np.sqrt(3 / law.ess))
     for part, share in (("second half", 1 / 2), ("last quarter", 1 / 4)):
-        difference, half_width = _compare(law, law_of(b, share))
+        difference, half_width = _compare(law, stretch_of(b, share))
         if abs(difference) + half_width < MARGIN and np.isfinite(settled):
             return Merge("thermalised", settled, difference, half_width, law.ess, part, bound)
     differs = abs(difference) > bound and law.ess >= LEAST_ESS
@@ -114,7 +114,7 @@ def merge(informed: ArrayLike, uninformed: ArrayLike, block: int = 50) -> Merge:
     return Merge(verdict, np.nan, difference, half_width, law.ess, part, bound)
 
 
-def _compare(law: Law, other: Law) -> tuple[float, float]:
+def _compare(law: Stretch, other: Stretch) -> tuple[float, float]:
     """D and h."""
     errors = [x.sd**2 / x.ess for x in (law, other)]
     freedom = sum(errors) ** 2 / sum(v**2 / max(x.ess - 1, 1) for v, x in zip(errors, (law, other), strict=True))
@@ -180,18 +180,18 @@ def scaled(*series: np.ndarray) -> list[np.ndarray]:
     return [np.log(x) for x in series] if all((x > 0).all() for x in series) else list(series)
 
 
-def law_of(series: np.ndarray, share: float = 1 / 2) -> Law:
+def stretch_of(series: np.ndarray, share: float = 1 / 2) -> Stretch:
     """Of the last part of a series."""
     import arviz as az
 
     end = series[-max(10, int(share * len(series))) :]
     ess = float(az.ess(end[None], method="mean"))
-    return Law(
+    return Stretch(
         float(end.mean()), float(end.std(ddof=1)), float(np.clip(np.nan_to_num(ess, nan=1.0), 1, len(end))), len(end)
     )
 
 
-def when_settled(series: np.ndarray, law: Law, block: int) -> float:
+def when_settled(series: np.ndarray, law: Stretch, block: int) -> float:
     """Draws after which all means of blocks lie where those of a stationary series of this law do."""
     k = len(series) // block
     means = series[: k * block].reshape(k, block).mean(axis=1)
@@ -204,7 +204,7 @@ def when_settled(series: np.ndarray, law: Law, block: int) -> float:
 def when_stationary(series: np.ndarray, block: int) -> float:
     """Draws after which a series is as in its own second half; NaN if that tells too little."""
     [series] = scaled(series)
-    law = law_of(series)
+    law = stretch_of(series)
     return when_settled(series, law, block) if law.ess >= LEAST_ESS else np.nan
 
 

@@ -28,11 +28,12 @@ from pymc_gibbsnn._arguments import finite, model_of, posterior_of
 from pymc_gibbsnn._compat import add_group, dataset_of
 from pymc_gibbsnn.diagnostics.outcomes import count_classes, log_argmax, log_density, log_normal, log_sign
 from pymc_gibbsnn.diagnostics.prediction import name_axes
+from pymc_gibbsnn.networks.laws import Conditional, law_node
 from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLabelRV
 from pymc_gibbsnn.networks.likelihoods.sign_label import SignLabelRV
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.new_inputs import Inputs, find_observed
-from pymc_gibbsnn.networks.new_rows import NewRows, Stage, law_node
+from pymc_gibbsnn.networks.new_rows import NewRows
 from pymc_gibbsnn.networks.reader import read_networks
 
 __all__ = ["log_predictive"]
@@ -161,19 +162,19 @@ class _Density:
         node = law_node(rows.observed)
         op = node.op
         self.labels = op if isinstance(op, ArgmaxLabelRV | SignLabelRV) else None
-        stages = {stage.rv: stage for stage in rows.latents}
+        conditionals = {conditional.rv: conditional for conditional in rows.latents}
         # The last variable with noise: y, or the pre-activation of which the label is a function
-        self.last = rows.last if self.labels is None else stages.get(op.dist_params(node)[0], rows.last)
+        self.last = rows.last if self.labels is None else conditionals.get(op.dist_params(node)[0], rows.last)
         self.is_normal = isinstance(law_node(self.last.rv).op, NormalRV)
         if self.labels is not None and not (self.is_normal and self.last is not rows.last):
             raise NetworkError(f"The labels '{rows.observed.name}' are not of a noisy pre-activation.")
-        self.integrated = self._integrable(model, stages)
-        self.latents = [stage for stage in rows.latents if stage is not self.last]
-        drawn = [stage for stage in self.latents if stage.rv not in self.integrated]
+        self.integrated = self._integrable(model, conditionals)
+        self.latents = [conditional for conditional in rows.latents if conditional is not self.last]
+        drawn = [conditional for conditional in self.latents if conditional.rv not in self.integrated]
         self.draws_latents = bool(drawn) or isinstance(self.labels, ArgmaxLabelRV)
         self.of_pymc: Callable | None = None
 
-    def _integrable(self, model: pm.Model, stages: Mapping[Variable, Stage]) -> dict[Variable, Network]:
+    def _integrable(self, model: pm.Model, conditionals: Mapping[Variable, Conditional]) -> dict[Variable, Network]:
         """Post-activations that enter the mean of the last Normal linearly, each with the network that says how."""
         if not self.is_normal or isinstance(self.labels, ArgmaxLabelRV):
             return {}
@@ -185,7 +186,7 @@ class _Density:
         if self.labels is not None and any(network.layers[-1].shape[0] > 1 for network in networks):
             return {}
         found = {model[network.activations[-1].name]: network for network in networks if network.activations}
-        return {a: network for a, network in found.items() if a in stages}
+        return {a: network for a, network in found.items() if a in conditionals}
 
     def __call__(
         self, these: slice, parameters: Mapping[Variable, np.ndarray], y: np.ndarray, rng: np.random.Generator
@@ -194,16 +195,16 @@ class _Density:
         values, data = dict(parameters), self.rows.data(these)
         draws, weights = len(next(iter(values.values()))), {rv.name: x for rv, x in parameters.items()}
         covariance = 0.0  # of the mean of the last Normal: Σ ΔA W Wᵀ, (draw, k, k)
-        for stage in self.latents:
-            law = stage.law(data, values, draws)
-            if stage.rv in self.integrated:
-                values[stage.rv] = np.broadcast_to(law.parameters[0], law.shape)
-                operator = self.integrated[stage.rv].layers[-1].operator
+        for conditional in self.latents:
+            law = conditional.law(data, values, draws)
+            if conditional.rv in self.integrated:
+                values[conditional.rv] = np.broadcast_to(law.parameters[0], law.shape)
+                operator = self.integrated[conditional.rv].layers[-1].operator
                 w = operator.linear(operator.named_matrix(weights))
                 w = w * law.parameters[1].reshape(-1, 1, 1)
                 covariance = covariance + w @ np.swapaxes(w, -1, -2)
             else:
-                values[stage.rv] = law.draw(rng)
+                values[conditional.rv] = law.draw(rng)
         law = self.last.law(data, values, draws)
         if isinstance(self.labels, ArgmaxLabelRV):
             return log_argmax(law.parameters[0], law.parameters[1], y, rng.standard_normal(law.shape[:-1]))

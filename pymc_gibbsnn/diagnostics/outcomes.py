@@ -14,8 +14,8 @@ from pytensor.tensor.random.type import random_generator_type
 from scipy.special import log_ndtr
 
 from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.networks.laws import Law, in_numpy, law_node
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
-from pymc_gibbsnn.networks.new_rows import Law, in_numpy, law_node
 
 __all__ = ["count_classes", "has_classes", "log_argmax", "log_density", "log_normal", "log_sign", "probabilities"]
 

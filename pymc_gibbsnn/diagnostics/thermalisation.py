@@ -22,8 +22,8 @@ from pymc_gibbsnn.diagnostics.convergence import (
     MARGIN,
     blockwise_rhat,
     check_series,
-    law_of,
     merge,
+    stretch_of,
     when_close,
     when_settled,
     when_stationary,
@@ -291,7 +291,7 @@ def _judge(series: dict[str, np.ndarray], outputs: np.ndarray, scores, block: in
         found["rhat_time_uninformed"] = sweeps * when_close(found["rhat_uninformed"].values, block)
     if scores is not None:
         found["score"] = (("chain", "draw"), scores)
-        times = [when_settled(x, law_of(x)._replace(mean=0.0), 1) for x in scores]
+        times = [when_settled(x, stretch_of(x)._replace(mean=0.0), 1) for x in scores]
         found["score_time"] = ("chain", [sweeps * time for time in times])
     found.attrs["verdict"] = _in_words(found)
     return found

@@ -21,7 +21,7 @@ from pytensor.tensor.random.basic import _gamma
 
 from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.moves.site import Move, NetworkState
-from pymc_gibbsnn.networks.network import Scale
+from pymc_gibbsnn.networks.network import LearnedVariance
 
 __all__ = ["moments", "variances"]
 
@@ -30,8 +30,8 @@ __all__ = ["moments", "variances"]
 def variances(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
     """Draw all learned variances and precisions of a network, one after the other."""
     values, noise, densities = state.new_values, state.noise, {}
-    for number in range(len(state.network.scales)):
-        scale = state.read(values).scales[number]
+    for number in range(len(state.network.variances)):
+        scale = state.read(values).variances[number]
         counts, squares = moments(scale, values, noise)
         alpha, rate = (pt.broadcast_to(x, scale.shape) for x in (scale.alpha, scale.rate))
         # τ | r ~ Gamma(α + N/2, rate β + Σ r²/2c²)
@@ -44,13 +44,13 @@ def variances(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable
 
 
 def moments(
-    scale: Scale, values: dict[Variable, Variable], noise: dict[str, tuple[Variable, Variable]]
+    scale: LearnedVariance, values: dict[Variable, Variable], noise: dict[str, tuple[Variable, Variable]]
 ) -> tuple[Variable, Variable]:
     """Compute N and Σ r²/c² over all residuals that share a variance or precision.
 
     Parameters
     ----------
-    scale : Scale
+    scale : LearnedVariance
         The variance or precision, with the places where the network uses it.
     values : dict of Variable to Variable
         Values of weights and biases.

@@ -34,7 +34,7 @@ from pymc_gibbsnn.networks.forms import (
     terms,
 )
 from pymc_gibbsnn.networks.layers.dense import Dense
-from pymc_gibbsnn.networks.learned_scales import folded
+from pymc_gibbsnn.networks.learned_variances import folded
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL, Likelihood, find_likelihood
 from pymc_gibbsnn.networks.minibatch import Batches, read_minibatches
 from pymc_gibbsnn.networks.notation import show
@@ -178,7 +178,7 @@ class _ClassicalReader(Reader):
         if kind not in CLASSICAL.values():
             law = getattr(base.op, "name", None) or base.op
             raise NetworkError(f"'{observed.name}' is {law}, which is no known likelihood of a classical network.")
-        f, parameters = kind.read(base, observed, self.scales)
+        f, parameters = kind.read(base, observed, self.variances)
         value = self.model.rvs_to_values[observed]
         weight = get_scaling(node.inputs[1:], value.shape) if wrapped else pt.constant(1.0, dtype=value.dtype)
         weight = pt.cast(weight, pytensor.config.floatX)

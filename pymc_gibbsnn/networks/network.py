@@ -21,12 +21,12 @@ from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, Likelihood, NormalLikelihood
 from pymc_gibbsnn.networks.smooth import Smooth
 
-__all__ = ["Activation", "Layer", "Network", "NetworkError", "Scale", "Use", "evaluate"]
+__all__ = ["Activation", "Layer", "Network", "NetworkError", "LearnedVariance", "Use", "evaluate"]
 
 
 # The parts of a network that other variables of the model may determine
 MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient")
-NESTED = ("operator", "uses", "layers", "activations", "scales")
+NESTED = ("operator", "uses", "layers", "activations", "variances")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class Activation:
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """Where a scale r serves: the variance of part i is coefficient² r (or coefficient²/r) of element which[i].
+    """Where a learned variance or precision r serves: the variance of part i is coefficient² r (or coefficient²/r) of element which[i].
 
     Attributes
     ----------
@@ -100,14 +100,14 @@ class Use:
 
 
 @dataclass(frozen=True, eq=False)
-class Scale:
+class LearnedVariance:
     """Variances v ~ InverseGamma(alpha, rate), or precisions ~ Gamma(alpha, rate), used by this network alone.
 
     Attributes
     ----------
     name : str
     value : Variable
-        Value variable: the logarithm of the scale where ``is_log``.
+        Value variable: the logarithm where ``is_log``.
     is_precision, is_log : bool
     shape : tuple of int
     alpha, rate : Variable
@@ -139,7 +139,7 @@ class Network:
         The L − 1 noisy activations between them.
     labels : LabelLikelihood, optional
         Labels given by the last layer's output.
-    scales : tuple of Scale
+    variances : tuple of LearnedVariance
         Variances and precisions that are drawn with the network.
     """
 
@@ -147,7 +147,7 @@ class Network:
     layers: tuple[Layer, ...]
     activations: tuple[Activation, ...]
     labels: LabelLikelihood | None = None
-    scales: tuple[Scale, ...] = ()
+    variances: tuple[LearnedVariance, ...] = ()
 
     def at(self, state: dict[Variable, Variable]) -> Network:
         """The network with its noises, precisions and offsets at a state of the model's value variables."""
@@ -207,7 +207,7 @@ class Network:
     @property
     def variables(self) -> list[Variable]:
         """All value variables that a sampler of the network moves."""
-        return self.weights + self.latents + [scale.value for scale in self.scales]
+        return self.weights + self.latents + [variance.value for variance in self.variances]
 
     def data(self) -> np.ndarray:
         """The inputs as they are now, (n, d_1)."""

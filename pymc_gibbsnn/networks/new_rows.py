@@ -12,101 +12,31 @@ each row of the data that is not given anew, a Gaussian process, a mean over row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pymc as pm
 import pytensor
-import pytensor.scalar as ps
 import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import ArrayLike
 from pymc.data import MinibatchOp
-from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import ancestors, io_toposort
-from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.random.basic import NormalRV
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_gibbsnn._arguments import check_finite
+from pymc_gibbsnn.networks.laws import Conditional, Law, in_numpy, law_node
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.new_inputs import Inputs, evaluate_leaf, find_observed, is_leaf
 
-__all__ = ["Law", "NewRows", "Stage", "in_numpy", "law_node"]
+__all__ = ["NewRows"]
 
 AT_ONCE = 2**22  # numbers in the widest variable of the rows and draws that are evaluated together
 FEWEST_ROWS = 11  # at which it is tried whether rows depend on each other
-
-
-def law_node(rv: Variable) -> Apply:
-    """The node that draws a variable, that of a whole batch where it is seen through minibatches."""
-    node = rv.owner
-    return node.inputs[0].owner if isinstance(node.op, MinibatchRandomVariable) else node
-
-
-@dataclass(frozen=True, eq=False)
-class Law:
-    """The law of a variable for many draws of what it depends on.
-
-    Attributes
-    ----------
-    op : RandomVariable
-    parameters : list of array
-        (draw or 1, ...), with axes that broadcast against each other.
-    shape : tuple of int
-        Of the draws: (draw, row, ...).
-    """
-
-    op: RandomVariable
-    parameters: list[np.ndarray]
-    shape: tuple[int, ...]
-
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """One draw of the variable for each draw of what it depends on."""
-        if isinstance(self.op, NormalRV):
-            mean, sigma = self.parameters
-            return mean + sigma * rng.standard_normal(self.shape)
-        batch = self.shape[: len(self.shape) - self.op.ndim_supp]
-        return np.asarray(self.op.rng_fn(rng, *self.parameters, batch))
-
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """One random variable given those before it.
-
-    Attributes
-    ----------
-    rv : Variable
-    parents : tuple of Variable
-        The random variables on which it depends directly.
-    function : callable
-        From the data and draws (draw, ...) of the parents to the size and the parameters of its law.
-    of_size : tuple of bool
-        For each axis whether its length is a matter of size alone, the parameters being the same along it.
-    """
-
-    rv: Variable
-    parents: tuple[Variable, ...]
-    function: Callable
-    of_size: tuple[bool, ...]
-
-    def law(self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int) -> Law:
-        """The law at rows of data, given draws of the parents."""
-        op, axes = law_node(self.rv).op, len(self.of_size)
-        size, *parameters = self.function(*data, *(values[parent] for parent in self.parents))
-        size = np.asarray(size).reshape(-1)[-axes:] if np.size(size) else np.ones(axes, int)
-        cores = op.ndims_params
-        parameters = [x if x.ndim > axes + core else x[None] for x, core in zip(parameters, cores, strict=True)]
-        shapes = [x.shape[1 : x.ndim - core] for x, core in zip(parameters, cores, strict=True)]
-        natural = np.broadcast_shapes(*shapes)
-        batch = [int(n) if of else m for n, m, of in zip(size, natural, self.of_size, strict=True)]
-        event = op._supp_shape_from_params(parameters) if op.ndim_supp else ()
-        return Law(op, parameters, (draws, *batch, *map(int, event)))
 
 
 class NewRows:
@@ -130,9 +60,9 @@ class NewRows:
     chains, draws, rows : int
     shape : tuple of int
         Of what is observed at the new rows.
-    latents : list of Stage
+    latents : list of Conditional
         What is drawn anew, in order.
-    last : Stage
+    last : Conditional
         What is observed.
     example : Law
         Its law at some rows, given one draw.
@@ -167,7 +97,7 @@ class NewRows:
         self._inputs = dict(zip(self._leaves, (unique[id(x)] for x in self._data), strict=True))
         self._data = list({id(x): x for x in self._data}.values())
         self.parameters: dict[Variable, np.ndarray] = {}
-        self.latents: list[Stage] = []
+        self.latents: list[Conditional] = []
         self._visit_all()
 
     # Evaluation
@@ -197,8 +127,8 @@ class NewRows:
         """Parameters, and latents at some rows drawn anew given them."""
         values, data = dict(values), self.data(rows)
         draws = len(next(iter(values.values()))) if values else 1
-        for stage in self.latents:
-            values[stage.rv] = stage.law(data, values, draws).draw(rng)
+        for conditional in self.latents:
+            values[conditional.rv] = conditional.law(data, values, draws).draw(rng)
         return values
 
     def law(self, rows: slice, values: Mapping[Variable, np.ndarray]) -> Law:
@@ -234,7 +164,7 @@ class NewRows:
         return few, np.arange(count)[::-1][:-1]
 
     def _visit(self, rv: Variable) -> None:
-        """Make the stages of a variable and of those before it, or take it from the posterior."""
+        """Make the conditionals of a variable and of those before it, or take it from the posterior."""
         if rv in self._at_few:
             return
         if rv is not self.observed and not any(leaf in self._inputs for leaf in ancestors([rv])):
@@ -246,10 +176,10 @@ class NewRows:
         expressions, parents = self._expressions(rv)
         for parent in parents:
             self._visit(parent)
-        stage = self._stage(rv, expressions, parents)
+        conditional = self._conditional(rv, expressions, parents)
         try:
-            law = stage.law(self._tried, self._at_few, 1)
-            again = stage.law(self._again, self._at_fewer, 1)
+            law = conditional.law(self._tried, self._at_few, 1)
+            again = conditional.law(self._again, self._at_fewer, 1)
         except (ValueError, IndexError, TypeError, AssertionError):
             self._refuse(rv, expressions)
         if rv is not self.observed and law.shape == again.shape:
@@ -260,9 +190,9 @@ class NewRows:
         x = law.draw(self._rng)
         self._at_few[rv], self._at_fewer[rv] = x, x[:, self._order]
         if rv is self.observed:
-            self.last, self.example = stage, law
+            self.last, self.example = conditional, law
         else:
-            self.latents.append(stage)
+            self.latents.append(conditional)
 
     def _follows(self, law: Law, again: Law) -> bool:
         """Whether the law of each row is the same beside other rows."""
@@ -297,7 +227,7 @@ class NewRows:
             raise NetworkError(f"'{rv.name}' depends on {inner[0]}, which is random and no variable of the model.")
         return expressions, [v for v in above if v in self._rvs]
 
-    def _stage(self, rv: Variable, expressions: list[Variable], parents: list[Variable]) -> Stage:
+    def _conditional(self, rv: Variable, expressions: list[Variable], parents: list[Variable]) -> Conditional:
         op = law_node(rv).op
         axes = rv.ndim - op.ndim_supp
         batches = {}
@@ -317,7 +247,7 @@ class NewRows:
         for axis in range(axes):
             ends = [axis - axes - core for core in op.ndims_params]
             of_size.append(all(p.type.broadcastable[end] for p, end in zip(new[1:], ends, strict=True)))
-        return Stage(rv, tuple(parents), function, tuple(of_size))
+        return Conditional(rv, tuple(parents), function, tuple(of_size))
 
     # What the posterior gives
 
@@ -341,7 +271,7 @@ class NewRows:
         self._at_few[rv] = self._at_fewer[rv] = x[:1]
 
     def _check_potentials(self) -> None:
-        latents = {stage.rv for stage in self.latents}
+        latents = {conditional.rv for conditional in self.latents}
         for potential in self.model.potentials:
             touched = sorted(v.name for v in ancestors([potential], blockers=self._rvs) if v in latents)
             if touched:
@@ -376,21 +306,3 @@ class NewRows:
 
 def _is_random(v: Variable) -> bool:
     return v.owner is not None and isinstance(v.owner.op, RandomVariable | MinibatchOp)
-
-
-def in_numpy(expressions: list[Variable]) -> list[Variable]:
-    """The expressions with those operations spelt out for which NumPy has no function of arrays."""
-    new = {}
-    for node in io_toposort([], expressions):
-        inputs = [new.get(x, x) for x in node.inputs]
-        match node.op.scalar_op if isinstance(node.op, Elemwise) else None:
-            case ps.Softplus():
-                outputs = [pt.maximum(inputs[0], 0) + pt.log1p(pt.exp(-pt.abs(inputs[0])))]
-            case ps.Clip():
-                outputs = [pt.minimum(pt.maximum(inputs[0], inputs[1]), inputs[2])]
-            case _ if any(x in new for x in node.inputs):
-                outputs = node.clone_with_new_inputs(inputs, strict=False).outputs
-            case _:
-                continue
-        new.update(zip(node.outputs, outputs, strict=True))
-    return [new.get(x, x) for x in expressions]

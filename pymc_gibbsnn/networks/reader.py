@@ -32,7 +32,7 @@ from pymc_gibbsnn.networks.forms import (
     undimshuffle,
 )
 from pymc_gibbsnn.networks.layers.dense import Dense
-from pymc_gibbsnn.networks.learned_scales import ScaleReader, folded
+from pymc_gibbsnn.networks.learned_variances import VarianceReader, folded
 from pymc_gibbsnn.networks.likelihoods import LABELS, LabelLikelihood, find_likelihood
 from pymc_gibbsnn.networks.network import Activation, Layer, Network
 from pymc_gibbsnn.networks.notation import law, show
@@ -125,7 +125,7 @@ class Reader:
         self.taken: set[Variable] = set()  # biases of networks already read
         self.shapes = _shapes_at_a_point(model) if check_data else _shapes_one_by_one(model)
         self.parents = {rv: self._parents(rv.owner.inputs) for rv in model.basic_RVs}
-        self.scales = ScaleReader(model, self.parents, self.shapes)
+        self.variances = VarianceReader(model, self.parents, self.shapes)
 
     def count(self, observed: Variable) -> int:
         """How many products the mean of an observed variable, or of its labels' latent, has."""
@@ -154,10 +154,10 @@ class Reader:
             noisy.append(source)
             z = z_below
         self._check_use(used)
-        scales = self.scales.conjugate(noisy, weights)
-        scales = tuple(scale for scale in scales if self.wanted is None or scale.value in self.wanted)
+        learned = self.variances.conjugate(noisy, weights)
+        learned = tuple(one for one in learned if self.wanted is None or one.value in self.wanted)
         inputs = pt.cast(folded(source), pytensor.config.floatX)
-        network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)), labels, scales)
+        network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)), labels, learned)
         network.check_widths()
         if self.check_data:
             network.check_rows(self.shapes)
@@ -171,7 +171,7 @@ class Reader:
         kind = find_likelihood(observed.owner.op)
         if kind not in LABELS:
             return None, observed
-        z, _ = kind.read(observed.owner, observed, self.scales)
+        z, _ = kind.read(observed.owner, observed, self.variances)
         if z not in self.model.free_RVs:
             raise NetworkError(
                 f"The labels '{observed.name}' are of {show(z)}, which carries no noise: give it a latent of its own, "
@@ -187,7 +187,7 @@ class Reader:
         mean, leaves = self._simplified(mean)
         operator, offset, source, members = self._affine(mean, leaves, z, number)
         output = pt.cast(self.model.rvs_to_values[z], pytensor.config.floatX)
-        layer = Layer(z.name, operator, output, self.scales.noise(sigma, z), offset)
+        layer = Layer(z.name, operator, output, self.variances.noise(sigma, z), offset)
         if source in leaves:
             source = leaves[source]
             members.append(source)
@@ -220,7 +220,7 @@ class Reader:
         if bias is not None:
             others.pop(place)
         members = [weights] if bias is None else [weights, bias]
-        sigma, bias_sigma = self.scales.sigmas([weights, bias])
+        sigma, bias_sigma = self.variances.sigmas([weights, bias])
         bias_sigma = None if bias is None else bias_sigma * abs(bias_factor)
         precision = Dense.precision_of(layout, shape, sigma * abs(factor), bias_sigma)
         operator = Dense(
@@ -260,7 +260,7 @@ class Reader:
                 f"'{a.name}' must have the shape of '{z.name}', its pre-activation, {self._shape(z)}; found "
                 f"{self._shape(a)}."
             )
-        return Activation(a.name, self.model.rvs_to_values[a], function, self.scales.noise(sigma, a)), z
+        return Activation(a.name, self.model.rvs_to_values[a], function, self.variances.noise(sigma, a)), z
 
     # The parts of a layer
 
@@ -285,7 +285,7 @@ class Reader:
         rv = leaves.get(undimshuffle(term))
         if rv not in self.model.free_RVs or rv in self.taken or not spans_columns(term):
             return None
-        if int(np.prod(self._shape(rv))) != d_out or self.scales.users(rv) != [z.name]:
+        if int(np.prod(self._shape(rv))) != d_out or self.variances.users(rv) != [z.name]:
             return None
         if not self._is_wanted(rv):
             return None
@@ -343,7 +343,7 @@ class Reader:
                     raise NetworkError(
                         f"'{member.name}' serves twice in the network: give each layer weights and latents of its own."
                     )
-                users = self.scales.users(member)
+                users = self.variances.users(member)
                 if users != [child.name]:
                     observed = {rv.name for rv in self.model.observed_RVs}
                     raise NetworkError(refusals.shared(member.name, child.name, users, observed))

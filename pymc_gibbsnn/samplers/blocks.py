@@ -15,13 +15,13 @@ import pymc as pm
 from pymc_gibbsnn._arguments import describe, model_of, posterior_of, whole
 from pymc_gibbsnn.networks.layers.dense import Dense
 
-__all__ = ["Layer", "correlated_blocks", "flat_layers", "network_layers", "partition", "unit_pieces"]
+__all__ = ["LayerNodes", "correlated_blocks", "flat_layers", "network_layers", "partition", "unit_pieces"]
 
 Blocks = list[np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class LayerNodes:
     """A layer's name and the parameters of each of its nodes: incoming weights, and the bias last."""
 
     name: str
@@ -43,25 +43,25 @@ def numbering(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     return numbers
 
 
-def flat_layers(shapes: dict[str, tuple[int, ...]]) -> list[Layer]:
+def flat_layers(shapes: dict[str, tuple[int, ...]]) -> list[LayerNodes]:
     """Variables of which nothing else is known: each is a layer, and a stretch along its last axis a node."""
     return [
-        Layer(name, list(numbers.reshape(-1, numbers.shape[-1] if numbers.ndim else 1)))
+        LayerNodes(name, list(numbers.reshape(-1, numbers.shape[-1] if numbers.ndim else 1)))
         for name, numbers in numbering(shapes).items()
     ]
 
 
-def network_layers(layers: Sequence[Dense], shapes: dict[str, tuple[int, ...]]) -> list[Layer]:
+def network_layers(layers: Sequence[Dense], shapes: dict[str, tuple[int, ...]]) -> list[LayerNodes]:
     """Layers of a network, followed by the variables that are not the network's."""
     numbers, found = numbering(shapes), []
     for layer in layers:
-        found.append(Layer(layer.name, list(layer.named_matrix(numbers))))
+        found.append(LayerNodes(layer.name, list(layer.named_matrix(numbers))))
     members = {v.name for layer in layers for v in layer.variables}
     rest = [layer for layer in flat_layers(shapes) if layer.name not in members]
     return found + rest
 
 
-def partition(blocks: str | int | Sequence[Sequence[int]], layers: Sequence[Layer]) -> Blocks:
+def partition(blocks: str | int | Sequence[Sequence[int]], layers: Sequence[LayerNodes]) -> Blocks:
     """The parameters of each block, in the order of the sweep.
 
     Parameters
@@ -69,7 +69,7 @@ def partition(blocks: str | int | Sequence[Sequence[int]], layers: Sequence[Laye
     blocks : {"node", "layer", "all"}, int, or sequence of sequences of int
         A node a block, a layer a block, all in one; nodes cut into even pieces of at most that many parameters; or the
         numbers of each block's parameters.
-    layers : sequence of Layer
+    layers : sequence of LayerNodes
 
     Raises
     ------
@@ -107,7 +107,7 @@ def partition(blocks: str | int | Sequence[Sequence[int]], layers: Sequence[Laye
     return found
 
 
-def unit_pieces(blocks: Blocks, layers: Sequence[Layer]) -> list[list[tuple[int, int]]] | None:
+def unit_pieces(blocks: Blocks, layers: Sequence[LayerNodes]) -> list[list[tuple[int, int]]] | None:
     """(first, end) of the pieces into which blocks cut the nodes of each layer, all alike and in order; else None."""
     pieces, rest = [], iter(blocks)
     for layer in layers:

@@ -32,7 +32,7 @@ from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.moves.tuning import robbins_monro
 from pymc_gibbsnn.networks.minibatch import Batches
 from pymc_gibbsnn.networks.network import evaluate
-from pymc_gibbsnn.samplers.blocks import Layer
+from pymc_gibbsnn.samplers.blocks import LayerNodes
 from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.target import Target
 
@@ -49,7 +49,7 @@ def fnbg(
     variables: Sequence[Variable],
     sweep: Sweep,
     blocks: Sequence[np.ndarray],
-    layers: Sequence[Layer],
+    layers: Sequence[LayerNodes],
     *,
     scale: float | Sequence[float] | None = None,
     target_accept: float = 0.35,
@@ -69,7 +69,7 @@ def fnbg(
         of the batch. See :func:`sweep_by_density` and :mod:`pymc_gibbsnn.samplers.fnbg_network`.
     blocks : sequence of array
         A partition of the parameters, see :mod:`pymc_gibbsnn.samplers.blocks`.
-    layers : sequence of Layer
+    layers : sequence of LayerNodes
         Whose acceptance to report.
     scale : float or sequence of float, optional
         Standard deviations of the proposals: one number, one a layer or one a block. Tuned if it is None.
@@ -177,7 +177,9 @@ def sweep_by_density(target: Target, blocks: Sequence[np.ndarray]) -> Sweep:
     return sweep
 
 
-def _scales(scale: float | Sequence[float] | None, blocks: Sequence[np.ndarray], layers: Sequence[Layer]) -> np.ndarray:
+def _scales(
+    scale: float | Sequence[float] | None, blocks: Sequence[np.ndarray], layers: Sequence[LayerNodes]
+) -> np.ndarray:
     """The scale of each block."""
     if scale is None:
         return np.full(len(blocks), FIRST_SCALE)
@@ -198,7 +200,7 @@ def _scales(scale: float | Sequence[float] | None, blocks: Sequence[np.ndarray],
     return scales
 
 
-def _averages(blocks: Sequence[np.ndarray], layers: Sequence[Layer]) -> tuple[list[str], np.ndarray]:
+def _averages(blocks: Sequence[np.ndarray], layers: Sequence[LayerNodes]) -> tuple[list[str], np.ndarray]:
     """Names of averages over blocks, and the share of each block in them: all, by layer, by node."""
     size = sum(map(len, blocks))
     owner, node_of = np.empty(size, int), np.empty(size, int)

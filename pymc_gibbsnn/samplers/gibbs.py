@@ -198,7 +198,7 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
         moves.append(at(l, *hidden))
     last = [label_latents(network.labels)] if network.labels else []
     moves.append(at(len(network.activations), *last))  # Z_{L+1} | W̃_L, A_L, y
-    if network.scales:
+    if network.variances:
         moves.append(variances)  # Δ, λ | all others
     return in_turn(*moves)
 
@@ -210,7 +210,7 @@ def _of_known_width(network: Network) -> Network:
 
 def _heated(network: Network, start: float | None, tuning: Variable) -> Network:
     """Return the network with every Δ below ``start`` replaced by Δ^(1 − r) start^r, r the share of tuning to come."""
-    drawn = {use.part for scale in network.scales for use in scale.uses}
+    drawn = {use.part for variance in network.variances for use in variance.uses}
 
     def hotter(part: Layer | Activation) -> Layer | Activation:
         if start is None or part.name in drawn:

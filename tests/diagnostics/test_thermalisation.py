@@ -13,8 +13,8 @@ from scipy.signal import lfilter
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.diagnostics.convergence import (
     blockwise_rhat,
-    law_of,
     merge,
+    stretch_of,
     when_close,
     when_settled,
     when_stationary,
@@ -104,7 +104,7 @@ def test_times():
     series = rng.normal(size=1000)
     series[:7] = 30
     assert when_stationary(series, 10) == 10
-    assert when_settled(series[10:], law_of(series), 10) == 0
+    assert when_settled(series[10:], stretch_of(series), 10) == 0
 
 
 @pytest.mark.parametrize(

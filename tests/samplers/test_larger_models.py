@@ -95,7 +95,7 @@ def test_the_first_network_takes_the_bias():
     of_second = [rv for rv in model.free_RVs if rv.name.endswith("b") or rv.name == "b2"]
     [alone] = read_networks(model, of_second)
     assert alone.layers[-1].operator.bias.name == "b2"
-    assert not alone.scales
+    assert not alone.variances
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ def test_the_conditional_is_the_joint_density_along_the_scale(build):
         "Z2": z - X @ point["W1"].T - point["b1"], "A2": a - np.maximum(z, 0), "y": Y - a @ w2 - point["b2"]
     }  # fmt: skip
     noise = {name: (pt.constant((r**2).sum()), pt.constant(float(r.size))) for name, r in residuals.items()}
-    for scale in found.scales:
+    for scale in found.variances:
         state = {v: pt.constant(point[v.name]) for v in found.variables}
         counts, squares = moments(scale, state, noise)
         counts, squares, alpha, rate = pytensor.function(
@@ -134,14 +134,14 @@ def test_scales_that_serve_something_else_are_left_to_other_steps():
         delta = pm.InverseGamma("delta", 3, 2)
         network([pt.sqrt(delta)] * 3, [1, 1, 1, 1])
         pm.Potential("penalty", -delta)
-    assert not read_network(model).scales
+    assert not read_network(model).variances
 
 
 def test_vars_choose_which_scales_are_drawn():
     with pm.Model() as model:
         precisions()
     chosen = [rv for rv in model.free_RVs if rv.name != "lambda1"]
-    assert [scale.name for scale in read_network(model, chosen).scales] == ["tau", "lambda2"]
+    assert [scale.name for scale in read_network(model, chosen).variances] == ["tau", "lambda2"]
 
 
 def test_what_users_do():

@@ -14,13 +14,13 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import GammaRV, InvGammaRV
 
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate, match_monomial
-from pymc_gibbsnn.networks.network import Scale, Use
+from pymc_gibbsnn.networks.network import LearnedVariance, Use
 
-__all__ = ["ScaleReader"]
+__all__ = ["VarianceReader"]
 
 
-class ScaleReader:
-    """Reads scales of the Normal variables of a model.
+class VarianceReader:
+    """Reads the noises and prior variances of the Normal variables of a model.
 
     Parameters
     ----------
@@ -69,13 +69,13 @@ class ScaleReader:
                 raise NetworkError(f"sigma of '{rv.name}' must be positive and finite; found {value.min():g}.")
         return self.model.replace_rvs_by_values([sigma])[0]
 
-    def conjugate(self, noisy: list[Variable], weights: list[Variable]) -> tuple[Scale, ...]:
-        """The scales of a network, given its latents and data, and its weights and biases, that Gibbs can draw.
+    def conjugate(self, noisy: list[Variable], weights: list[Variable]) -> tuple[LearnedVariance, ...]:
+        """The variances and precisions of a network, given its latents and data, and its weights and biases, that Gibbs can draw.
 
         These are InverseGamma variances and Gamma precisions that serve these variables and nothing else.
         """
         members = [*noisy, *weights]
-        scales = []
+        found = []
         for rv in self.model.free_RVs:
             is_precision = isinstance(rv.owner.op, GammaRV)
             transform, users = self.model.rvs_to_transforms[rv], set(self.users(rv))
@@ -94,10 +94,10 @@ class ScaleReader:
             alpha, rate = self._prior(rv, {"alpha": alpha, "beta": 1 / scale if is_precision else scale})
             value = self.model.rvs_to_values[rv]
             is_log = transform is not None
-            scales.append(
-                Scale(rv.name, value, is_precision, is_log, self.shapes[value.name], alpha, rate, tuple(uses))
+            found.append(
+                LearnedVariance(rv.name, value, is_precision, is_log, self.shapes[value.name], alpha, rate, tuple(uses))
             )
-        return tuple(scales)
+        return tuple(found)
 
     def users(self, rv: Variable) -> list[str]:
         """Names of the variables and potentials that depend on a variable directly."""

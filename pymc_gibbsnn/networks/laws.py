@@ -1,0 +1,102 @@
+"""The law of a random variable of PyMC's graph given those before it, by NumPy, for many draws of these at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.traversal import io_toposort
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.random.op import RandomVariable
+
+__all__ = ["Conditional", "Law", "in_numpy", "law_node"]
+
+
+def law_node(rv: Variable) -> Apply:
+    """The node that draws a variable, that of a whole batch where it is seen through minibatches."""
+    node = rv.owner
+    return node.inputs[0].owner if isinstance(node.op, MinibatchRandomVariable) else node
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """The law of a variable for many draws of what it depends on.
+
+    Attributes
+    ----------
+    op : RandomVariable
+    parameters : list of array
+        (draw or 1, ...), with axes that broadcast against each other.
+    shape : tuple of int
+        Of the draws: (draw, row, ...).
+    """
+
+    op: RandomVariable
+    parameters: list[np.ndarray]
+    shape: tuple[int, ...]
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """One draw of the variable for each draw of what it depends on."""
+        if isinstance(self.op, NormalRV):
+            mean, sigma = self.parameters
+            return mean + sigma * rng.standard_normal(self.shape)
+        batch = self.shape[: len(self.shape) - self.op.ndim_supp]
+        return np.asarray(self.op.rng_fn(rng, *self.parameters, batch))
+
+
+@dataclass(frozen=True, eq=False)
+class Conditional:
+    """One random variable given those before it.
+
+    Attributes
+    ----------
+    rv : Variable
+    parents : tuple of Variable
+        The random variables on which it depends directly.
+    function : callable
+        From the data and draws (draw, ...) of the parents to the size and the parameters of its law.
+    of_size : tuple of bool
+        For each axis whether its length is a matter of size alone, the parameters being the same along it.
+    """
+
+    rv: Variable
+    parents: tuple[Variable, ...]
+    function: Callable
+    of_size: tuple[bool, ...]
+
+    def law(self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int) -> Law:
+        """The law at rows of data, given draws of the parents."""
+        op, axes = law_node(self.rv).op, len(self.of_size)
+        size, *parameters = self.function(*data, *(values[parent] for parent in self.parents))
+        size = np.asarray(size).reshape(-1)[-axes:] if np.size(size) else np.ones(axes, int)
+        cores = op.ndims_params
+        parameters = [x if x.ndim > axes + core else x[None] for x, core in zip(parameters, cores, strict=True)]
+        shapes = [x.shape[1 : x.ndim - core] for x, core in zip(parameters, cores, strict=True)]
+        natural = np.broadcast_shapes(*shapes)
+        batch = [int(n) if of else m for n, m, of in zip(size, natural, self.of_size, strict=True)]
+        event = op._supp_shape_from_params(parameters) if op.ndim_supp else ()
+        return Law(op, parameters, (draws, *batch, *map(int, event)))
+
+
+def in_numpy(expressions: list[Variable]) -> list[Variable]:
+    """The expressions with those operations spelt out for which NumPy has no function of arrays."""
+    new = {}
+    for node in io_toposort([], expressions):
+        inputs = [new.get(x, x) for x in node.inputs]
+        match node.op.scalar_op if isinstance(node.op, Elemwise) else None:
+            case ps.Softplus():
+                outputs = [pt.maximum(inputs[0], 0) + pt.log1p(pt.exp(-pt.abs(inputs[0])))]
+            case ps.Clip():
+                outputs = [pt.minimum(pt.maximum(inputs[0], inputs[1]), inputs[2])]
+            case _ if any(x in new for x in node.inputs):
+                outputs = node.clone_with_new_inputs(inputs, strict=False).outputs
+            case _:
+                continue
+        new.update(zip(node.outputs, outputs, strict=True))
+    return [new.get(x, x) for x in expressions]
