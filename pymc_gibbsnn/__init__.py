@@ -11,9 +11,10 @@ from pymc_gibbsnn.drivers.gibbs_step import GibbsNN
 from pymc_gibbsnn.drivers.metropolis_steps import FNBG
 from pymc_gibbsnn.drivers.sample import sample
 from pymc_gibbsnn.models.classical import classical_mlp
-from pymc_gibbsnn.models.datasets import TeacherStudent, noisy_xor, teacher_student
+from pymc_gibbsnn.models.datasets import noisy_xor
 from pymc_gibbsnn.models.initial_values import initial_values
 from pymc_gibbsnn.models.mlp import mlp
+from pymc_gibbsnn.models.teachers import TeacherStudent, teacher_student
 from pymc_gibbsnn.models.wide import wide_mlp
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.forms import NetworkError

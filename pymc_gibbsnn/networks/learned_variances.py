@@ -70,7 +70,7 @@ class VarianceReader:
         return self.model.replace_rvs_by_values([sigma])[0]
 
     def conjugate(self, noisy: list[Variable], weights: list[Variable]) -> tuple[LearnedVariance, ...]:
-        """The variances and precisions of a network, given its latents and data, and its weights and biases, that Gibbs can draw.
+        """The variances and precisions of a network that Gibbs can draw, given its latents, data and weights.
 
         These are InverseGamma variances and Gamma precisions that serve these variables and nothing else.
         """

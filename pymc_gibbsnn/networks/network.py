@@ -80,7 +80,7 @@ class Activation:
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """Where a learned variance or precision r serves: the variance of part i is coefficient² r (or coefficient²/r) of element which[i].
+    """Where a learned r serves: the variance of part i is coefficient² r (or coefficient²/r) of element which[i].
 
     Attributes
     ----------

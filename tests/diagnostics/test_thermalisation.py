@@ -20,7 +20,7 @@ from pymc_gibbsnn.diagnostics.convergence import (
     when_stationary,
 )
 from pymc_gibbsnn.diagnostics.thermalisation import _judge
-from pymc_gibbsnn.models.datasets import check_teacher
+from pymc_gibbsnn.models.teachers import check_teacher
 from pymc_gibbsnn.plots import plot_rhat, plot_thermalisation
 
 QUIET = {"cores": 1, "quiet": True, "compile_kwargs": {"mode": "FAST_COMPILE"}}
