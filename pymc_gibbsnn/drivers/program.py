@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -14,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor.tensor as pt
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
@@ -26,10 +25,11 @@ from threadpoolctl import threadpool_limits
 
 from pymc_gibbsnn.backends.jax_backend import jax_settings, register_jax, xla_options
 from pymc_gibbsnn.backends.machine import count_cores
+from pymc_gibbsnn.drivers.placement import Placement
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.transition import Transition
 
-__all__ = ["Layout", "Program", "jaxify"]
+__all__ = ["Program", "jaxify"]
 
 SMALL = 64  # numbers in a constant that may stay in the program
 # Draws that stay on the device between two calls
@@ -55,51 +55,6 @@ def jaxify(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Cal
     )
     get_mode("JAX").optimizer.rewrite(graph)
     return jax_funcify(graph), [evaluate(leaf) for leaf in leaves]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where arrays lie: chains and the samples of the data each spread over an axis of a mesh of devices.
-
-    Attributes
-    ----------
-    mesh : Mesh
-        Its axes are "chain" and "row".
-    rows : set of int
-        Numbers of samples: an axis of one of these lengths is what "row" splits.
-    """
-
-    mesh: Mesh
-    rows: frozenset[int]
-
-    def of(self, shape: tuple[int, ...], chains: bool, even: bool) -> NamedSharding:
-        """The sharding of an array; ``chains``: its first axis runs over chains.
-
-        Inside a program rows may be split unevenly, arguments (``even``) may not.
-        """
-        axes = ["chain"] * chains + [None] * (len(shape) - chains)
-        for axis in range(chains, len(shape)):
-            if shape[axis] in self.rows and not (even and shape[axis] % self.mesh.shape["row"]):
-                axes[axis] = "row"
-                break
-        return NamedSharding(self.mesh, PartitionSpec(*axes))
-
-    def put(self, tree: Any, chains: bool) -> Any:
-        """Arrays on the host to the devices."""
-        return jax.tree.map(lambda x: jax.device_put(x, self.of(np.shape(x), chains, even=True)), tree)
-
-    def constrain(self, tree: Any, chains: bool) -> Any:
-        """Inside a program, for the chains of one group of devices, keep rows where they belong."""
-        if self.mesh.shape["row"] == 1:
-            return tree
-
-        def keep(x):
-            axes = self.of(x.shape, chains, even=False).spec
-            return jax.lax.with_sharding_constraint(
-                x, PartitionSpec(*[None if axis == "chain" else axis for axis in axes])
-            )
-
-        return jax.tree.map(keep, tree)
 
 
 def _for_each(function: Callable, chains: Sequence[Any], others: Sequence[Any]) -> Any:
@@ -162,7 +117,7 @@ class Program:
         Where each chain starts.
     keys : (chains, 2) array
         A key of JAX's generator for each chain.
-    layout : Layout
+    placement : Placement
     dtype : str
     """
 
@@ -173,11 +128,11 @@ class Program:
         recorded: dict[str, Variable],
         points: list[dict[str, np.ndarray]],
         keys: np.ndarray,
-        layout: Layout,
+        placement: Placement,
         dtype: str,
     ):
         register_jax()
-        self.layout, self.dtype = layout, dtype
+        self.placement, self.dtype = placement, dtype
         self.moves = [_Move(transition) for transition in transitions]
         self.names = [v.name for v in variables]
         self.recorded = list(recorded)
@@ -190,10 +145,10 @@ class Program:
             for move in self.moves
         ]
         fixed = [{k: x for k, x in move.start.items() if k not in move.changing} for move in self.moves]
-        self.data = layout.put(self._cast((fixed, [move.data for move in self.moves], record_data)), chains=False)
+        self.data = placement.put(self._cast((fixed, [move.data for move in self.moves], record_data)), chains=False)
         self.stats = [self._name(i, name) for i, move in enumerate(self.moves) for name in move.stats]
         start = self._cast((keys, values, changing))
-        alone = layout.mesh.size == 1 and layout.mesh.devices.flat[0].platform == "cpu"
+        alone = placement.mesh.size == 1 and placement.mesh.devices.flat[0].platform == "cpu"
         self._start(start, chains if alone else 1)
         if len(self.chains) > 1 and _factors_batches(self.lowered.as_text()):
             self._start(start, 1)
@@ -202,7 +157,7 @@ class Program:
         """Put what the chains start from on the devices, in batches, and trace the program of one."""
         batches = np.split(np.arange(len(start[0])), batches)
         self.chains = [
-            self.layout.put(jax.tree.map(lambda x, batch=batch: x[batch], start), chains=True) for batch in batches
+            self.placement.put(jax.tree.map(lambda x, batch=batch: x[batch], start), chains=True) for batch in batches
         ]
         drawn = jax.eval_shape(
             lambda chains, data: (self._record(chains, data), self._zeros(self.stats, chains[0])),
@@ -213,7 +168,7 @@ class Program:
         # The same program, whatever the number of draws: it can be found again in a cache of compiled ones.
         self.capacity = max(1, min(MOST_A_CALL, BYTES_A_CALL // sum(self.sizes.values())))
         chains, draws, shared = PartitionSpec("chain"), PartitionSpec(None, "chain"), PartitionSpec()
-        across = NamedSharding(self.layout.mesh, draws)
+        across = NamedSharding(self.placement.mesh, draws)
         self.buffers = [
             jax.tree.map(lambda x: jax.device_put(np.zeros((self.capacity, *x.shape), x.dtype), across), drawn)
             for _ in batches
@@ -221,7 +176,7 @@ class Program:
         # Each group of devices runs by itself: it need not wait for the others' chains.
         run = jax.shard_map(
             self._run,
-            mesh=self.layout.mesh,
+            mesh=self.placement.mesh,
             axis_names={"chain"},
             in_specs=(chains, shared, draws, *[shared] * 4),
             out_specs=(chains, draws),
@@ -229,13 +184,13 @@ class Program:
         )
         places = jax.tree.map(lambda x: x.sharding, (self.chains[0], self.buffers[0]))
         call = jax.jit(run, donate_argnums=(0, 2), out_shardings=places)
-        with jax_settings(rows_are_spread=self.layout.mesh.shape["row"] > 1):
+        with jax_settings(rows_are_spread=self.placement.mesh.shape["row"] > 1):
             self.lowered = call.lower(self.chains[0], self.data, self.buffers[0], *[np.int32(0)] * 4)
 
     @cached_property
     def _call(self) -> Callable:
         """The compiled program."""
-        platform = self.layout.mesh.devices.flat[0].platform
+        platform = self.placement.mesh.devices.flat[0].platform
         return self.lowered.compile(compiler_options=xla_options(platform))
 
     def _cast(self, tree: Any) -> Any:
@@ -253,7 +208,7 @@ class Program:
 
             def run(name, chain, move=move, i=i):
                 *chain, found = _for_each(partial(move, name), chain, (fixed[i], datas[i], tuning))
-                return *self.layout.constrain(chain, chains=True), found
+                return *self.placement.constrain(chain, chains=True), found
 
             chain = keys, values, changing[i]
             if "begin" in move.stages:
@@ -284,7 +239,7 @@ class Program:
         return dict(zip(self.recorded, values, strict=True))
 
     def _run(self, chains, data, buffers, count, sweeps, first, tune):
-        data = self.layout.constrain(data, chains=False)
+        data = self.placement.constrain(data, chains=False)
 
         def draw(i, loop):
             chains, buffers = loop

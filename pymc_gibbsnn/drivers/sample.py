@@ -26,7 +26,6 @@ from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.drivers.results import Memory, Store
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.models.initial_values import check_initvals
-from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["sample"]
@@ -122,9 +121,9 @@ def sample(
         import jax
     except ImportError:
         raise ImportError("pmg.sample runs in JAX, which is not installed: pip install 'pymc-gibbsnn[jax]'.") from None
-    from jax.sharding import Mesh
 
-    from pymc_gibbsnn.drivers.program import Layout, Program
+    from pymc_gibbsnn.drivers.placement import choose_placement
+    from pymc_gibbsnn.drivers.program import Program
 
     model = model_of(model)
     steps = steps_of(step, model)
@@ -140,7 +139,7 @@ def sample(
     check_initvals(model, initvals, chains)
     if precision > pytensor.config.floatX:
         raise ValueError("precision='float64' needs a model that was made with PyTensor's floatX='float64'.")
-    layout = Layout(Mesh(_grid(devices, chains, shards), ("chain", "row")), _rows(transitions, shards))
+    placement = choose_placement(transitions, devices, chains, shards)
     results = Memory() if store is None else Store(store, append)
 
     before = results.draws
@@ -153,7 +152,7 @@ def sample(
         warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
         warnings.filterwarnings("ignore", "Skipping Assert", UserWarning)  # PyTensor's, of shapes that were checked
         started = time.perf_counter()
-        program = Program(transitions, model.value_vars, recorded, points, keys, layout, precision)
+        program = Program(transitions, model.value_vars, recorded, points, keys, placement, precision)
         results.check(_datasets(model, *program.nothing(), before))
         if store is None and (message := memory_warning(program.sizes, draws)):
             warnings.warn(message, UserWarning, stacklevel=2)
@@ -178,7 +177,7 @@ def sample(
         "tuning_steps": tune,
         "thinning": thin,
         "precision": precision,
-        "devices": ", ".join(str(device) for device in layout.mesh.devices.flat),
+        "devices": ", ".join(str(device) for device in placement.mesh.devices.flat),
     }
     return results.finish(_compat.data_groups(model), attrs)
 
@@ -212,37 +211,6 @@ def _recorded(model: pm.Model, var_names: Sequence[str] | None) -> dict[str, Var
     if unknown:
         raise ValueError(f"var_names holds {unknown}, which the model does not have; it has {list(variables)}.")
     return dict(zip(names, model.replace_rvs_by_values([variables[name] for name in names]), strict=True))
-
-
-def _grid(devices: str | Sequence | None, chains: int, shards: int) -> np.ndarray:
-    """Devices as (groups of chains, shards of rows)."""
-    import jax
-
-    if devices is None or isinstance(devices, str):
-        try:
-            devices = jax.devices(devices)[:shards]
-        except RuntimeError as error:
-            raise ValueError(
-                f"devices must name a kind of device that JAX finds here, or be a list; found {devices!r}. {error}."
-            ) from None
-    devices = np.array(devices, dtype=object)
-    if devices.size % shards:
-        raise ValueError(f"shards must divide the number of devices, {devices.size}; found {shards}.")
-    grid = devices.reshape(-1, shards)
-    if chains % len(grid):
-        raise ValueError(
-            f"{chains} chains cannot be spread evenly over {len(grid)} groups of devices: "
-            f"use a multiple of {len(grid)} chains, or other devices or shards."
-        )
-    return grid
-
-
-def _rows(transitions: list[Transition], shards: int) -> frozenset[int]:
-    """Numbers of samples of the data."""
-    rows = frozenset(len(evaluate(t.rows)) for t in transitions if t.rows is not None)
-    if rows and shards > min(rows):
-        raise ValueError(f"{shards} shards are more than the {min(rows)} rows of the data.")
-    return rows
 
 
 def _points(model: pm.Model, initvals, seeds: Sequence[int]) -> list[dict[str, np.ndarray]]:

@@ -1,0 +1,99 @@
+"""Where the arrays of a JAX program lie: chains and samples, each spread over devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from pymc_gibbsnn.networks.network import evaluate
+from pymc_gibbsnn.samplers.transition import Transition
+
+__all__ = ["Placement", "choose_placement"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where arrays lie: chains and the samples of the data each spread over an axis of a mesh of devices.
+
+    Attributes
+    ----------
+    mesh : Mesh
+        Its axes are "chain" and "row".
+    rows : set of int
+        Numbers of samples: an axis of one of these lengths is what "row" splits.
+    """
+
+    mesh: Mesh
+    rows: frozenset[int]
+
+    def of(self, shape: tuple[int, ...], chains: bool, even: bool) -> NamedSharding:
+        """The sharding of an array; ``chains``: its first axis runs over chains.
+
+        Inside a program rows may be split unevenly, arguments (``even``) may not.
+        """
+        axes = ["chain"] * chains + [None] * (len(shape) - chains)
+        for axis in range(chains, len(shape)):
+            if shape[axis] in self.rows and not (even and shape[axis] % self.mesh.shape["row"]):
+                axes[axis] = "row"
+                break
+        return NamedSharding(self.mesh, PartitionSpec(*axes))
+
+    def put(self, tree: Any, chains: bool) -> Any:
+        """Arrays on the host to the devices."""
+        return jax.tree.map(lambda x: jax.device_put(x, self.of(np.shape(x), chains, even=True)), tree)
+
+    def constrain(self, tree: Any, chains: bool) -> Any:
+        """Inside a program, for the chains of one group of devices, keep rows where they belong."""
+        if self.mesh.shape["row"] == 1:
+            return tree
+
+        def keep(x):
+            axes = self.of(x.shape, chains, even=False).spec
+            return jax.lax.with_sharding_constraint(
+                x, PartitionSpec(*[None if axis == "chain" else axis for axis in axes])
+            )
+
+        return jax.tree.map(keep, tree)
+
+
+def choose_placement(
+    transitions: Sequence[Transition], devices: str | Sequence | None, chains: int, shards: int
+) -> Placement:
+    """Where some chains of transitions lie; for the other arguments see :func:`pymc_gibbsnn.sample`.
+
+    Raises
+    ------
+    ValueError
+        If there are no such devices, or chains or rows cannot be spread over them.
+    """
+    rows = frozenset(len(evaluate(t.rows)) for t in transitions if t.rows is not None)
+    mesh = Mesh(_grid(devices, chains, shards), ("chain", "row"))
+    if rows and shards > min(rows):
+        raise ValueError(f"{shards} shards are more than the {min(rows)} rows of the data.")
+    return Placement(mesh, rows)
+
+
+def _grid(devices: str | Sequence | None, chains: int, shards: int) -> np.ndarray:
+    """Devices as (groups of chains, shards of rows)."""
+    if devices is None or isinstance(devices, str):
+        try:
+            devices = jax.devices(devices)[:shards]
+        except RuntimeError as error:
+            raise ValueError(
+                f"devices must name a kind of device that JAX finds here, or be a list; found {devices!r}. {error}."
+            ) from None
+    devices = np.array(devices, dtype=object)
+    if devices.size % shards:
+        raise ValueError(f"shards must divide the number of devices, {devices.size}; found {shards}.")
+    grid = devices.reshape(-1, shards)
+    if chains % len(grid):
+        raise ValueError(
+            f"{chains} chains cannot be spread evenly over {len(grid)} groups of devices: "
+            f"use a multiple of {len(grid)} chains, or other devices or shards."
+        )
+    return grid
