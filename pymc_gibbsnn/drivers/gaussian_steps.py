@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pymc as pm
 from pytensor.graph.basic import Variable
@@ -21,6 +21,18 @@ from pymc_gibbsnn.targets.target import Target
 from pymc_gibbsnn.targets.whitening import WhitenedTarget
 
 __all__ = ["MALA", "PCN", "PCNL"]
+
+
+def _crank_nicolson(sampler: Callable[..., Transition]) -> Callable[..., Transition]:
+    """Function that builds the transition of pCN or pCNL."""
+
+    def build_transition(
+        model: pm.Model, vars: Sequence[Variable] | None, *, beta: float | None = 0.1, reparametrise: bool = False
+    ) -> Transition:
+        """The sampler on a whitened target."""
+        return _transition(sampler, WhitenedTarget, model, vars, reparametrise, beta=beta)
+
+    return staticmethod(build_transition)
 
 
 class PCN(GraphStep):
@@ -66,20 +78,7 @@ class PCN(GraphStep):
     """
 
     name = "pcn"
-
-    @staticmethod
-    def build_transition(
-        model: pm.Model,
-        vars: Sequence[Variable] | None,
-        *,
-        beta: float | None = 0.1,
-        reparametrise: bool = False,
-    ) -> Transition:
-        """The sampler on a whitened target."""
-        target = (ReadoutTarget if boolean("reparametrise", reparametrise) else WhitenedTarget)(model, vars)
-        transition = pcn(target, beta=beta)
-        _warn_of_minibatches("PCN", target, beta=beta)
-        return transition
+    build_transition = _crank_nicolson(pcn)
 
 
 class PCNL(GraphStep):
@@ -102,20 +101,7 @@ class PCNL(GraphStep):
     """
 
     name = "pcnl"
-
-    @staticmethod
-    def build_transition(
-        model: pm.Model,
-        vars: Sequence[Variable] | None,
-        *,
-        beta: float | None = 0.1,
-        reparametrise: bool = False,
-    ) -> Transition:
-        """The sampler on a whitened target."""
-        target = (ReadoutTarget if boolean("reparametrise", reparametrise) else WhitenedTarget)(model, vars)
-        transition = pcnl(target, beta=beta)
-        _warn_of_minibatches("PCNL", target, beta=beta)
-        return transition
+    build_transition = _crank_nicolson(pcnl)
 
 
 class MALA(GraphStep):
@@ -171,31 +157,40 @@ class MALA(GraphStep):
         reparametrise: bool = False,
     ) -> Transition:
         """The sampler on a plain target, or on the whitened inner weights."""
-        target = (ReadoutTarget if boolean("reparametrise", reparametrise) else PlainTarget)(model, vars)
-        transition = mala(target, step_size=step_size, momentum_refresh=momentum_refresh)
-        _warn_of_minibatches("MALA", target, step_size=step_size)
-        return transition
+        options = {"step_size": step_size, "momentum_refresh": momentum_refresh}
+        return _transition(mala, PlainTarget, model, vars, reparametrise, **options)
 
 
-def _warn_of_minibatches(sampler: str, target: Target, **step: float | None) -> None:
-    """Say before sampling that it will not be exact; refuse to tune a step by what does not show the error.
+def _transition(
+    sampler: Callable[..., Transition],
+    kind: type[Target],
+    model: pm.Model,
+    vars: Sequence[Variable] | None,
+    reparametrise: bool,
+    **options: float | None,
+) -> Transition:
+    """The sampler, with these options, on a target of this kind, or with the readout integrated out.
 
-    ``step`` is the name of the argument that holds the step size, and its value.
+    The first of the options is its step size. On minibatches it says before sampling that it will not be exact, and
+    refuses to tune a step by what does not show the error.
     """
+    target = (ReadoutTarget if boolean("reparametrise", reparametrise) else kind)(model, vars)
+    transition = sampler(target, **options)
     if target.batches is None:
-        return
-    [(argument, size)] = step.items()
+        return transition
+    name, (argument, size) = sampler.__name__.upper(), next(iter(options.items()))
     batch = f"a fresh batch of {target.batches.size} of {int(evaluate(target.batches.rows))} rows at each step"
     if size is None:
         raise ValueError(
-            f"{argument}=None tunes the step to an acceptance rate. On minibatches, where {sampler} sees {batch}, such "
+            f"{argument}=None tunes the step to an acceptance rate. On minibatches, where {name} sees {batch}, such "
             f"a step is far too large, and draws spread several times as widely as the posterior. Give a small "
             f"{argument}, or observe all rows."
         )
     warnings.warn(
-        f"{sampler} is not exact on minibatches: it sees {batch}, and its draws spread more widely than the posterior. "
+        f"{name} is not exact on minibatches: it sees {batch}, and its draws spread more widely than the posterior. "
         f"The error falls with {argument}: compare with the results of {argument}={size / 2:g}. For exact draws "
         f"observe all rows.",
         UserWarning,
         stacklevel=4,
     )
+    return transition

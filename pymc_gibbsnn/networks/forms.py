@@ -10,7 +10,7 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 
@@ -28,7 +28,6 @@ __all__ = [
     "rebuild",
     "spans_columns",
     "split_number",
-    "substitute",
     "terms",
     "undimshuffle",
 ]
@@ -180,16 +179,6 @@ def match_monomial(x: Variable, r: Variable) -> tuple[Variable, float, Variable 
                 c, p, e = c * other_c**sign, p + sign * other_p, other_e if e is None else e
             return c, p, e
     return None
-
-
-def substitute(expressions: list[Variable], values: dict[Variable, Variable]) -> list[Variable]:
-    """The expressions with variables replaced all at once: a value may itself hold variables that are replaced."""
-    new = dict(values)
-    for node in io_toposort(list(values), expressions):
-        if any(x in new for x in node.inputs):
-            moved = node.clone_with_new_inputs([new.get(x, x) for x in node.inputs], strict=False)
-            new.update(zip(node.outputs, moved.outputs, strict=True))
-    return [new.get(x, x) for x in expressions]
 
 
 def rebuild(expression: Variable, z: Variable, new: Variable) -> Variable:

@@ -16,10 +16,11 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import check_finite
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.networks.forms import NetworkError, evaluate, substitute
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, Likelihood, NormalLikelihood
 from pymc_gibbsnn.networks.smooth import Smooth
+from pymc_gibbsnn.networks.substitution import substitute
 
 __all__ = ["Activation", "Layer", "Network", "NetworkError", "LearnedVariance", "Use", "evaluate"]
 

@@ -27,7 +27,6 @@ from pymc_gibbsnn.networks.forms import (
     match_scaled_product,
     spans_columns,
     split_number,
-    substitute,
     terms,
     undimshuffle,
 )
@@ -37,6 +36,7 @@ from pymc_gibbsnn.networks.likelihoods import LABELS, LabelLikelihood, find_like
 from pymc_gibbsnn.networks.network import Activation, Layer, Network
 from pymc_gibbsnn.networks.notation import law, show
 from pymc_gibbsnn.networks.smooth import NotElementwiseError, read_activation
+from pymc_gibbsnn.networks.substitution import substitute
 
 __all__ = ["Reader", "read_network", "read_networks"]
 
