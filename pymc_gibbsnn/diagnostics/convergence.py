@@ -1,24 +1,28 @@
-r"""When does the series of a test function say that a chain has thermalised? Rules that stand for the eye.
+r"""Rules that decide, from the series of a test function, whether and when a chain has thermalised.
 
-Let g be the test function (its logarithm if it is positive) along a chain that starts in equilibrium, the informed one
-(I), and along another (U). m, s and e are the mean, the standard deviation and the effective sample size of the second
-half of I, and of the second half or the last quarter of U, and
+They stand for what one sees in a plot. Let g be a test function (its logarithm if it is positive), followed along a
+chain I that starts in equilibrium, the informed one, and along a chain U from elsewhere. Let m, s and e be the mean,
+the standard deviation and the effective sample size of the second half of I, and of the second half or the last quarter
+of U, and let
 
-    D = (m_U − m_I)/s_I,    h = t_{ν, 0.995} sqrt(s_I²/e_I + s_U²/e_U)/s_I,    ν by Welch and Satterthwaite from e − 1.
+    D = (m_U − m_I)/s_I,    h = t_{ν, 0.995} sqrt(s_I²/e_I + s_U²/e_U)/s_I,
 
-- thermalised: abs(D) + h < 1, the 99% interval of the difference lies within one posterior standard deviation, for the
-  second half or the last quarter of U, and its last block lies in the band below.
-- not thermalised: abs(D) > t_{e_I − 1, 0.995} sqrt(3/e_I) for the last quarter, more than chains in equilibrium differ
-  that mix as the informed one does, and e_I ≥ 20, without which it tells too little.
-- undecided: otherwise. Run longer.
+where t_{ν, q} is the q-quantile of Student's law with ν degrees of freedom, here those of Welch and Satterthwaite from
+e − 1. The verdict on U is
 
-A chain that has thermalised did so at the first block of draws from which on all means of blocks lie within
+- thermalised, if abs(D) + h < 1 for the second half or the last quarter of U, so that the 99% interval of the
+  difference lies within one posterior standard deviation, and the last block of U lies in the band below;
+- not thermalised, if abs(D) > t_{e_I − 1, 0.995} sqrt(3/e_I) for the last quarter, which is more than chains in
+  equilibrium differ that mix as the informed one does, and e_I ≥ 20, as fewer independent draws tell too little;
+- undecided otherwise, which asks for a longer run.
+
+A chain that has thermalised did so at the first block of draws from which on all means of blocks lie within the band
 
     m_I ± t_{e_I − 1, 1 − 0.025/K} s_I sqrt(min(1, 1/e_b) + 1/e_I),
 
-K the number of blocks and e_b = e_I (draws in a block)/(draws in a half): in equilibrium all of them do, with
-probability 0.95. The same band around a chain's own second half dates its stationarity, if that half is worth 20
-independent draws, and the same with mean 0 the score.
+where K is the number of blocks and e_b = e_I (draws in a block)/(draws in a half). In equilibrium all of them do with
+probability 0.95. The same band around the mean of a chain's own second half says since when the chain is stationary, if
+that half is worth 20 independent draws; the same band around 0 says since when the score oscillates around 0.
 """
 
 from __future__ import annotations
@@ -32,10 +36,10 @@ from scipy.special import stdtrit
 
 __all__ = ["LEAST_ESS", "MARGIN", "Merge", "blockwise_rhat", "merge", "when_close", "when_settled", "when_stationary"]
 
-LEAST_ESS = 20  # of the informed chain, to say that another one differs
-CONFIDENCE, BAND = 0.99, 0.95
-MARGIN = 1.0  # posterior standard deviations
-CLOSE = 1.2  # R-hat that passes for close to 1
+LEAST_ESS = 20  # the fewest independent draws of the informed chain with which another one can be said to differ
+CONFIDENCE, BAND = 0.99, 0.95  # of the interval of a difference, and of the band for means of blocks
+MARGIN = 1.0  # the largest difference that counts as none, in posterior standard deviations
+CLOSE = 1.2  # the largest R-hat that counts as close to 1
 
 
 class Merge(NamedTuple):
@@ -44,14 +48,15 @@ class Merge(NamedTuple):
     Parameters
     ----------
     verdict : {"thermalised", "not thermalised", "undecided"}
+        The verdict, by the rules of :mod:`pymc_gibbsnn.diagnostics.convergence`.
     draw : float
-        Draws before the chain had thermalised; NaN unless it has.
+        How many draws the chain made before it had thermalised; NaN unless it has.
     difference, half_width : float
-        D and h: the difference of the means and its 99% interval, in posterior standard deviations.
+        D and h: the difference of the means, and half the width of its 99% interval, in posterior standard deviations.
     ess : float
-        Effective sample size of the informed chain's second half.
+        The effective sample size of the informed chain's second half.
     part : {"second half", "last quarter"}
-        Of the other chain: over which D and h were taken.
+        The part of the other chain over which D and h were taken.
     bound : float
         By how much the last quarter of a chain in equilibrium may differ, in posterior standard deviations.
     """
@@ -66,7 +71,7 @@ class Merge(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Mean, standard deviation and effective sample size of a stretch of a series, and its length."""
+    """Mean, standard deviation and effective sample size of a stretch of a series, and its length in draws."""
 
     mean: float
     sd: float
@@ -75,18 +80,18 @@ class Stretch(NamedTuple):
 
 
 def merge(informed: ArrayLike, uninformed: ArrayLike, block: int = 50) -> Merge:
-    """Compare the series of a test function along an informed and another chain, by the rule above.
+    """Compare the series of a test function along the informed and another chain, by the rules of this module.
 
-    Wrong verdicts, measured by ``benchmarks/thermalisation.py`` (n = 200, 5-3-1, Δ = 1e-4): "not thermalised" for 2 of
-    200 chains in equilibrium; "thermalised" for 2 of 50 that are far from it on average over the second half of the
-    run, both of which left their plateau within that half.
+    How often the verdict is wrong was measured by ``benchmarks/thermalisation.py`` (n = 200, widths 5-3-1, Δ = 1e-4):
+    "not thermalised" was said of 2 of 200 chains in equilibrium, and "thermalised" of 2 of 50 chains that were far from
+    it on average over the second half of the run, both of which came closer within that half.
 
     Parameters
     ----------
     informed, uninformed : array_like, shape (draw,)
-        Of the same length, at least two blocks.
+        The two series, of the same length, which is at least two blocks.
     block : int
-        Draws in a block, at least 10.
+        How many draws a block has, at least 10.
 
     Returns
     -------
@@ -96,6 +101,12 @@ def merge(informed: ArrayLike, uninformed: ArrayLike, block: int = 50) -> Merge:
     ------
     ValueError
         If the series are too short, differ in length, are constant or not finite.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> merge(rng.normal(size=1000), rng.normal(size=1000)).verdict
+    'thermalised'
     """
     series = {"informed": np.asarray(informed, float), "uninformed": np.asarray(uninformed, float)}
     for name, x in series.items():
@@ -115,7 +126,7 @@ def merge(informed: ArrayLike, uninformed: ArrayLike, block: int = 50) -> Merge:
 
 
 def _compare(law: Stretch, other: Stretch) -> tuple[float, float]:
-    """D and h."""
+    """Compute D and h from the laws of the informed chain and of the other one."""
     errors = [x.sd**2 / x.ess for x in (law, other)]
     freedom = sum(errors) ** 2 / sum(v**2 / max(x.ess - 1, 1) for v, x in zip(errors, (law, other), strict=True))
     half_width = stdtrit(freedom, (1 + CONFIDENCE) / 2) * np.sqrt(sum(errors))
@@ -123,25 +134,32 @@ def _compare(law: Stretch, other: Stretch) -> tuple[float, float]:
 
 
 def blockwise_rhat(outputs: ArrayLike, block: int = 50, *, rank: bool = False) -> np.ndarray:
-    r"""R-hat of some chains in consecutive blocks of draws.
+    r"""Compute R-hat of several chains in consecutive blocks of draws.
 
     .. math:: \hat R = \frac{M+1}{M} \frac{\hat\sigma_+^2}{W} - \frac{N-1}{MN}, \quad
               \hat\sigma_+^2 = \frac{N-1}{N} W + \frac{B}{N}
 
-    with W the mean variance within a chain, B/N the variance of the M chains' means, N the draws in a block: the
-    variance ratio of arXiv 2306.02729, appendix A, without a square root.
+    where W is the mean variance within a chain, B/N the variance of the means of the M chains, and N the number of
+    draws in a block. This is the variance ratio of Piccioli, Troiani and Zdeborová (arXiv 2306.02729, appendix A),
+    without a square root.
 
     Parameters
     ----------
     outputs : array_like, shape (chain, draw, ...)
-        At least two chains; draws beyond the last whole block are left out.
+        Series of at least two chains; draws beyond the last whole block are left out.
     block : int
+        How many draws a block has.
     rank : bool
-        ArviZ's rank-normalised, split R-hat instead.
+        Whether to compute ArviZ's rank-normalised, split R-hat instead.
 
     Returns
     -------
     array, shape (block, ...)
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two chains or two blocks.
     """
     outputs = np.asarray(outputs, float)
     m, draws = outputs.shape[:2]
@@ -162,7 +180,7 @@ def blockwise_rhat(outputs: ArrayLike, block: int = 50, *, rank: bool = False) -
 
 
 def check_series(name: str, series: np.ndarray, block: int) -> None:
-    """Refuse a series that is too short, not finite or constant."""
+    """Raise ValueError for a series that is too short, not finite or constant."""
     if series.ndim != 1 or len(series) < 2 * block or block < 10:
         raise ValueError(f"A series must have two blocks of at least 10 draws; '{name}' has shape {series.shape}.")
     if not np.isfinite(series).all():
@@ -176,12 +194,12 @@ def check_series(name: str, series: np.ndarray, block: int) -> None:
 
 
 def scaled(*series: np.ndarray) -> list[np.ndarray]:
-    """Logarithms, where all are positive."""
+    """Return the logarithms of some series if all their numbers are positive, and else the series as they are."""
     return [np.log(x) for x in series] if all((x > 0).all() for x in series) else list(series)
 
 
 def stretch_of(series: np.ndarray, share: float = 1 / 2) -> Stretch:
-    """Of the last part of a series."""
+    """Compute mean, standard deviation and effective sample size of the last share of a series, its half by default."""
     import arviz as az
 
     end = series[-max(10, int(share * len(series))) :]
@@ -192,7 +210,10 @@ def stretch_of(series: np.ndarray, share: float = 1 / 2) -> Stretch:
 
 
 def when_settled(series: np.ndarray, law: Stretch, block: int) -> float:
-    """Draws after which all means of blocks lie where those of a stationary series of this law do."""
+    """Count the draws after which all means of blocks lie in the band of a stationary series with this law.
+
+    NaN stands for never: the last block lies outside the band.
+    """
     k = len(series) // block
     means = series[: k * block].reshape(k, block).mean(axis=1)
     t = stdtrit(max(law.ess - 1, 1), 1 - (1 - BAND) / (2 * k))
@@ -202,19 +223,19 @@ def when_settled(series: np.ndarray, law: Stretch, block: int) -> float:
 
 
 def when_stationary(series: np.ndarray, block: int) -> float:
-    """Draws after which a series is as in its own second half; NaN if that tells too little."""
+    """Count the draws after which a series is as in its own second half; NaN if that half tells too little."""
     [series] = scaled(series)
     law = stretch_of(series)
     return when_settled(series, law, block) if law.ess >= LEAST_ESS else np.nan
 
 
 def when_close(rhat: np.ndarray, block: int) -> float:
-    """Draws after which the mean of R-hat over points stays close to 1."""
+    """Count the draws after which R-hat (block, ...), averaged over all but blocks, stays close to 1; NaN for never."""
     return _after_last(~(rhat.reshape(len(rhat), -1).mean(axis=1) < CLOSE), block)
 
 
 def _after_last(blocks: np.ndarray, block: int) -> float:
-    """Draws up to the end of the last of some blocks; NaN if the series ends with it."""
+    """Count the draws up to the end of the last block that is marked True; NaN if the last block of all is marked."""
     if blocks[-1]:
         return np.nan
     return float(block * (np.flatnonzero(blocks)[-1] + 1)) if blocks.any() else 0.0

@@ -1,15 +1,18 @@
-r"""The log density of data given a posterior, latents integrated out.
+r"""The log density of data given a posterior, with latents integrated out.
 
-Given the weights θ of one draw, a row's latents are unknown, and its density is an integral over them. From the top
-down, of a noisy network with A the last post-activation, Z the pre-activation below it, and W the last weights:
+Given the weights θ of one draw of the posterior, the latents of a row of data are unknown, and the density of the row
+is an integral over them. In a noisy network, with A the last post-activations, Z the pre-activations below them, and W
+and b the last weights and bias,
 
-    y | A ~ Normal(A Wᵀ + b, ΔZ),  A | Z ~ Normal(σ(Z), ΔA)   so that   y | Z ~ Normal(σ(Z) Wᵀ + b, ΔZ I + ΔA W Wᵀ)
+    y | A ~ N(A Wᵀ + b, ΔZ I),  A | Z ~ N(σ(Z), ΔA I)   imply   y | Z ~ N(σ(Z) Wᵀ + b, ΔZ I + ΔA W Wᵀ),
 
-is known in closed form, and p(y | x, θ) = E[p(y | Z)] is a mean over Z drawn anew from the network below,
-``latent_draws`` times for each draw of the posterior. Of a binary label P(y = 1 | Z) = Φ(m/s) with mean and variance as
-above. Of the label of k pre-activations, given A and the noise u of pre-activation y itself, P(y | A, u) is the product
-over the others j of Φ((m_y + s u − m_j)/s); A and u are drawn. Any other likelihood is that of PyMC, given what it
-depends on; a classical network has no latents, and nothing is drawn.
+which is a closed form. Then p(y | x, θ) = E[p(y | Z)] is a mean over Z, which is drawn anew by running the network
+below forwards, ``latent_draws`` times for each draw of the posterior.
+
+For a binary label, P(y = 1 | Z) = Φ(m/s), with mean m and variance s² as above. For a label that is the largest of k
+pre-activations, let u be the noise of pre-activation y in its standard deviations; P(y | A, u) is the product over the
+others j of Φ((m_y + s u − m_j)/s), and A and u are drawn. For any other likelihood the density is PyMC's, given the
+variables on which it depends. A classical network has no latents, and nothing is drawn.
 """
 
 from __future__ import annotations
@@ -50,65 +53,78 @@ def log_predictive(
     name: str | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> xr.Dataset:
-    r"""The log density of data, row by row, with latents integrated out.
+    r"""Compute the log predictive density of data, row by row, with latents integrated out.
 
     .. math:: \log p(y_i \mid x_i, D) \approx \log \frac1S \sum_s p(y_i \mid x_i, \theta_s), \quad
               p(y_i \mid x_i, \theta) = \int p(y_i \mid z) \, p(z \mid x_i, \theta) \, dz
 
-    The noise of the last layer and that of the post-activations below it are integrated in closed form, deeper noise by
-    ``latent_draws`` draws for each draw of the posterior; see :mod:`pymc_gibbsnn.diagnostics.log_predictive`. Weights,
-    biases and learned scales are taken from the posterior, as :func:`predict` does.
+    for the S draws of the posterior, with z the latents of a row. The noise of the last layer and that of the
+    post-activations below it are integrated in closed form, deeper noise by ``latent_draws`` draws for each draw of the
+    posterior; :mod:`pymc_gibbsnn.diagnostics.log_predictive` gives the formulas. Weights, biases and learned variances
+    are taken from the posterior, as :func:`predict` does.
 
-    With neither ``X_new`` nor ``y_new`` it is that of the data that were fitted, and is added to ``idata`` as the group
-    ``log_likelihood``, from which ``az.loo`` and ``az.compare`` estimate how well other data would be predicted. These
-    take the density of a row given the weights: their reliability (Pareto k) is then that of leaving a row out, and not
-    that of leaving out its latents.
+    With neither ``X_new`` nor ``y_new`` the density is that of the data that were fitted, and is added to ``idata`` as
+    the group ``log_likelihood``, from which ``az.loo`` and ``az.compare`` estimate how well other data would be
+    predicted [1]_. They then work with the density of a row given the weights, so that their measure of reliability
+    (Pareto k) concerns leaving out a row, and not leaving out the latents of a row.
 
     Parameters
     ----------
     idata : InferenceData or DataTree
-        What ``pm.sample`` or ``pmg.sample`` returned. Data that were fitted are taken from its ``constant_data`` and
-        ``observed_data``, where it has these groups, else from the model.
+        What ``pm.sample`` or ``pmg.sample`` returned. Data that were fitted are taken from its groups ``constant_data``
+        and ``observed_data`` if it has them, and else from the model.
     model : pm.Model, optional
-        Taken from the context by default.
+        The model; by default that of the context.
     X_new : array_like, shape (m, d), or mapping of str to array_like, optional
-        As of :func:`predict`.
+        New rows of the model's inputs, as :func:`predict` takes them.
     y_new : array_like, shape (m,) or (m, k), optional
-        What was observed there, in the units of the model's own data.
+        What was observed at these inputs, in the units of the model's own data.
     latent_draws : int
-        Draws of the latents of a row for each draw of the posterior. One is enough for ``log_density``, which averages
-        over the posterior as well; ``az.loo`` divides by the density given single draws, which must be exact to a few
-        hundredths: look at ``latent_mcse``.
+        How often the latents of a row are drawn for each draw of the posterior. Once is enough for ``log_density``,
+        which also averages over the posterior; ``az.loo`` divides by the density given single draws, which must be
+        exact to a few hundredths: look at ``latent_mcse``.
     extend_inferencedata : bool
         Whether to add the group to ``idata``.
     name : str, optional
-        Of the observed variable, where the model has several.
-    random_seed : int or Generator, optional
+        The name of the observed variable, where the model has several.
+    random_seed : int or numpy.random.Generator, optional
+        The seed of the draws of latents.
 
     Returns
     -------
     xarray.Dataset
-        Natural logarithms. A row with several outputs has one density, that of all of them.
+        Natural logarithms. A row with several outputs has one density, that of all of them together.
 
-        - ``log_density`` (point): of each row; its mean is the held-out log predictive density, its negative the
-          negative log-likelihood (NLL) that tables of benchmarks report.
-        - ``mcse`` (point): its Monte Carlo standard error, from the draws of the posterior and of latents together.
+        - ``log_density`` (point): log p(y_i | x_i, D) of each row. Its mean is the held-out log predictive density,
+          whose negative is the negative log-likelihood (NLL) that tables of benchmarks report.
+        - ``mcse`` (point): the Monte Carlo standard error of ``log_density``, from the draws of the posterior and of
+          latents together.
         - ``log_likelihood`` (chain, draw, point): log p(y_i | x_i, θ).
-        - ``latent_mcse`` (point): standard error of the latter by the draws of latents, the root of its mean square
-          over draws of the posterior; 0 where nothing is drawn, NaN for a single draw of latents.
+        - ``latent_mcse`` (point): the standard error of ``log_likelihood`` that the draws of latents cause, as a root
+          mean square over draws of the posterior; 0 where nothing is drawn, NaN for a single draw of latents.
 
     Raises
     ------
+    TypeError
+        If ``idata`` or ``model`` is of another type than asked for.
     ValueError
-        If ``y_new`` or ``X_new`` is missing, not finite or of a wrong shape, labels are out of range, or the posterior
-        lacks a variable.
+        If ``y_new`` is missing, ``X_new`` or ``y_new`` is not finite or of a wrong shape, labels are out of range,
+        ``latent_draws`` is no positive integer, or the posterior lacks a variable.
     NetworkError
-        As :func:`predict`.
+        If the law of y at new inputs cannot be known; see :func:`predict`.
 
     References
     ----------
     .. [1] A. Vehtari, A. Gelman, J. Gabry. Practical Bayesian model evaluation using leave-one-out cross-validation and
        WAIC. Statistics and Computing 27 (2017).
+
+    Examples
+    --------
+    >>> import pymc_gibbsnn as pmg
+    >>> with pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5):
+    ...     idata = pm.sample(step=pmg.GibbsNN())  # doctest: +SKIP
+    ...     found = pmg.log_predictive(idata, X_new=np.zeros((4, 3)), y_new=np.ones(4))  # doctest: +SKIP
+    >>> nll = -found["log_density"].mean()  # doctest: +SKIP
     """
     if int(latent_draws) != latent_draws or latent_draws < 1:
         raise ValueError(f"latent_draws must be a positive integer; found {latent_draws}.")
@@ -155,7 +171,15 @@ def log_predictive(
 
 
 class _Density:
-    """log p(y | parameters, latents drawn anew) of rows, with what is integrated in closed form."""
+    """The log density of rows given parameters and latents that are drawn anew; some noise is integrated out exactly.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    rows : NewRows
+        The rows, with the parameters of the posterior.
+    """
 
     def __init__(self, model: pm.Model, rows: NewRows):
         self.rows = rows
@@ -163,7 +187,7 @@ class _Density:
         op = node.op
         self.labels = op if isinstance(op, ArgmaxLabelRV | SignLabelRV) else None
         conditionals = {conditional.rv: conditional for conditional in rows.latents}
-        # The last variable with noise: y, or the pre-activation of which the label is a function
+        # The last variable with noise is y, or the pre-activation of which the label is a function.
         self.last = rows.last if self.labels is None else conditionals.get(op.dist_params(node)[0], rows.last)
         self.is_normal = isinstance(law_node(self.last.rv).op, NormalRV)
         if self.labels is not None and not (self.is_normal and self.last is not rows.last):
@@ -175,7 +199,7 @@ class _Density:
         self.of_pymc: Callable | None = None
 
     def _integrable(self, model: pm.Model, conditionals: Mapping[Variable, Conditional]) -> dict[Variable, Network]:
-        """Post-activations that enter the mean of the last Normal linearly, each with the network that says how."""
+        """Find the post-activations that enter the mean of the last Normal linearly, each with its network."""
         if not self.is_normal or isinstance(self.labels, ArgmaxLabelRV):
             return {}
         try:
@@ -191,10 +215,25 @@ class _Density:
     def __call__(
         self, these: slice, parameters: Mapping[Variable, np.ndarray], y: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
-        """(draw, row) for some rows, y of these."""
+        """Compute the log density of some rows, with latents drawn anew.
+
+        Parameters
+        ----------
+        these : slice
+            The rows.
+        parameters : mapping of Variable to array, (draw, ...)
+            Values of the variables that all rows share, for each draw.
+        y : array, (row, ...)
+            What was observed in these rows.
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        array, (draw, row)
+        """
         values, data = dict(parameters), self.rows.data(these)
         draws, weights = len(next(iter(values.values()))), {rv.name: x for rv, x in parameters.items()}
-        covariance = 0.0  # of the mean of the last Normal: Σ ΔA W Wᵀ, (draw, k, k)
+        covariance = 0.0  # that of the mean of the last Normal, Σ ΔA W Wᵀ, (draw, k, k)
         for conditional in self.latents:
             law = conditional.law(data, values, draws)
             if conditional.rv in self.integrated:
@@ -224,12 +263,12 @@ class _Density:
 
 
 def _by_row(x: np.ndarray) -> np.ndarray:
-    """Summed over everything but draws and rows."""
+    """Sum an array over all its axes but the first two, of draws and rows."""
     return x.reshape(*x.shape[:2], -1).sum(-1)
 
 
 def _fitted(idata, model: pm.Model, name: str | None) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Values of the model's data, and what it observed, when it was sampled; where not recorded, those of now."""
+    """Return the model's data and what it observed when it was sampled; what was not recorded, as it is now."""
     observed = find_observed(model, name)
     inputs = Inputs(model, observed)
     groups = {}
@@ -247,6 +286,7 @@ def _fitted(idata, model: pm.Model, name: str | None) -> tuple[dict[str, np.ndar
 
 
 def _checked(rows: NewRows, y_new: ArrayLike) -> np.ndarray:
+    """Return what was observed at new rows as an array; raise ValueError if it does not fit the model."""
     finite("y_new", y_new)
     y, dtype, classes = np.asarray(y_new), np.dtype(rows.observed.dtype), count_classes(rows.example)
     if y.shape != rows.shape:

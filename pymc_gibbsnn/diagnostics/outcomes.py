@@ -1,4 +1,4 @@
-"""The kinds of what is observed: which are class labels, and the densities that predictions and scores ask for."""
+"""What predictions and scores need to know of an observed variable: whether it is a class label, and log densities."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ __all__ = ["count_classes", "has_classes", "log_argmax", "log_density", "log_nor
 
 
 def has_classes(observed: Variable) -> bool:
-    """Whether a variable is a class label."""
+    """Whether an observed variable is a class label."""
     kind = find_likelihood(law_node(observed).op)
     return kind is not None and kind.has_classes
 
 
 def count_classes(law: Law) -> int | None:
-    """How many classes a label may be of; None if it is no label."""
+    """Count the classes among which a label may be; None if the law is not that of a label."""
     kind = find_likelihood(law.op)
     return kind.classes(*law.parameters) if kind is not None and kind.has_classes else None
 
 
 def probabilities(law: Law, y: np.ndarray) -> np.ndarray:
-    """Probabilities of classes for each draw, (draw, row, ..., class); 0 and 1 where y is certain."""
+    """Compute the probabilities of classes for each draw (draw, row, ..., class); 0 and 1 where the law fixes y."""
     return find_likelihood(law.op).probabilities(y, *law.parameters)
 
 
 def log_normal(residual: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Log N(residual; 0, covariance): (draw, row) of residuals (draw, row, k) and covariances (draw, k, k)."""
+    """Compute log N(residual; 0, covariance) (draw, row), of residuals (draw, row, k), covariances (draw, k, k)."""
     k = residual.shape[-1]
     root = np.linalg.cholesky(covariance)
     scaled = np.linalg.solve(root, np.swapaxes(residual, -1, -2))  # (draw, k, row)
@@ -47,12 +47,26 @@ def log_normal(residual: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 
 
 def log_sign(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Log P(1[z > 0] = y) of z ~ Normal(mean, sigma), elementwise."""
+    """Compute log P(1[z > 0] = y) for z ~ Normal(mean, sigma), with ``sigma`` a standard deviation, elementwise."""
     return log_ndtr((2 * y - 1) * mean / sigma)
 
 
 def log_argmax(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Log P(argmax z = y | z_y = m_y + s_y u) of independent z ~ Normal(mean, sigma), (draw, row)."""
+    """Compute log P(argmax z = y | z_y = m_y + s_y u) for independent z_j ~ Normal(m_j, s_j).
+
+    Parameters
+    ----------
+    mean, sigma : array, (draw, row, k)
+        Means m and standard deviations s; the latter may broadcast.
+    y : array of int, (row,)
+        Labels.
+    u : array, (draw, row)
+        The noise of z_y, in its standard deviations.
+
+    Returns
+    -------
+    array, (draw, row)
+    """
     sigma, rows = np.broadcast_to(sigma, mean.shape), np.arange(len(y))
     highest = mean[:, rows, y] + sigma[:, rows, y] * u
     log_p = log_ndtr((highest[..., None] - mean) / sigma)
@@ -61,7 +75,7 @@ def log_argmax(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray, u: np.ndarray
 
 
 def log_density(observed: Variable) -> Callable[[Law, np.ndarray], np.ndarray]:
-    """PyMC's log density or probability of what is observed, as a function of its law and y: (draw, row, ...)."""
+    """Make PyMC's log density or probability of an observed variable a function of its law and y, (draw, row, ...)."""
     op = law_node(observed).op
     cores = op.ndims_params
     axes = observed.ndim + 1 - op.ndim_supp
