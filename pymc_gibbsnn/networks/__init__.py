@@ -1,1 +1,1 @@
-"""A network once it is read: its layers, activations and data, and the reader that finds them in a PyMC model."""
+"""Networks as samplers see them (layers, activations, likelihoods, data), and the readers that find them in a model."""

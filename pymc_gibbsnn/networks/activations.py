@@ -1,8 +1,8 @@
 """Activations as data: a piecewise-linear function is a table of edges, slopes and intercepts.
 
 Piece ``p`` is the line ``slopes[p] * z + intercepts[p]`` on ``(edges[p], edges[p + 1])``; the first edge is
-``-inf`` and the last ``+inf``. With a Gaussian before and after it, such an activation leaves a mixture of
-truncated Gaussians, one for each piece, so that one sampler serves every table
+``-inf`` and the last ``+inf``. Given Gaussian noise before and after such an activation, the conditional law of a
+pre-activation is a mixture of truncated Gaussians, one for each piece, so that one sampler serves every table
 (:mod:`pymc_gibbsnn.random.piecewise_normal`).
 """
 
@@ -24,19 +24,19 @@ __all__ = ["ACTIVATIONS", "NotPiecewiseLinearError", "PiecewiseLinear", "read_pi
 
 
 class NotPiecewiseLinearError(ValueError):
-    """An expression that has no table of linear pieces."""
+    """The error for an expression that is not piecewise linear, or not recognised as such."""
 
 
 @dataclass(frozen=True, eq=False)
 class PiecewiseLinear:
-    r"""A piecewise-linear function :math:`\sigma(z) = a_p z + c_p` for :math:`z` in piece :math:`p`.
+    r"""An activation that is piecewise linear: :math:`\sigma(z) = a_p z + c_p` for :math:`z` in piece :math:`p`.
 
     Parameters
     ----------
     breakpoints : array_like, shape (k - 1,)
-        Where one piece ends and the next begins, strictly increasing and finite. The function may jump there.
+        Where one of the k pieces ends and the next begins, strictly increasing and finite. The function may jump there.
     slopes, intercepts : array_like, shape (k,)
-        The line of each piece, from left to right.
+        Slope a and intercept c of the line of each piece, from left to right.
 
     Raises
     ------
@@ -71,7 +71,7 @@ class PiecewiseLinear:
             )
         if (np.diff(table["breakpoints"]) <= 0).any():
             raise ValueError(f"breakpoints must increase strictly; found {table['breakpoints']}.")
-        # Two neighbours on one line are one piece.
+        # Neighbouring pieces of the same line are made one piece.
         a, c = table["slopes"], table["intercepts"]
         starts = np.r_[True, (np.diff(a) != 0) | (np.diff(c) != 0)]
         object.__setattr__(self, "breakpoints", table["breakpoints"][starts[1:]])
@@ -90,7 +90,7 @@ class PiecewiseLinear:
 
     @property
     def derivative(self) -> PiecewiseLinear:
-        """σ', a step function."""
+        """The derivative σ', a step function."""
         return PiecewiseLinear(self.breakpoints, np.zeros_like(self.slopes), self.slopes)
 
     def __eq__(self, other) -> bool:
@@ -101,7 +101,7 @@ class PiecewiseLinear:
         )
 
     def line(self, z: float) -> tuple[float, float]:
-        """Slope and intercept of the piece that holds the point z."""
+        """Return slope and intercept of the piece on which the point z lies."""
         piece = np.searchsorted(self.breakpoints, z)
         return self.slopes[piece], self.intercepts[piece]
 
@@ -125,14 +125,16 @@ ACTIVATIONS: dict[str, PiecewiseLinear] = {
     "hard_tanh": PiecewiseLinear([-1.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 1.0]),
     "relu6": PiecewiseLinear([0.0, 6.0], [0.0, 1.0, 0.0], [0.0, 0.0, 6.0]),
 }
-"""The named tables. ``leaky_relu`` has slope 0.01 below 0."""
+"""The piecewise-linear activations that have names. ``leaky_relu`` has the slope 0.01 below 0."""
 
 
-# Reading a table off a graph: on a piece where no two operands cross, an elementwise operation is an operation on
-# lines (slope, intercept), and a comparison has one outcome, that at the middle of the piece.
+# How a table is read from a graph: on a piece where no two operands cross, an elementwise operation is an operation on
+# lines (slope, intercept), and a comparison has one outcome, that at the middle of the piece. Each operation below
+# takes a point z inside the piece and the lines of its operands there, and returns the line of the result.
 
 
 def _constant(line: tuple[float, float]) -> float:
+    """Return the value of a line that is constant; refuse one that is not."""
     slope, value = line
     if slope != 0:
         raise NotPiecewiseLinearError("a product, quotient or condition of two expressions that both vary")
@@ -140,6 +142,7 @@ def _constant(line: tuple[float, float]) -> float:
 
 
 def _product(z, *lines):
+    """Return the product of lines of which at most one is not constant."""
     product = (0.0, 1.0)
     for line in lines:
         varying, fixed = (product, line) if line[0] == 0 else (line, product)
@@ -148,18 +151,22 @@ def _product(z, *lines):
 
 
 def _value(line, z):
+    """Evaluate a line at z."""
     return line[0] * z + line[1]
 
 
 def _compare(compare: Callable) -> Callable:
+    """Make the operation on lines of a comparison of numbers, whose result is 0 or 1."""
     return lambda z, x, y: (0.0, float(compare(_value(x, z), _value(y, z))))
 
 
 def _largest(z, *lines):
+    """Return the line that is highest at z."""
     return max(lines, key=lambda line: _value(line, z))
 
 
 def _smallest(z, *lines):
+    """Return the line that is lowest at z."""
     return min(lines, key=lambda line: _value(line, z))
 
 
@@ -188,7 +195,7 @@ _OPERATIONS: dict[type, Callable] = {
 
 
 def _combine(operation: Callable, tables: list[PiecewiseLinear]) -> PiecewiseLinear:
-    """Apply an operation on lines to every piece on which no two tables, nor one table and 0, cross."""
+    """Apply an operation on lines to tables, piece by piece; pieces end where two tables, or a table and 0, cross."""
     breakpoints = np.unique(np.concatenate([table.breakpoints for table in tables]))
     crossings = []
     for z, low, high in _pieces(breakpoints):
@@ -203,7 +210,7 @@ def _combine(operation: Callable, tables: list[PiecewiseLinear]) -> PiecewiseLin
 
 
 def _pieces(breakpoints: np.ndarray) -> list[tuple[float, float, float]]:
-    """(a point inside, lower edge, upper edge) of every piece."""
+    """List the pieces between breakpoints, each as (a point inside, lower edge, upper edge)."""
     lows, highs = np.r_[-np.inf, breakpoints], np.r_[breakpoints, np.inf]
     inside = (
         np.r_[0.0]
@@ -214,11 +221,11 @@ def _pieces(breakpoints: np.ndarray) -> list[tuple[float, float, float]]:
 
 
 def read_piecewise_linear(expression: TensorVariable, z: TensorVariable) -> PiecewiseLinear:
-    """Read the table of an elementwise expression of ``z`` off its graph.
+    """Read the table of a piecewise-linear function from the graph of an elementwise expression of ``z``.
 
     Sums, products with constants, ``maximum``, ``minimum``, ``abs``, ``sign``, ``clip``, ``switch`` and comparisons
-    are followed, however they are nested. Values at single points (``sign(0)``) are not looked at: a Gaussian
-    never falls there.
+    are understood, however they are nested. Values at single points, such as ``sign(0)``, do not matter, since a
+    Gaussian variable takes them with probability 0.
 
     Raises
     ------

@@ -1,9 +1,9 @@
-r"""Reads a classical network off a plain PyMC model: dense layers and activations inside one likelihood.
+r"""The reader of classical networks, dense layers and activations inside one likelihood of a plain PyMC model.
 
     f = W̃_L σ(··· σ(W̃_1 x) ···),     y ~ p(y | f)
 
-W̃ = [W, b], all with Normal priors of mean 0, and p(y | f) is one of
-:data:`pymc_gibbsnn.networks.likelihoods.CLASSICAL`. The inputs and targets are data, or minibatches of them.
+Here W̃ = [W, b] are the weights and the bias of a layer, with Normal priors of mean 0, and p(y | f) is one of
+:data:`pymc_gibbsnn.networks.likelihoods.CLASSICAL`. The inputs x and the targets y are data, or minibatches of them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["ClassicalNetwork", "Elementwise", "read_classical"]
 
 @dataclass(frozen=True, eq=False)
 class Elementwise:
-    """An activation: the expression ``output`` of a matrix ``z``, and the same as an operation on numbers."""
+    """An activation, as an expression ``output`` of a matrix ``z`` and as an operation ``scalar_op`` on numbers."""
 
     z: Variable
     output: Variable
@@ -54,7 +54,7 @@ class Elementwise:
 
     @property
     def name(self) -> str | None:
-        """The operation, if it is a single one: "sigmoid", "tanh", ..."""
+        """The name of the operation if it is a single one, such as "sigmoid" or "tanh"; None otherwise."""
         node = self.output.owner
         single = node is not None and node.inputs == [self.z] and isinstance(node.op, Elemwise)
         return type(node.op.scalar_op).__name__.lower() if single else None
@@ -66,17 +66,19 @@ class ClassicalNetwork:
 
     Attributes
     ----------
-    inputs : Variable
-        Data or a batch, (n, d).
+    inputs : Variable, (n, d)
+        The data, or a batch of them.
     layers : tuple of Dense
+        The L layers, from the inputs to the output.
     activations : tuple of Elementwise
-        One fewer.
+        The L − 1 activations between them.
     likelihood : Likelihood
-        Of the data y given the output of the last layer; y may be a batch.
-    weight : Variable
-        Power of the likelihood: 1, or what ``total_size`` makes of it.
+        The law of the data y given the output of the last layer; y may be a batch.
+    weight : Variable, ()
+        The power of the likelihood: 1, or total_size divided by the size of a batch.
     batches : Batches, optional
-        The minibatches, whose row numbers inputs, likelihood and weight may hold as a free variable.
+        The minibatches of the model. Inputs, likelihood and weight then hold the row numbers of a batch as a free
+        variable.
     """
 
     inputs: Variable
@@ -88,11 +90,11 @@ class ClassicalNetwork:
 
     @property
     def variables(self) -> list[Variable]:
-        """Value variables of weights and biases."""
+        """The value variables of weights and biases."""
         return [value for layer in self.layers for value in layer.variables]
 
     def on(self, rows: Variable | None) -> tuple[Variable, Likelihood, Variable]:
-        """Inputs, likelihood and weight for the rows of a batch; None without minibatches."""
+        """Return inputs, likelihood and weight for the rows of a batch; ``rows`` is None without minibatches."""
         if self.batches is None:
             return self.inputs, self.likelihood, self.weight
 
@@ -103,11 +105,11 @@ class ClassicalNetwork:
         return inputs, self.likelihood.with_parts(of_batch), weight
 
     def on_all(self) -> tuple[Variable, Likelihood, Variable]:
-        """The same for all rows."""
+        """Return inputs, likelihood and weight for all rows of the data."""
         return self.on(None if self.batches is None else pt.arange(self.batches.rows))
 
     def data(self) -> np.ndarray:
-        """All inputs as they are now."""
+        """Return all rows of the inputs as they are now, (n, d)."""
         return evaluate(self.on_all()[0])
 
     def check_data(self) -> None:
@@ -137,6 +139,7 @@ def read_classical(model: pm.Model) -> ClassicalNetwork:
     Parameters
     ----------
     model : pm.Model
+        The model.
 
     Returns
     -------
@@ -167,10 +170,10 @@ def read_classical(model: pm.Model) -> ClassicalNetwork:
 
 
 class _ClassicalReader(Reader):
-    """Reads one network downwards from its likelihood."""
+    """Reads one network, from its likelihood down to its inputs."""
 
     def read(self, observed: Variable) -> ClassicalNetwork:
-        """Read the network that ends in this variable."""
+        """Read the network whose output this observed variable depends on."""
         node = observed.owner
         wrapped = isinstance(node.op, MinibatchRandomVariable)
         base = node.inputs[0].owner if wrapped else node
@@ -224,7 +227,7 @@ class _ClassicalReader(Reader):
     def _split(
         self, source: Variable, leaves: dict[Variable, Variable], observed: Variable
     ) -> tuple[Elementwise, Variable]:
-        """The activation and the affine term of which the input of a layer consists."""
+        """Split the input of a layer into an activation and the affine term, the output of the layer below, in it."""
         inner = list(_affine_terms(source))
         if not inner or not all(equal_computations([term], [inner[0]]) for term in inner[1:]):
             raise NetworkError(
@@ -244,6 +247,7 @@ class _ClassicalReader(Reader):
         return Elementwise(z, output, ps.Composite([x], [scalar if scalar is not x else ps.identity(x)])), inner[0]
 
     def _check_widths(self, network: ClassicalNetwork) -> None:
+        """Refuse a network whose layers do not fit together."""
         width, source = network.data().shape[1], "the input data"
         for layer in network.layers:
             if layer.shape[1] != width:
@@ -252,7 +256,7 @@ class _ClassicalReader(Reader):
 
 
 def _affine_terms(expression: Variable) -> Iterator[Variable]:
-    """The nearest sums with a matrix product from which an expression is made by elementwise operations."""
+    """Find the sums with a matrix product from which an expression is made by elementwise operations."""
     if any(match_product(term) for term in terms(expression)):
         yield expression
     elif expression.owner is not None and isinstance(expression.owner.op, Elemwise | DimShuffle):

@@ -1,4 +1,7 @@
-"""Forms in the canonical graph of a mean, and expressions as numbers, as other expressions, in words."""
+"""What the readers of networks look for in a graph: sums, products with weights, numbers, elementwise functions.
+
+The graphs are those of PyTensor after its canonicalisation, which makes one form of the many ways to write a product.
+"""
 
 from __future__ import annotations
 
@@ -34,35 +37,49 @@ __all__ = [
 
 
 class NetworkError(ValueError):
-    """A model, or a part of it, that cannot be read as a network."""
+    """The error for a model, or a part of it, that cannot be read as a network.
+
+    Its message names the variable, what was found and, where there is one, the known form that is nearest. It is a
+    ``ValueError``.
+
+    Examples
+    --------
+    >>> issubclass(NetworkError, ValueError)
+    True
+    """
 
 
 class NotElementwiseError(ValueError):
-    """An expression that is no elementwise function of one variable."""
+    """The error for an expression that is no elementwise function of one variable."""
 
 
 def is_elemwise(x: Variable, scalar_op: type) -> bool:
-    """Whether an expression applies this operation on numbers to arrays."""
+    """Whether an expression applies an operation on numbers, of the given type, to the elements of arrays."""
     return x.owner is not None and isinstance(x.owner.op, Elemwise) and isinstance(x.owner.op.scalar_op, scalar_op)
 
 
 def terms(sum_: Variable) -> list[Variable]:
-    """The terms of a sum; what is no sum is one term."""
+    """List the terms of a sum; an expression that is no sum is a single term."""
     return sum_.owner.inputs if is_elemwise(sum_, ps.Add) else [sum_]
 
 
 def undimshuffle(x: Variable) -> Variable:
-    """What is left of an expression when transpositions, squeezes and added axes around it are taken away."""
+    """Take away the transpositions, squeezes and added axes around an expression."""
     while x.owner is not None and isinstance(x.owner.op, DimShuffle):
         x = x.owner.inputs[0]
     return x
 
 
 def match_scaled_product(term: Variable) -> tuple[float, Variable, Variable, str] | None:
-    """(factor, input, weights, layout) of ``factor * (input @ weights)``, the factor a constant number.
+    """Match a term ``factor * (input @ weights)``, whose factor is a constant number.
 
     The factor may stand before the product, a latent input or the weights, as a factor, a divisor or a minus sign. For
     weights of one unit the product may also be ``sum(input * weights, axis=1)``.
+
+    Returns
+    -------
+    tuple or None
+        Factor, input, weights and layout, as :func:`match_product` returns the latter three; None for another term.
     """
     factor, term = split_number(_unsqueezed(term))
     term = _unsqueezed(term)
@@ -72,7 +89,7 @@ def match_scaled_product(term: Variable) -> tuple[float, Variable, Variable, str
         source, right = term.owner.inputs
         before, latent = split_number(source)
         if before != 1 and latent.owner is None and not isinstance(latent, Constant | SharedVariable):
-            source = latent  # a factor of data stays with them
+            source = latent  # a factor before data is left as a part of the data
         else:
             before = 1.0
         inner, weights = split_number(undimshuffle(right))
@@ -88,7 +105,7 @@ def match_scaled_product(term: Variable) -> tuple[float, Variable, Variable, str
 
 
 def split_number(x: Variable) -> tuple[float, Variable]:
-    """(c, y) of ``x = c y``, c a constant number; (1, x) where there is none."""
+    """Split ``x = c y`` into a constant number c and the rest y; where there is no such number, c is 1."""
     if is_elemwise(x, ps.Neg):
         factor, rest = split_number(x.owner.inputs[0])
         return -factor, rest
@@ -106,28 +123,37 @@ def split_number(x: Variable) -> tuple[float, Variable]:
 
 
 def is_number(x: Variable) -> bool:
-    """Whether an expression is one number that nothing can change."""
+    """Whether an expression is a single number that depends on constants alone."""
     return all(x.type.broadcastable) and all(isinstance(v, Constant) or v.owner for v in ancestors([x]))
 
 
 def _number(x: Variable) -> float:
+    """Evaluate an expression that is one number."""
     return float(evaluate(x).item())
 
 
 def _unsqueezed(x: Variable) -> Variable:
+    """Take away one squeeze around an expression."""
     is_squeeze = x.owner is not None and isinstance(x.owner.op, DimShuffle) and x.owner.op.is_squeeze
     return x.owner.inputs[0] if is_squeeze else x
 
 
 def _in_place_of(x: Variable, new: Variable) -> Variable:
-    """The transpositions, squeezes and added axes around an expression, around another one."""
+    """Put around ``new`` the transpositions, squeezes and added axes that are around x."""
     if x.owner is None or not isinstance(x.owner.op, DimShuffle):
         return new
     return x.owner.op(_in_place_of(x.owner.inputs[0], new))
 
 
 def match_product(term: Variable) -> tuple[Variable, Variable, str] | None:
-    """(input, weights, layout) of ``input @ weights``, a single column possibly squeezed to a vector."""
+    """Match a product ``input @ weights``, whose single column may be squeezed to a vector.
+
+    Returns
+    -------
+    tuple or None
+        Input, weights and layout: "columns" for weights of shape (inputs, units), "rows" for (units, inputs), "vector"
+        for (inputs,). None for another expression.
+    """
     term = _unsqueezed(term)
     if term.owner is None or not isinstance(term.owner.op, Dot):
         return None
@@ -139,7 +165,13 @@ def match_product(term: Variable) -> tuple[Variable, Variable, str] | None:
 
 
 def match_monomial(x: Variable, r: Variable) -> tuple[Variable, float, Variable | None] | None:
-    """(c, p, e) of ``x = c e**p``, where e holds elements of r > 0, reordered or repeated, and c does not hold r."""
+    """Match ``x = c e**p``, where e holds elements of r > 0, reordered or repeated, and c does not depend on r.
+
+    Returns
+    -------
+    tuple or None
+        c, p and e; where x does not depend on r, p is 0 and e is None. None if x has another form.
+    """
     if r not in ancestors([x]):
         return x, 0.0, None
     if x is r:
@@ -182,7 +214,7 @@ def match_monomial(x: Variable, r: Variable) -> tuple[Variable, float, Variable 
 
 
 def rebuild(expression: Variable, z: Variable, new: Variable) -> Variable:
-    """An elementwise expression of z with another variable in its place: of any number of dimensions, or a scalar.
+    """Write an elementwise expression of z again with another variable, an array of any dimensions or a number.
 
     Raises
     ------
@@ -212,7 +244,7 @@ def spans_columns(bias: Variable) -> bool:
 
 
 def evaluate(expression: Variable) -> np.ndarray:
-    """The value of an expression of constants and shared variables."""
+    """Evaluate an expression of constants and shared variables."""
     if isinstance(expression, Constant):
         return np.asarray(expression.data)
     if isinstance(expression, SharedVariable):

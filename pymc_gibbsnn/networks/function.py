@@ -1,4 +1,4 @@
-"""The function of a network without its noise, for every draw of a posterior: outputs at inputs, norms of weights."""
+"""The function of a network without its noise, for every draw of a posterior: outputs, and norms of weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ __all__ = ["forward", "function_evaluator", "input_data"]
 
 
 def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | None], xr.Dataset]:
-    """A model read once for :func:`pymc_gibbsnn.function_space`: ``evaluate(posterior, X_new)`` for many posteriors."""
+    """Read a model once, and return ``evaluate(posterior, X_new)`` for many posteriors.
+
+    What it computes is what :func:`pymc_gibbsnn.function_space` returns.
+    """
     try:
         network = read_network(model, check_data=False)
     except NetworkError as refusal:
@@ -35,15 +38,26 @@ def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | Non
     return lambda posterior, X_new=None: _evaluate_network(network, posterior, X_new)
 
 
-# Noisy networks: their layers are known
+# Noisy networks, whose layers are known
 
 
 def forward(
     network: Network, weights: Mapping[str, np.ndarray], a: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Pre- and post-activations of each layer without noise or offsets, (..., n, width); the last pair is the output.
+    """Yield the pre- and post-activations of each layer without noise or offsets; the last pair is the output, twice.
 
-    ``weights`` are arrays (..., *shape) by the names of weights and biases.
+    Parameters
+    ----------
+    network : Network
+        The network.
+    weights : mapping of str to array, (..., *shape)
+        Values of weights and biases by their names; they may have axes of draws in front.
+    a : array, (n, d)
+        Inputs.
+
+    Yields
+    ------
+    z, a : array, (..., n, width)
     """
     for layer, activation in zip_longest(network.layers, network.activations):
         z = layer.operator.forward(a, layer.operator.named_matrix(weights))
@@ -52,6 +66,7 @@ def forward(
 
 
 def _evaluate_network(network: Network, posterior: xr.Dataset, X_new: ArrayLike | None) -> xr.Dataset:
+    """Evaluate a noisy network at X_new, or at its own inputs, for every draw of a posterior."""
     a = np.asarray(network.data() if X_new is None else X_new, dtype=float)
     if a.ndim != 2 or a.shape[1] != network.layers[0].shape[1]:
         raise ValueError(f"X_new must have shape (m, {network.layers[0].shape[1]}); found {a.shape}.")
@@ -73,11 +88,11 @@ def _evaluate_network(network: Network, posterior: xr.Dataset, X_new: ArrayLike 
     )
 
 
-# Other models: the mean of the likelihood
+# Other models, of which it is the mean of the likelihood
 
 
 def input_data(model: pm.Model) -> SharedVariable:
-    """The one ``pm.Data`` on which what the model observes depends, beside the observations themselves.
+    """Find the one ``pm.Data`` on which what the model observes depends, apart from the observations themselves.
 
     Raises
     ------
@@ -86,7 +101,7 @@ def input_data(model: pm.Model) -> SharedVariable:
     """
     observed = _observed(model)
     targets = set(ancestors([model.rvs_to_values[observed]]))
-    # Where its data give an observed variable its shape, it depends on them as well.
+    # An observed variable also depends on its observations where they determine its shape: these are left out.
     found = [v for v in ancestors([observed]) if v in set(model.data_vars) and v not in targets]
     if len(found) != 1:
         raise NetworkError(
@@ -97,6 +112,7 @@ def input_data(model: pm.Model) -> SharedVariable:
 
 
 def _observed(model: pm.Model) -> Variable:
+    """Find the one observed variable of a model; refuse none or several."""
     observed = observed_variables(model)
     if len(observed) != 1:
         raise NetworkError(
@@ -106,6 +122,7 @@ def _observed(model: pm.Model) -> Variable:
 
 
 def _likelihood_evaluator(model: pm.Model, refusal: str) -> Callable[[xr.Dataset, ArrayLike | None], xr.Dataset]:
+    """Make the evaluator of a model that is no noisy network; ``refusal`` says why it is none."""
     observed = _observed(model)
     try:
         data = input_data(model)
@@ -144,7 +161,7 @@ def _likelihood_evaluator(model: pm.Model, refusal: str) -> Callable[[xr.Dataset
 
 
 def _without_noise(model: pm.Model, rv: Variable, inputs: dict[Variable, Variable]) -> Variable:
-    """The mean of a variable in terms of inputs and parameters, latents in between replaced by their own means."""
+    """Write the mean of a variable in terms of inputs and parameters, with latents replaced by their own means."""
     op, is_observed = rv.owner.op, rv in model.observed_RVs
     kind = find_likelihood(op) if is_observed or isinstance(op, NormalRV) else None
     if kind is not None:
@@ -165,7 +182,7 @@ def _without_noise(model: pm.Model, rv: Variable, inputs: dict[Variable, Variabl
 
 
 def _arrays(posterior: xr.Dataset, names: list[str]) -> dict[str, np.ndarray]:
-    """Arrays (chain, draw, ...) by name."""
+    """Return the arrays (chain, draw, ...) of a posterior with these names; raise ValueError if one is missing."""
     for name in names:
         if name not in posterior:
             raise ValueError(f"The posterior lacks '{name}': record it by naming it in var_names of pm.sample.")
@@ -173,8 +190,10 @@ def _arrays(posterior: xr.Dataset, names: list[str]) -> dict[str, np.ndarray]:
 
 
 def _output(values: np.ndarray) -> dict[str, tuple]:
+    """Name the axes of outputs (chain, draw, point) or (chain, draw, point, component)."""
     return {"output": (("chain", "draw", "point", "component")[: values.ndim], values)}
 
 
 def _coords(posterior: xr.Dataset) -> dict[str, np.ndarray]:
+    """Return the coordinates of chains and draws of a posterior."""
     return {dim: posterior[dim].values for dim in ("chain", "draw")}

@@ -1,4 +1,4 @@
-"""The activations that go by a name."""
+"""The activations that a user may give by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ NAMED = ACTIVATIONS | SMOOTH
 
 
 def named_activation(activation: str | PiecewiseLinear | Callable) -> Callable:
-    """The function that a name, a table or a function of PyTensor variables stands for."""
+    """Return the function for which a name, a table or a function of PyTensor variables stands.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these, or the name is not known.
+    """
     if isinstance(activation, str):
         if activation not in NAMED:
             raise ValueError(f"activation must be one of {sorted(NAMED)}, a table or a function; found {activation!r}.")

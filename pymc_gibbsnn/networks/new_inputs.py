@@ -1,4 +1,4 @@
-"""The inputs of a PyMC model, as leaves of its graph that new rows can replace."""
+"""The inputs of a PyMC model: the arrays at the start of its graph that new rows can replace."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["Inputs", "evaluate_leaf", "find_observed", "is_leaf"]
 
 
 def find_observed(model: pm.Model, name: str | None = None) -> Variable:
-    """The one variable that a model observes, or the one of this name.
+    """Find the one variable that a model observes, or among several that of a name.
 
     Raises
     ------
     NetworkError
-        If there is none, or several and no name.
+        If there is none, there are several and no name is given, or none has the name.
     """
     observed = {rv.name: rv for rv in observed_variables(model)}
     if name is None and len(observed) == 1:
@@ -39,19 +39,26 @@ def find_observed(model: pm.Model, name: str | None = None) -> Variable:
 
 
 class Inputs:
-    """Finds the leaves of a model's graph that are replaced by new rows.
+    """Finds the leaves of a model's graph, the arrays at its start, that new rows are to replace.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    observed : Variable
+        The observed variable.
 
     Attributes
     ----------
     data : dict of str to Variable
-        The ``pm.Data`` on which what is observed depends, but for the observations themselves.
+        The ``pm.Data`` on which the observed variable depends, apart from the observations themselves, by name.
     constants : list of Variable
         Arrays in the graph that are no ``pm.Data``.
     targets : list of Variable
         The ``pm.Data`` that are observed.
     target_rows : set of int
-        How many rows these have.
-    batches : dict
+        How many rows the observations have.
+    batches : dict of Variable to Variable
         The minibatches of data, by the data.
     """
 
@@ -74,7 +81,11 @@ class Inputs:
         self.constants = [v for v in above if isinstance(v, Constant) and np.ndim(v.data) >= 1 and v not in targets]
 
     def find(self, X_new, present: Mapping[str, ArrayLike]) -> tuple[list[Variable], list[np.ndarray]]:
-        """Leaves, and the array that replaces each."""
+        """Return the leaves that are replaced, and the array that replaces each.
+
+        ``X_new`` is what the user gave; without it, ``present`` may hold values by the names of ``pm.Data``, and all
+        others are taken from the model.
+        """
         if isinstance(X_new, Mapping):
             leaves = {name: [self._named(name)] for name in X_new}
             new = {name: (leaves[name], x) for name, x in X_new.items()}
@@ -83,7 +94,7 @@ class Inputs:
                 v: np.asarray(present.get(v.name, evaluate_leaf(v))) for v in [*self.data.values(), *self.constants]
             }
             n = len(values[self._first()])
-            values = {v: x for v, x in values.items() if x.shape[:1] == (n,)}  # as many rows as the inputs
+            values = {v: x for v, x in values.items() if x.shape[:1] == (n,)}  # those with as many rows as the inputs
             new = {v.name or str(i): ([v], x) for i, (v, x) in enumerate(values.items())}
         else:
             new = {"X_new": (self._inputs(), X_new)}
@@ -99,6 +110,7 @@ class Inputs:
         return leaves, arrays
 
     def _named(self, name: str) -> Variable:
+        """Return the ``pm.Data`` of a name that the user gave."""
         if name not in self.data:
             raise ValueError(
                 f"X_new names '{name}', but '{self.observed.name}' depends on the pm.Data {sorted(self.data)}."
@@ -106,7 +118,7 @@ class Inputs:
         return self.data[name]
 
     def _inputs(self) -> list[Variable]:
-        """The one array of inputs: a pm.Data, or constants that are equal."""
+        """Find the one array of inputs: a ``pm.Data``, or constants that are equal to one another."""
         matrices = [v for v in self.data.values() if v.ndim >= 2]
         found = [[v] for v in matrices or self.data.values()]
         if not found:
@@ -123,10 +135,12 @@ class Inputs:
         return found[0]
 
     def _first(self) -> Variable:
+        """Return the leaf whose number of rows counts as that of the inputs."""
         matrices = [v for v in self.data.values() if v.ndim >= 2]
         return matrices[0] if matrices else self._inputs()[0]
 
     def _checked(self, name: str, leaf: Variable, x: ArrayLike) -> np.ndarray:
+        """Return new rows of a leaf as an array of its dtype; raise ValueError if they do not fit it."""
         old = evaluate_leaf(leaf)
         x = x if np.ma.isMaskedArray(x) else np.asarray(x)
         if x.shape[1:] != old.shape[1:] or x.ndim != old.ndim or not len(x):
@@ -140,12 +154,12 @@ class Inputs:
 
 
 def evaluate_leaf(leaf: Variable) -> np.ndarray:
-    """The value of a leaf of the graph; of a minibatch, all its rows."""
+    """Return the value of a leaf of the graph; for a minibatch, that of all rows of its data."""
     if leaf.owner is not None and isinstance(leaf.owner.op, MinibatchOp):
         leaf = leaf.owner.inputs[leaf.owner.outputs.index(leaf)]
     return evaluate(leaf)
 
 
 def is_leaf(v: Variable) -> bool:
-    """Whether a variable is an array that the graph starts from."""
+    """Whether a variable is an array at the start of a graph: a constant or a shared variable."""
     return isinstance(v, Constant | SharedVariable) and hasattr(v.type, "ndim")

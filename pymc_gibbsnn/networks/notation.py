@@ -1,4 +1,4 @@
-"""Expressions of PyTensor as one would write them, for messages: names, shapes instead of numbers, and not too long."""
+"""How error messages write expressions of PyTensor: as a user would, with names, and with shapes in place of data."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from pymc_gibbsnn._compat import SUBTENSORS
 
 __all__ = ["law", "show"]
 
-LONGEST, DEEPEST = 100, 6
+LONGEST, DEEPEST = 100, 6  # how many characters, and how many nested operations, are written
 SIGNS = {ps.Add: "+", ps.Sub: "-", ps.Mul: "*", ps.TrueDiv: "/", ps.Pow: "**"}
 
 
 def show(x: Variable) -> str:
-    """An expression in a line: ``maximum(Z2, 0)``, ``(A2 @ W2.T) / 2``, ``array(6, 3)`` for data."""
+    """Write an expression in one line: ``maximum(Z2, 0)``, ``(A2 @ W2.T) / 2``, or ``array(6, 3)`` for data."""
     text = _written(x, 0)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def law(op: RandomVariable) -> str:
-    """The name of a distribution: "Laplace", "Normal", "Minibatch"."""
+    """Return the name of a distribution, such as "Laplace", "Normal" or "Minibatch"."""
     printed = getattr(op, "_print_name", None)
     return printed[0] if printed else type(op).__name__.removesuffix("RV").removesuffix("RandomVariable")
 
 
 def _written(x: Variable, depth: int) -> str:
+    """Write an expression inside ``depth`` others."""
     node = x.owner
     if isinstance(x, Constant):
         return f"{x.data.item():g}" if getattr(x.data, "size", 0) == 1 else f"array{_shape(x.data.shape)}"
@@ -50,7 +51,7 @@ def _written(x: Variable, depth: int) -> str:
         return _written(operand, depth + 1)
 
     def within(operand: Variable) -> str:
-        """In parentheses, if it is an operation with a sign."""
+        """Write an operand, in parentheses if it is an operation with a sign."""
         text = write(operand)
         return f"({text})" if _has_sign(operand) else text
 
@@ -74,7 +75,7 @@ def _written(x: Variable, depth: int) -> str:
             axes = "" if op.axis is None else f", axis={op.axis[0] if len(op.axis) == 1 else tuple(op.axis)}"
             return f"{type(op).__name__.lower()}({write(operands[0])}{axes})"
         case Join():
-            return f"concatenate([{', '.join(write(x) for x in operands if x.ndim)}])"  # without the axis
+            return f"concatenate([{', '.join(write(x) for x in operands if x.ndim)}])"  # the axis is left out
         case _ if isinstance(op, SUBTENSORS):
             return f"{within(operands[0])}[...]"
         case _:
@@ -92,4 +93,5 @@ def _has_sign(x: Variable) -> bool:
 
 
 def _shape(shape: tuple[int, ...]) -> str:
+    """Write a shape."""
     return f"({', '.join(map(str, shape))})"

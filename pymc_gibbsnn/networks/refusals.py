@@ -1,4 +1,7 @@
-"""What is said of a model that is no noisy network: the variable, what it holds, and the nearest form that is known."""
+"""Error messages for models that are no noisy networks: the variable, what was found, and the nearest known form.
+
+Each function returns the text of a message; ``name`` is the name of the variable of which it speaks.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ WEIGHTS = "W = pm.Normal('W', 0, scale, ...)"
 
 
 def no_normal(name: str, op: RandomVariable, observed: bool) -> str:
-    """A part of a network that has another law."""
+    """Say that a part of a network has another distribution than Normal."""
     found = law(op)
     if "Minibatch" in found:
         return (
@@ -46,7 +49,7 @@ def no_normal(name: str, op: RandomVariable, observed: bool) -> str:
 
 
 def no_product(mean: Variable, name: str) -> str:
-    """A mean that holds no product of an input with weights."""
+    """Say that a mean holds no product of an input with weights."""
     for term in terms(mean):
         op, product = getattr(term.owner, "op", None), _product_inside(term)
         if product is not None:
@@ -62,7 +65,7 @@ def no_product(mean: Variable, name: str) -> str:
 
 
 def _product_inside(term: Variable) -> Variable | None:
-    """The product of which an expression is made by elementwise operations."""
+    """Find the matrix product from which an expression is made by elementwise operations; None if there is none."""
     if match_product(term):
         return term
     if term.owner is None or not isinstance(term.owner.op, Elemwise):
@@ -71,7 +74,7 @@ def _product_inside(term: Variable) -> Variable | None:
 
 
 def two_products(products: list[Variable], name: str) -> str:
-    """A hidden layer with several products."""
+    """Say that a hidden layer has several products."""
     return (
         f"The mean of '{name}' holds two products, {' and '.join(map(show, products[:2]))}, where a hidden layer has "
         f"one: put inputs side by side, np.concatenate([...], axis=1), with one matrix of weights for all columns."
@@ -79,7 +82,7 @@ def two_products(products: list[Variable], name: str) -> str:
 
 
 def noiseless_input(source: Variable, inner: str, name: str) -> str:
-    """A layer whose input is neither data nor a latent."""
+    """Say that the input of a layer is neither data nor a latent."""
     if isinstance(source.owner.op, Join):
         return (
             f"'{inner}' enters '{name}' in {show(source)}, where the input of a layer is data alone, or one noisy "
@@ -92,7 +95,7 @@ def noiseless_input(source: Variable, inner: str, name: str) -> str:
 
 
 def no_weights(term: Variable, name: str) -> str:
-    """A product with something else than a variable."""
+    """Say that an input is multiplied with something else than a variable."""
     message = f"The mean of '{name}' holds a product with {show(term)}, where a product is with weights, "
     if is_elemwise(term, ps.Mul) or is_elemwise(term, ps.TrueDiv):
         return f"{message}one variable: put a factor into its prior, W = pm.Normal('W', 0, factor * scale, ...)."
@@ -102,7 +105,7 @@ def no_weights(term: Variable, name: str) -> str:
 
 
 def no_activation(mean: Variable, name: str, inner: list[str]) -> str:
-    """A post-activation that is no function of one pre-activation alone."""
+    """Say that a post-activation is no function of one pre-activation alone."""
     found = f"depends on {inner}" if inner else "depends on no variable"
     return (
         f"'{name}' enters a layer, so its mean must be an activation of one pre-activation, whose coefficients are "
@@ -111,7 +114,23 @@ def no_activation(mean: Variable, name: str, inner: list[str]) -> str:
 
 
 def shared(name: str, child: str, users: list[str], observed: set[str]) -> str:
-    """A part of a network that serves elsewhere too."""
+    """Say that a part of a network is used elsewhere, too.
+
+    Parameters
+    ----------
+    name : str
+        The name of the part.
+    child : str
+        The name of the variable in which it should be used alone.
+    users : list of str
+        The names of all variables in which it is used.
+    observed : set of str
+        The names of the variables that the model observes.
+
+    Returns
+    -------
+    str
+    """
     message = f"'{name}' must enter '{child}' and nothing else; it is used by {users}."
     if not set(users) <= observed:
         return message
@@ -119,7 +138,7 @@ def shared(name: str, child: str, users: list[str], observed: set[str]) -> str:
 
 
 def missing_values(name: str) -> str:
-    """An observed variable of which PyMC has made two."""
+    """Say that an observed variable has missing values, of which PyMC has made a second variable."""
     return (
         f"'{name}' has missing values, for which PyMC makes a variable '{name}_unobserved': drop the rows with missing "
         f"values from inputs and targets."

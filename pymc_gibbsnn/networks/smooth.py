@@ -1,8 +1,8 @@
 """Activations without linear pieces: any elementwise expression of one variable.
 
-Such an activation leaves no closed form for its pre-activation. A table of lines close to it does: draws with the table
-are proposals, accepted by the Metropolis-Hastings rule with the activation itself
-(:mod:`pymc_gibbsnn.random.smooth_normal`).
+With such an activation the conditional law of a pre-activation has no closed form. With a piecewise-linear function
+close to the activation it has: a draw with that function is a proposal, which the Metropolis-Hastings rule accepts or
+rejects by the activation itself (:mod:`pymc_gibbsnn.random.smooth_normal`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from pymc_gibbsnn.networks.forms import NotElementwiseError, rebuild
 
 __all__ = ["NotElementwiseError", "Smooth", "read_activation", "read_smooth"]
 
-PIECES, REACH = 16, 12.0  # of the table: beyond ±12 it goes on as a line
+PIECES = 16  # how many pieces the piecewise-linear function has
+REACH = 12.0  # it follows the activation on (−12, 12) and goes on as a line beyond
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +33,12 @@ class Smooth:
     Attributes
     ----------
     apply : callable
-        From a PyTensor variable of any number of dimensions to the activation of it.
+        A function from a PyTensor variable of any number of dimensions to its activation.
     """
 
     apply: Callable[[Variable], Variable]
 
-    # Neither can a smooth activation be scaled.
+    # Scales cannot be moved through a smooth activation, in either of the two ways.
     is_homogeneous = False
     is_scale_free = False
 
@@ -49,12 +50,13 @@ class Smooth:
 
     @cached_property
     def _function(self) -> Callable:
+        """The activation as a compiled function of a NumPy vector."""
         z = pt.dvector("z")
         return pytensor.function([z], self.apply(z), mode="FAST_COMPILE")
 
     @cached_property
     def derivative(self) -> Smooth:
-        """σ'"""
+        """The derivative σ'."""
 
         def apply(z):
             return pt.grad(self.apply(z).sum(), z)
@@ -63,7 +65,7 @@ class Smooth:
 
     @cached_property
     def table(self) -> PiecewiseLinear:
-        """Lines close to the activation, shorter where it bends."""
+        """A piecewise-linear function close to the activation, with shorter pieces where the activation bends more."""
         z = np.linspace(-REACH, REACH, 4801)
         s = self(z)
         bend = np.sqrt(np.abs(np.gradient(np.gradient(s, z), z)))
@@ -78,12 +80,12 @@ class Smooth:
 
 
 def read_activation(expression: Variable, z: Variable) -> PiecewiseLinear | Smooth:
-    """Read an activation off the graph of an expression of ``z``: as a table if there is one.
+    """Read an activation from the graph of an expression of ``z``, as a table if it is piecewise linear.
 
     Raises
     ------
     NotElementwiseError
-        As :func:`read_smooth`.
+        If :func:`read_smooth` refuses the expression.
     """
     try:
         return read_piecewise_linear(expression, z)
@@ -92,7 +94,7 @@ def read_activation(expression: Variable, z: Variable) -> PiecewiseLinear | Smoo
 
 
 def read_smooth(expression: Variable, z: Variable) -> Smooth:
-    """Read an elementwise expression of ``z`` off its graph.
+    """Read an elementwise expression of ``z`` from its graph.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Expressions with other expressions in the place of some of their parts."""
+"""How parts of expressions are replaced by other expressions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Likelihoods, one a file: from the random variable each is read from to what it predicts.
+"""Likelihoods, the laws of data given the output of a network; there is one in each file.
 
-A new kind is a file here and an entry in one of these lists.
+Each knows the random variable from which it is read, how it checks data, its log density, and what it predicts. A new
+kind is a file in this folder and an entry in one of the two lists below.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ CLASSICAL: dict[str, type[Likelihood]] = {
     "poisson": PoissonLikelihood,
     "binomial": BinomialLikelihood,
 }
-"""Those of classical networks, by the names that :func:`pymc_gibbsnn.classical_mlp` has for them."""
+"""The likelihoods of classical networks, by the names that :func:`pymc_gibbsnn.classical_mlp` has for them."""
 
 LABELS: tuple[type[LabelLikelihood], ...] = (ArgmaxLikelihood, SignLikelihood)
-"""Those of labels of a noisy network, whose last pre-activation is otherwise observed itself, a Normal."""
+"""The likelihoods of class labels of a noisy network; without labels its last pre-activation, a Normal, is observed."""
 
 
 def find_likelihood(op: Op) -> type[Likelihood] | None:
-    """The kind of likelihood that is read from random variables of this operation; None if it is not known."""
+    """Find the kind of likelihood that is read from random variables of this type; None if there is none."""
     return next((kind for kind in (*CLASSICAL.values(), *LABELS) if isinstance(op, kind.rv_type)), None)

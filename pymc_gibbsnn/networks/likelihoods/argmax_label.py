@@ -1,4 +1,4 @@
-r"""Class labels of a noisy network: y = argmax Z of its last pre-activation, the multinomial probit model.
+r"""Class labels of a noisy network: y = argmax Z of its last pre-activations, the multinomial probit model.
 
 Model
 
@@ -8,7 +8,7 @@ Conditional (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, appendix E, whose 
 
     p(Z | y, M) ∝ exp(−Σ_α (Z_α − M_α)²/2ΔZ) Π_{α≠y} 1[Z_y > Z_α].
 
-One pass over two blocks, Z_y and the others (:mod:`pymc_gibbsnn.random.argmax_normal`).
+A move makes one Gibbs pass over two blocks, Z_y and the others (:mod:`pymc_gibbsnn.random.argmax_normal`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["ArgmaxLabel", "ArgmaxLabelRV", "ArgmaxLikelihood"]
 
 
 class ArgmaxLabelRV(RandomVariable):
-    """The place of the largest entry of z, along its last axis."""
+    """The number of the largest entry of z along its last axis, as a RandomVariable that does not draw anything."""
 
     name = "argmax_label"
     signature = "(k)->()"
@@ -46,17 +46,26 @@ class ArgmaxLabelRV(RandomVariable):
 
 
 class ArgmaxLabel(pm.Discrete):
-    r"""A class label: y = argmax of z along its last axis.
+    r"""A distribution of PyMC for class labels: y is the number of the largest entry of z along its last axis.
 
     .. math:: \log p(y \mid z) = 0 \text{ if } z_y = \max_\alpha z_\alpha, \text{ else } -\infty
 
-    With z ~ Normal(m, s) this is the multinomial probit model (Piccioli, Troiani, Zdeborová, arXiv 2306.02729,
-    appendix E). Ties agree with each of their labels, so that a chain may start at z = 0.
+    With z ~ Normal(m, s) this is the multinomial probit model [1]_ (appendix E). Where entries tie for the largest,
+    each of their labels agrees with z, so that a chain may start at z = 0.
 
     Parameters
     ----------
     z : tensor_like, shape (..., k)
-        One value for each of k classes: a noisy pre-activation, for :class:`~pymc_gibbsnn.GibbsNN` to sample.
+        One value for each of k classes: a noisy pre-activation, which :class:`~pymc_gibbsnn.GibbsNN` samples.
+
+    Raises
+    ------
+    NotImplementedError
+        If z cannot be made a tensor.
+
+    References
+    ----------
+    .. [1] G. Piccioli, E. Troiani, L. Zdeborová. Gibbs sampling the posterior of neural networks. arXiv 2306.02729.
 
     Examples
     --------
@@ -69,47 +78,47 @@ class ArgmaxLabel(pm.Discrete):
 
     @classmethod
     def dist(cls, z, **kwargs):
-        """The distribution outside a model."""
+        """Make the distribution outside a model, as ``dist`` of any distribution of PyMC does."""
         return super().dist([pt.as_tensor(z)], **kwargs)
 
     def support_point(rv, size, z):  # noqa: N805
-        """The label of z."""
+        """Return the label of z, PyMC's value of the variable to begin with."""
         return pt.argmax(z, axis=-1)
 
     def logp(value, z):  # noqa: N805
-        """0 where the label agrees with z, else −inf."""
+        """Compute the log probability: 0 where the label agrees with z, and −inf elsewhere."""
         in_range = (value >= 0) & (value < z.shape[-1])
         chosen = pt.take_along_axis(z, pt.shape_padright(pt.switch(in_range, value, 0)), axis=-1)[..., 0]
         return pt.switch(in_range & (chosen >= z.max(axis=-1)), 0.0, -np.inf)
 
 
 class ArgmaxLikelihood(LabelLikelihood):
-    """y = argmax Z, one label for each row of Z (n, k)."""
+    """The likelihood y = argmax Z, with one label for each row of Z (n, k)."""
 
     rv_type = ArgmaxLabelRV
     form = "ArgmaxLabel(Z)"
     least_ndim = 2
 
     def row_shapes(self, layer: Dense) -> list[tuple[int, ...]]:
-        """One label."""
+        """A row of y is one label."""
         return [()]
 
     def largest(self, width: int) -> ArrayLike:
-        """The last class."""
+        """The largest label is the number of the last class."""
         return width - 1
 
     @staticmethod
     def classes(z: np.ndarray) -> int:
-        """As many as units."""
+        """There are as many classes as units."""
         return z.shape[-1]
 
     @staticmethod
     def label(z: np.ndarray) -> np.ndarray:
-        """The labels of latents (..., k)."""
+        """Compute the labels (...) of latents Z (..., k)."""
         return z.argmax(axis=-1)
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
-        """Z with its largest entry exchanged with that of the label."""
+        """Return Z with the largest entry of each row exchanged with that of its label."""
         y = evaluate(self.value)
         z, rows = z.copy(), np.arange(len(z))
         largest = z.argmax(axis=1)
@@ -117,11 +126,19 @@ class ArgmaxLikelihood(LabelLikelihood):
         return z
 
     def draw_latent(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, Variable]:
-        """(rng, Z) given the labels: one pass over both blocks from the current Z."""
+        """Draw Z given the labels, by one pass over both blocks from the current Z.
+
+        Parameters
+        ----------
+        rng, z, m, noise
+            As in :meth:`LabelLikelihood.draw_latent`.
+        """
         return draw(argmax_normal, rng, z, m, noise, self.value)
 
 
 def _numba_argmax(op, node):
+    """Make the function of z for Numba."""
+
     @numba_njit
     def label(rng, z):
         return np.argmax(z)
@@ -130,6 +147,7 @@ def _numba_argmax(op, node):
 
 
 def _jax_argmax(op, node):
+    """Make the function of z for JAX."""
     import jax.numpy as jnp
 
     return lambda key, size, dtype, z: jnp.argmax(z, axis=-1).astype(dtype)

@@ -1,4 +1,4 @@
-"""Labels of two classes: y ~ Bernoulli(sigmoid f)."""
+"""The likelihood of labels of two classes: y ~ Bernoulli(sigmoid f)."""
 
 from __future__ import annotations
 
@@ -29,42 +29,49 @@ class BernoulliLikelihood(ElementwiseLikelihood):
 
     @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
-        """The argument of the sigmoid."""
+        """Read f, the argument of the sigmoid."""
         [p] = node.op.dist_params(node)
         if is_elemwise(p, ps.Sigmoid):
             return p.owner.inputs[0], {}
         raise NetworkError(f"The probability of '{observed.name}' is no sigmoid: {show(p)}.")
 
     def largest(self, width: int) -> ArrayLike:
-        """Labels are 0 and 1."""
+        """The largest label is 1."""
         return 1
 
     @staticmethod
     def _understood(largest: ArrayLike) -> str:
+        """Say in words what the data must be."""
         return f"labels, integers from 0 to {largest}"
 
     @staticmethod
     def term(z, y, exp):
-        """Y z − max(z, 0)"""
+        """Compute y z − max(z, 0), the log probability but for −log(1 + exp(−|z|))."""
         return y * z - 0.5 * (z + abs(z))
 
     @staticmethod
     def excess(z, exp):
-        """exp(−|z|)"""
+        """Compute exp(−|z|)."""
         return exp(-abs(z))
 
     @classmethod
     def probabilities(cls, y: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Of 0 and of 1."""
+        """Return the probabilities of the classes 0 and 1."""
         p = np.broadcast_to(p, y.shape)
         return np.stack([1 - p, p], axis=-1)
 
     @classmethod
     def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
-        """Labels of two classes."""
+        """Read labels of two classes."""
         return read_labels(y, most=2)
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
-        """By logits."""
+        """Observe labels in the model of the context, with f as the logit of class 1.
+
+        Parameters
+        ----------
+        name, f, parameters, **observed
+            As in :meth:`Likelihood.observe`.
+        """
         return pm.Bernoulli(name, logit_p=f, **observed)

@@ -1,4 +1,4 @@
-"""Successes among a number of trials: y ~ Binomial(N, sigmoid f)."""
+"""The likelihood of successes among a number of trials: y ~ Binomial(N, sigmoid f)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BinomialLikelihood(Likelihood):
     Attributes
     ----------
     trials : Variable
-        N, one number or one for each number of successes.
+        The number N of trials: one for all, or one for each number of successes.
     """
 
     rv_type = BinomialRV
@@ -40,7 +40,7 @@ class BinomialLikelihood(Likelihood):
 
     @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
-        """The argument of the sigmoid, and the number of trials."""
+        """Read f, the argument of the sigmoid, and the number of trials."""
         n, p = node.op.dist_params(node)
         if is_elemwise(p, ps.Sigmoid):
             return p.owner.inputs[0], {"trials": parameters.value(n)}
@@ -48,28 +48,29 @@ class BinomialLikelihood(Likelihood):
 
     @classmethod
     def centre(cls, node: Apply) -> Variable:
-        """The mean, N p."""
+        """Compute the mean N p."""
         n, p = node.op.dist_params(node)
         return n * p
 
     def largest(self, width: int) -> ArrayLike:
-        """All trials are successes."""
+        """The largest number of successes is that of trials, in the shape of the data."""
         return np.broadcast_to(evaluate(self.trials), evaluate(self.value).shape)
 
     @staticmethod
     def _understood(largest: ArrayLike) -> str:
+        """Say in words what the data must be."""
         return "integers from 0 to the number of trials"
 
     @staticmethod
     def log_density(z: Any, y: Any, xp: Any) -> Any:
-        """See :meth:`Likelihood.log_density`."""
+        """Compute Σ [y z − N log(1 + exp z)]; see :meth:`Likelihood.log_density`."""
         successes, trials = y[: len(z)], y[len(z) :]
         return (successes * z - trials * xp.logaddexp(0, z)).sum()
 
     @staticmethod
     @vectorisable
     def kernel(z, y, scratch):
-        """The same in loops over samples."""
+        """Compute :meth:`log_density` in loops over samples, for Numba."""
         found, width = 0.0, z.shape[0]
         for k in range(width):
             for i in range(z.shape[1]):
@@ -80,18 +81,24 @@ class BinomialLikelihood(Likelihood):
 
     @property
     def data(self) -> Variable:
-        """Successes, then trials: (n, 2 units)."""
+        """Numbers of successes and then of trials, side by side: (n, 2 units)."""
         trials = pt.cast(pt.broadcast_to(self.trials, self.value.shape), pytensor.config.floatX)
         successes = super().data
         return pt.concatenate([successes, trials.reshape(successes.shape)], axis=1)
 
     @property
     def constant(self) -> Variable:
-        """Σ log N!/y!(N − y)!"""
+        """Σ log [N!/(y! (N − y)!)] over all data."""
         y, n = (pt.cast(counts, pytensor.config.floatX) for counts in (self.value, self.trials))
         return (pt.gammaln(n + 1) - pt.gammaln(y + 1) - pt.gammaln(n - y + 1)).sum()
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
-        """By logits, with the number of ``trials``."""
+        """Observe successes in the model of the context, with f as the logit of a success.
+
+        Parameters
+        ----------
+        name, f, parameters, **observed
+            As in :meth:`Likelihood.observe`; ``parameters`` holds the number of ``trials``.
+        """
         return pm.Binomial(name, parameters["trials"], logit_p=f, **observed)

@@ -1,4 +1,4 @@
-"""Labels of several classes: y ~ Categorical(softmax f)."""
+"""The likelihood of labels of several classes: y ~ Categorical(softmax f)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CategoricalLikelihood(Likelihood):
 
     @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
-        """The argument of the softmax over classes."""
+        """Read f, the argument of the softmax over classes."""
         [p] = node.op.dist_params(node)
         softmax = p.owner is not None and isinstance(p.owner.op, Softmax)
         if softmax and np.ravel(p.owner.op.axis).tolist() in ([-1], [p.ndim - 1]) and p.ndim == 2:
@@ -39,20 +39,21 @@ class CategoricalLikelihood(Likelihood):
         raise NetworkError(f"The probabilities of '{observed.name}' are no softmax of (n, classes): {show(p)}.")
 
     def row_shapes(self, layer: Dense) -> list[tuple[int, ...]]:
-        """One label."""
+        """A row of y is one label."""
         return [()]
 
     def largest(self, width: int) -> ArrayLike:
-        """The last class."""
+        """The largest label is the number of the last class."""
         return width - 1
 
     @staticmethod
     def _understood(largest: ArrayLike) -> str:
+        """Say in words what the data must be."""
         return f"labels, integers from 0 to {largest}"
 
     @staticmethod
     def log_density(z: Any, y: Any, xp: Any) -> Any:
-        """See :meth:`Likelihood.log_density`."""
+        """Compute Σ [z_y − log Σ_k exp z_k]; see :meth:`Likelihood.log_density`."""
         largest = z.max(axis=0)
         log_sum = largest + xp.log(xp.exp(z - largest).sum(axis=0))
         return (z[y, xp.arange(len(y))] - log_sum).sum()
@@ -60,7 +61,7 @@ class CategoricalLikelihood(Likelihood):
     @staticmethod
     @vectorisable
     def kernel(z, y, scratch):
-        """The same in loops over samples."""
+        """Compute :meth:`log_density` in loops over samples, for Numba."""
         largest, total = scratch[0], scratch[1]
         largest[:] = z[0]
         for k in range(1, z.shape[0]):
@@ -77,30 +78,36 @@ class CategoricalLikelihood(Likelihood):
 
     @property
     def data(self) -> Variable:
-        """The labels as they are, (n,)."""
+        """The labels (n,) as they are."""
         return self.value
 
     @staticmethod
     def classes(p: np.ndarray) -> int:
-        """As many as probabilities."""
+        """There are as many classes as probabilities."""
         return p.shape[-1]
 
     @classmethod
     def probabilities(cls, y: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Those of the law."""
+        """Return the probabilities of the law, for each label."""
         return np.broadcast_to(p, (*y.shape, p.shape[-1]))
 
     @classmethod
     def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
-        """Labels of two classes or more."""
+        """Read labels of two classes or more."""
         return read_labels(y)
 
     @staticmethod
     def width(y: np.ndarray, classes: np.ndarray | None) -> int | None:
-        """As many outputs as classes."""
+        """There are as many outputs as classes."""
         return len(classes)
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
-        """By logits."""
+        """Observe labels in the model of the context, with f as logits.
+
+        Parameters
+        ----------
+        name, f, parameters, **observed
+            As in :meth:`Likelihood.observe`.
+        """
         return pm.Categorical(name, logit_p=f, **observed)

@@ -1,4 +1,4 @@
-"""Class labels as integers from 0 up, and the names of the classes."""
+"""How the class labels that a user gives become integers from 0 up and names of classes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,23 @@ HOW_TO_NUMBER = (
 
 
 def read_labels(y: ArrayLike, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(labels from 0 up, names of the classes) of labels as a user has them.
+    """Turn labels as a user has them into integers from 0 up, and return them with the names of the classes.
 
-    Integers must count from 0 and name themselves. Strings are numbered in alphabetical order. A categorical of pandas
-    keeps its categories and their order, also those without examples.
+    Integers must count from 0, and are names of classes themselves. Strings are numbered in alphabetical order. A
+    categorical of pandas keeps its categories and their order, including those without examples.
 
     Parameters
     ----------
     y : array_like, shape (n,)
         Integers, booleans, strings or a pandas categorical.
     most : int, optional
-        The largest number of classes; any by default.
+        The largest number of classes that is allowed; by default any.
+
+    Returns
+    -------
+    labels : array of int, shape (n,)
+    classes : array, shape (k,)
+        The names of the k classes.
 
     Raises
     ------
@@ -35,7 +41,7 @@ def read_labels(y: ArrayLike, most: int | None = None) -> tuple[np.ndarray, np.n
     """
     if np.ma.is_masked(y):
         raise ValueError(f"y holds {np.ma.count_masked(y)} masked labels: drop these rows first.")
-    categorical = getattr(y, "cat", y)  # of a series
+    categorical = getattr(y, "cat", y)  # a series of pandas holds its categories there
     if hasattr(categorical, "categories"):
         labels, classes = np.asarray(categorical.codes, "int64"), np.asarray(categorical.categories)
         if (labels < 0).any():
@@ -52,7 +58,7 @@ def read_labels(y: ArrayLike, most: int | None = None) -> tuple[np.ndarray, np.n
 
 
 def _numbered(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and classes of an array of integers or strings."""
+    """Number the labels of an array of integers or strings, and return them with the classes."""
     if y.dtype.kind in "OU":
         strange = [one for one in y.ravel().tolist() if not isinstance(one, str)]
         if strange:

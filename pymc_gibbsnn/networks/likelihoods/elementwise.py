@@ -1,4 +1,4 @@
-"""Likelihoods whose log density is a sum over outputs, from one formula for NumPy, JAX and Numba."""
+"""Likelihoods whose log density is a sum of one term for each output: one formula serves NumPy, JAX and Numba."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood
 
 __all__ = ["ElementwiseLikelihood", "sum_of_logs"]
 
-AT_ONCE = 8  # numbers whose product has one logarithm
+AT_ONCE = 8  # of how many numbers one logarithm, that of their product, is taken
 
 
 class ElementwiseLikelihood(Likelihood):
-    r"""log p(y | z) = term(z, y) − log(1 + excess(z)), elementwise.
+    r"""A likelihood with log p(y | z) = term(z, y) − log(1 + excess(z)), elementwise.
 
-    What needs a logarithm stands apart because Numba takes logarithms one at a time: it takes those of products.
+    The part with a logarithm stands apart because Numba cannot vectorise logarithms: it takes one of a product of many
+    numbers instead.
     """
 
     term: ClassVar[Callable]
-    """``term(z, y, exp)``, of arrays or numbers, with the exponential of their kind."""
+    """``term(z, y, exp)`` of arrays or of numbers; ``exp`` is the exponential for them."""
     excess: ClassVar[Callable | None] = None
-    """``excess(z, exp)``, at least 0 and at most about 1; None stands for 0."""
+    """``excess(z, exp)``, at least 0 and at most about 1; None if it is 0."""
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -31,14 +32,14 @@ class ElementwiseLikelihood(Likelihood):
 
     @classmethod
     def log_density(cls, z: Any, y: Any, xp: Any) -> Any:
-        """See :meth:`Likelihood.log_density`."""
+        """Compute Σ [term − log(1 + excess)]; see :meth:`Likelihood.log_density`."""
         total = cls.term(z, y, xp.exp).sum()
         return total if cls.excess is None else total - xp.log1p(cls.excess(z, xp.exp)).sum()
 
 
 @vectorisable
 def sum_of_logs(s):
-    """Σ log s of numbers between about 1e-30 and 1e30."""
+    """Compute Σ log s over a vector of numbers between about 1e-30 and 1e30."""
     total, product = 0.0, 1.0
     for i in range(len(s)):
         product *= s[i]
@@ -49,7 +50,7 @@ def sum_of_logs(s):
 
 
 def _kernel(term: Callable, excess: Callable | None) -> Callable:
-    """The same formula as a loop for Numba."""
+    """Make :attr:`Likelihood.kernel` of the two formulas: loops over outputs and samples for Numba."""
     term = inlined(term)
     if excess is None:
 

@@ -1,4 +1,4 @@
-"""What every likelihood answers, whoever asks: the readers, the samplers, and those who write models and predict."""
+"""The base class of likelihoods: all that readers, samplers, builders of models and predictions ask of one."""
 
 from __future__ import annotations
 
@@ -21,87 +21,93 @@ __all__ = ["LabelLikelihood", "Likelihood", "Parameters", "integers"]
 
 
 class Parameters(Protocol):
-    """What makes parameters of random variables expressions of data and of the model's value variables."""
+    """An object that turns parameters of random variables into expressions of data and value variables."""
 
     def noise(self, sigma: Variable, rv: Variable) -> Variable:
-        """The variance of a random variable, of which ``sigma`` is the standard deviation: one number, checked."""
+        """Turn the standard deviation ``sigma`` of a random variable into its variance, one number that is checked."""
 
     def value(self, parameter: Variable) -> Variable:
-        """Any parameter."""
+        """Turn any other parameter into such an expression."""
 
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:
-    """The law of data y given the output f of a network, one row of each for every sample.
+    """The law of data y given the output f of a network, with one row of each for every sample.
 
     A kind of likelihood is a subclass in a file of its own, and an entry in one of the lists of
-    :mod:`pymc_gibbsnn.networks.likelihoods`. What a law has beside its output, a variance say, are fields of the
+    :mod:`pymc_gibbsnn.networks.likelihoods`. Other parameters of the law, such as a variance, are fields of the
     subclass: expressions of the model's data and value variables.
 
     Attributes
     ----------
     name : str
-        Name of the observed variable.
-    value : Variable
+        The name of the observed variable.
+    value : Variable, (n,) or (n, k)
         The data y.
     """
 
     rv_type: ClassVar[type[RandomVariable]]
-    """The type of random variable that it is read from."""
+    """The type of random variable from which it is read."""
     form: ClassVar[str]
-    """How it is written, for messages."""
+    """How a user writes it, for error messages."""
     is_discrete: ClassVar[bool] = True
     """Whether y are whole numbers."""
     has_classes: ClassVar[bool] = False
     """Whether y are labels of classes."""
     kernel: ClassVar[Callable]
-    """``kernel(z, y, scratch)``: :meth:`log_density` as a function that Numba compiles, ``scratch`` being (2, n)."""
+    """``kernel(z, y, scratch)``: :meth:`log_density` for Numba, which overwrites the array ``scratch`` (2, n)."""
 
     name: str
     value: Variable
 
     @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
-        """The output f, and the fields of the subclass by name, of a random variable of this type.
+        """Read a random variable of this type: find the output f of the network and the fields of the subclass.
 
         Parameters
         ----------
         node : Apply
-            The random variable's own node, without its minibatch.
+            The node of the graph that draws the random variable, inside any minibatch.
         observed : Variable
             The observed variable.
         parameters : Parameters
-            Called on what else the random variable depends on.
+            What turns the other parameters of the random variable into expressions.
+
+        Returns
+        -------
+        f : Variable
+        fields : dict of str to Variable
+            The fields of the subclass by name.
 
         Raises
         ------
         NetworkError
-            If the output enters it in another way than ``form`` says.
+            If the output of the network enters the law in another way than ``form`` says.
         """
         raise NotImplementedError
 
     @classmethod
     def centre(cls, node: Apply) -> Variable:
-        """What of a random variable of this type is a function of inputs and weights without noise."""
+        """Return the value, without noise, that a random variable of this type takes given inputs and weights."""
         return node.op.dist_params(node)[0]
 
     def with_parts(self, change: Callable[[list[Variable]], list[Variable]]) -> Likelihood:
-        """The likelihood with its data and its other expressions changed, all at once."""
+        """Return the likelihood with its data and its other expressions changed by a function of all of them."""
         names = [f.name for f in fields(self) if f.name != "name"]
         return replace(self, **dict(zip(names, change([getattr(self, name) for name in names]), strict=True)))
 
-    # Its data
+    # The data
 
     def row_shapes(self, layer: Dense) -> list[tuple[int, ...]]:
-        """What a row of y may look like, given the last layer."""
+        """Return the shapes that a row of y may have, given the last layer."""
         return layer.row_shapes
 
     def largest(self, width: int) -> ArrayLike:
-        """The largest value that discrete data can take, for an output of that many units."""
+        """Return the largest value that discrete data can take, for an output of ``width`` units."""
         return np.inf
 
     def check(self, x: np.ndarray, layer: Dense) -> None:
-        """Refuse data that are not finite, are not of this law, or do not fit inputs x or the last layer.
+        """Refuse data that are not finite, that this law cannot give, or that do not fit inputs x or the last layer.
 
         Raises
         ------
@@ -125,22 +131,29 @@ class Likelihood:
 
     @staticmethod
     def _understood(largest: ArrayLike) -> str:
+        """Say in words what the data must be."""
         return "integers from 0 up"
 
-    # Its density and what it predicts
+    # The log density, and what the law predicts
 
     @staticmethod
     def log_density(z: Any, y: Any, xp: Any) -> Any:
-        """Σ log p(y | z) over all data, times :attr:`dispersion`, but for :attr:`constant`.
+        """Compute the log density that samplers need: dispersion · (Σ log p(y | z) − constant).
+
+        :attr:`dispersion` and :attr:`constant` do not depend on the output z of the network.
 
         Parameters
         ----------
-        z : array (units, n)
-            The output, unit by unit.
+        z : array, (units, n)
+            The output, with units first.
         y : array
             :attr:`data`, transposed.
         xp : module
             ``numpy`` or ``jax.numpy``.
+
+        Returns
+        -------
+        array, ()
         """
         raise NotImplementedError
 
@@ -152,29 +165,33 @@ class Likelihood:
 
     @property
     def dispersion(self) -> Variable:
-        """By what the log density is divided."""
+        """The number by which :meth:`log_density` is to be divided: the variance of a normal law, else 1."""
         return pt.constant(np.asarray(1.0, pytensor.config.floatX))
 
     @property
     def constant(self) -> Variable:
-        """What of Σ log p(y | f) does not depend on the output f."""
+        """The part of Σ log p(y | f) that does not depend on the output f."""
         return pt.constant(np.asarray(0.0, pytensor.config.floatX))
 
     @staticmethod
     def classes(*parameters: np.ndarray) -> int:
-        """The number of classes of labels with these parameters of their random variable."""
+        """Return the number of classes, for labels whose random variable has these parameters."""
         return 2
 
     @classmethod
     def probabilities(cls, y: np.ndarray, *parameters: np.ndarray) -> np.ndarray:
-        """Probabilities of classes (..., classes).
+        """Compute the probabilities of classes (..., classes).
 
         Parameters
         ----------
         y : array
-            Draws of labels, from which those are counted whose law is not known.
+            Draws of labels; a law that fixes them gives their class the probability 1.
         *parameters : array
-            Those of the random variable that the labels are draws of.
+            The parameters of the random variable of which the labels are draws.
+
+        Returns
+        -------
+        array
         """
         raise NotImplementedError
 
@@ -182,74 +199,96 @@ class Likelihood:
 
     @classmethod
     def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
-        """Data that a user gives for a model to observe, and the names of their classes, if they have any.
+        """Check data that a user gives for a model to observe; return them and the names of their classes, if any.
 
         Raises
         ------
         ValueError
-            If they are no data of this law.
+            If this law cannot give such data.
         """
         return integers(y), None
 
     @staticmethod
     def width(y: np.ndarray, classes: np.ndarray | None) -> int | None:
-        """The number of outputs for targets y with these classes; None for a single one without an axis of its own."""
+        """Return the number of outputs for data y with these classes; None for a single one without its own axis."""
         return None if y.ndim == 1 else y.shape[1]
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
-        """Observe data in the model of the context; ``parameters`` are those that the builder of models takes."""
+        """Observe data in the model of the context.
+
+        Parameters
+        ----------
+        name : str
+            The name of the observed variable.
+        f : Variable
+            The output of the network.
+        parameters : dict of str
+            Arguments of :func:`pymc_gibbsnn.classical_mlp` that a law may need: "noise" and "trials".
+        **observed
+            Arguments of the distribution: ``observed`` and, say, ``dims`` or ``total_size``.
+
+        Returns
+        -------
+        Variable
+        """
         raise NotImplementedError
 
 
 class LabelLikelihood(Likelihood):
-    """Labels that are a function of the last noisy pre-activation Z of a network."""
+    """Labels that are a function of the last noisy pre-activations Z (n, units) of a network."""
 
     has_classes = True
     least_ndim: ClassVar[int] = 1
-    """The number of axes that Z has at least."""
+    """The smallest number of axes that Z may have in the model."""
 
     @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
-        """The latent Z of which they are labels."""
+        """Read the latent Z of which the data are labels."""
         return node.op.dist_params(node)[0], {}
 
     @staticmethod
     def _understood(largest: ArrayLike) -> str:
+        """Say in words what the data must be."""
         return f"labels, integers from 0 to {largest}"
 
     @classmethod
     def probabilities(cls, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """1 of the label of Z, 0 of the others."""
+        """Return 1 for the label of Z and 0 for the other classes."""
         return (y[..., None] == np.arange(cls.classes(z))).astype(float)
 
     @staticmethod
     def label(z: np.ndarray) -> np.ndarray:
-        """The labels of latents (..., units)."""
+        """Compute the labels of latents Z (..., units)."""
         raise NotImplementedError
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
-        """Latents with their entries reordered, or their signs changed, so that they agree with the labels."""
+        """Return latents Z with their entries reordered, or their signs changed, so that they agree with the labels."""
         raise NotImplementedError
 
     def draw_latent(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, Variable]:
-        """(rng, Z) given the labels.
+        """Draw Z given the labels, or move it by a transition that leaves its law given the labels invariant.
 
         Parameters
         ----------
         rng : Variable
-        z : matrix (n, units)
+            The random generator.
+        z : Variable, (n, units)
             The current Z.
-        m : matrix (n, units)
-            Its mean M, given the layers below.
-        noise : scalar
-            Its variance ΔZ.
+        m : Variable, (n, units)
+            The mean of Z, given the layers below.
+        noise : Variable, ()
+            The variance ΔZ of its noise.
+
+        Returns
+        -------
+        rng, z : Variable
         """
         raise NotImplementedError
 
 
 def integers(y: ArrayLike) -> np.ndarray:
-    """Whole numbers from 0 up, one or several for each row, refused if they are anything else."""
+    """Return data as an array of whole numbers from 0 up; raise ValueError if they hold anything else."""
     y = finite("y", y)
     wrong = y[(y < 0) | (y != np.floor(y))]
     if wrong.size:

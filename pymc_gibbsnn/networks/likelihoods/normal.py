@@ -1,4 +1,4 @@
-"""Real numbers with Gaussian noise: y ~ Normal(f, sqrt(Δ))."""
+"""The likelihood of real numbers with Gaussian noise: y ~ Normal(f, sqrt(Δ))."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["NormalLikelihood"]
 
 @dataclass(frozen=True, eq=False)
 class NormalLikelihood(ElementwiseLikelihood):
-    """y ~ Normal(f, sqrt(Δ)), one Δ for all outputs.
+    """The likelihood y ~ Normal(f, sqrt(Δ)), with one variance Δ for all outputs.
 
     Attributes
     ----------
-    variance : Variable
-        Δ, a scalar.
+    variance : Variable, ()
+        Δ, in the squared units of y.
     """
 
     rv_type = NormalRV
@@ -38,31 +38,37 @@ class NormalLikelihood(ElementwiseLikelihood):
 
     @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
-        """The mean; the variance is the square of the standard deviation."""
+        """Read the mean, which is f, and the variance, the square of the standard deviation."""
         mean, sigma = node.op.dist_params(node)
         return mean, {"variance": parameters.noise(sigma, observed)}
 
     @staticmethod
     def term(z, y, exp):
-        """−(y − z)²/2"""
+        """Compute −(y − z)²/2."""
         return -0.5 * (y - z) ** 2
 
     @property
     def dispersion(self) -> Variable:
-        """Δ"""
+        """The variance Δ, by which the squares are divided."""
         return self.variance
 
     @property
     def constant(self) -> Variable:
-        """−½ log(2πΔ) for every number."""
+        """−½ log(2πΔ) for every number of the data."""
         return -0.5 * pt.cast(self.data.size, self.variance.dtype) * pt.log(2 * math.pi * self.variance)
 
     @classmethod
     def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
-        """Finite numbers, (n,) or (n, k)."""
+        """Check that the data are finite numbers."""
         return finite("y", y), None
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
-        """With the standard deviation ``noise``."""
+        """Observe real numbers in the model of the context, with mean f.
+
+        Parameters
+        ----------
+        name, f, parameters, **observed
+            As in :meth:`Likelihood.observe`; ``parameters`` holds the standard deviation ``noise``.
+        """
         return pm.Normal(name, f, parameters["noise"], **observed)

@@ -1,4 +1,4 @@
-"""Counts: y ~ Poisson(exp f)."""
+"""The likelihood of counts: y ~ Poisson(exp f)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PoissonLikelihood(ElementwiseLikelihood):
 
     @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
-        """The logarithm of the mean."""
+        """Read f, the logarithm of the mean."""
         [mu] = node.op.dist_params(node)
         if is_elemwise(mu, ps.Exp):
             return mu.owner.inputs[0], {}
@@ -34,15 +34,21 @@ class PoissonLikelihood(ElementwiseLikelihood):
 
     @staticmethod
     def term(z, y, exp):
-        """Y z − exp z"""
+        """Compute y z − exp z."""
         return y * z - exp(z)
 
     @property
     def constant(self) -> Variable:
-        """−Σ log y!"""
+        """−Σ log y! over all data."""
         return -pt.gammaln(self.data + 1).sum()
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
-        """By the logarithm of the mean."""
+        """Observe counts in the model of the context, with f as the logarithm of their mean.
+
+        Parameters
+        ----------
+        name, f, parameters, **observed
+            As in :meth:`Likelihood.observe`.
+        """
         return pm.Poisson(name, pt.exp(f), **observed)

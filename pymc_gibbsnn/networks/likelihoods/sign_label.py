@@ -1,8 +1,11 @@
 r"""Binary labels of a noisy network: y = 1[Z > 0] of its last pre-activation, the binary probit model.
 
-    Z = M + N(0, ΔZ),   M = Ã W̃ᵀ,   y = 1[Z > 0], elementwise;
+Model, elementwise,
 
-given its label, each Z is a normal truncated at 0 (:mod:`pymc_gibbsnn.random.truncated_normal`).
+    Z = M + N(0, ΔZ),   M = Ã W̃ᵀ,   y = 1[Z > 0].
+
+Conditional (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, appendix E): given its label, each Z is the normal
+N(M, ΔZ) truncated at 0 (:mod:`pymc_gibbsnn.random.truncated_normal`).
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ __all__ = ["SignLabel", "SignLabelRV", "SignLikelihood"]
 
 
 class SignLabelRV(RandomVariable):
-    """1 where z is positive, else 0."""
+    """1 where z is positive and 0 elsewhere, as a RandomVariable that does not draw anything."""
 
     name = "sign_label"
     signature = "()->()"
@@ -39,16 +42,26 @@ class SignLabelRV(RandomVariable):
 
 
 class SignLabel(pm.Discrete):
-    r"""A binary label: y = 1 where z > 0, else 0, elementwise.
+    r"""A distribution of PyMC for binary labels: y = 1 where z > 0 and y = 0 where z < 0, elementwise.
 
     .. math:: \log p(y \mid z) = 0 \text{ if } (2y - 1) z \ge 0, \text{ else } -\infty
 
-    With z ~ Normal(m, s) this is the binary probit model, P(y = 1) = Φ(m/s).
+    With z ~ Normal(m, s) this is the binary probit model, P(y = 1) = Φ(m/s) [1]_ (appendix E). Both labels agree with
+    z = 0, so that a chain may start there.
 
     Parameters
     ----------
     z : tensor_like
-        A noisy pre-activation, for :class:`~pymc_gibbsnn.GibbsNN` to sample.
+        A noisy pre-activation, which :class:`~pymc_gibbsnn.GibbsNN` samples; y has its shape.
+
+    Raises
+    ------
+    NotImplementedError
+        If z cannot be made a tensor.
+
+    References
+    ----------
+    .. [1] G. Piccioli, E. Troiani, L. Zdeborová. Gibbs sampling the posterior of neural networks. arXiv 2306.02729.
 
     Examples
     --------
@@ -61,40 +74,46 @@ class SignLabel(pm.Discrete):
 
     @classmethod
     def dist(cls, z, **kwargs):
-        """The distribution outside a model."""
+        """Make the distribution outside a model, as ``dist`` of any distribution of PyMC does."""
         return super().dist([pt.as_tensor(z)], **kwargs)
 
     def support_point(rv, size, z):  # noqa: N805
-        """The label of z."""
+        """Return the label of z, PyMC's value of the variable to begin with."""
         return pt.cast(z > 0, "int64")
 
     def logp(value, z):  # noqa: N805
-        """0 where the label agrees with z, else −inf."""
+        """Compute the log probability: 0 where the label agrees with z, and −inf elsewhere."""
         agrees = pt.eq(value, 1) & (z >= 0) | pt.eq(value, 0) & (z <= 0)
         return pt.switch(agrees, 0.0, -np.inf)
 
 
 class SignLikelihood(LabelLikelihood):
-    """y = 1[Z > 0], one label for each number in Z."""
+    """The likelihood y = 1[Z > 0], with one label for each number in Z."""
 
     rv_type = SignLabelRV
     form = "SignLabel(Z)"
 
     def largest(self, width: int) -> ArrayLike:
-        """Labels are 0 and 1."""
+        """The largest label is 1."""
         return 1
 
     @staticmethod
     def label(z: np.ndarray) -> np.ndarray:
-        """The labels of latents (..., units)."""
+        """Compute the labels of latents Z, elementwise."""
         return (z > 0).astype(int)
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
-        """Z with the signs of the labels."""
+        """Return Z with the sign that each label asks for."""
         return np.where(evaluate(self.value).reshape(z.shape) == 1, np.abs(z), -np.abs(z))
 
     def draw_latent(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, Variable]:
-        """(rng, Z) given the labels; the current Z does not matter."""
+        """Draw Z given the labels; the current Z does not matter.
+
+        Parameters
+        ----------
+        rng, z, m, noise
+            As in :meth:`LabelLikelihood.draw_latent`.
+        """
         infinity = pt.constant(np.asarray(np.inf, m.dtype))
         positive = pt.eq(self.value.reshape(m.shape), 1).ravel()
         lower, upper = pt.switch(positive, 0, -infinity), pt.switch(positive, infinity, 0)
@@ -103,6 +122,8 @@ class SignLikelihood(LabelLikelihood):
 
 
 def _numba_sign(op, node):
+    """Make the function of z for Numba."""
+
     @numba_njit
     def label(rng, z):
         return np.int64(z > 0)
@@ -111,6 +132,7 @@ def _numba_sign(op, node):
 
 
 def _jax_sign(op, node):
+    """Make the function of z for JAX."""
     return lambda key, size, dtype, z: (z > 0).astype(dtype)
 
 
