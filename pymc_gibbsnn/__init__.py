@@ -1,4 +1,8 @@
-"""Samplers for Bayesian neural networks, as PyMC step methods."""
+"""Samplers for Bayesian neural networks, as PyMC step methods.
+
+Write a network as a plain PyMC model, by hand or with :func:`mlp` and its relatives, and sample it with
+``pm.sample(step=pymc_gibbsnn.GibbsNN())`` or another step method of this package, or in JAX with :func:`sample`.
+"""
 
 from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.diagnostics import scoring

@@ -1,4 +1,8 @@
-"""What the functions of this package ask of their arguments, in one style: "name must be ...; found ..."."""
+"""How the functions of this package check their arguments; all errors read "name must be ...; found ...".
+
+Each function here is given the name of an argument and the value that a user gave, and returns the value in the type
+that the package works with, or raises an error.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +37,11 @@ __all__ = [
     "widths",
 ]
 
-SHOWN = 60  # characters of a value in a message
+SHOWN = 60  # how many characters of a value an error message shows
 
 
 def describe(value: Any) -> str:
-    """A value in a few words, for an error message."""
+    """Describe a value in a few words, for an error message."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Variable):
@@ -56,7 +60,22 @@ def describe(value: Any) -> str:
 
 
 def whole(name: str, value: Any, least: int = 1, why: str = "") -> int:
-    """An integer of at least some size; 3.0 is taken for 3.
+    """Require an integer that is large enough; a float such as 3.0 counts as one.
+
+    Parameters
+    ----------
+    name : str
+        The name of the argument.
+    value
+        What the user gave.
+    least : int
+        The smallest value that is allowed.
+    why : str
+        What follows "must be a positive integer" in the message of an error.
+
+    Returns
+    -------
+    int
 
     Raises
     ------
@@ -70,7 +89,7 @@ def whole(name: str, value: Any, least: int = 1, why: str = "") -> int:
 
 
 def positive(name: str, value: Any, why: str = "") -> float:
-    """A positive, finite number.
+    """Require a positive, finite number; ``why`` follows these words in the message of an error.
 
     Raises
     ------
@@ -83,7 +102,22 @@ def positive(name: str, value: Any, why: str = "") -> float:
 
 
 def number(name: str, value: Any, what: str, holds: Callable[[float], bool] = lambda x: True) -> float:
-    """A finite number of which a condition holds; ``what`` says it in words.
+    """Require a finite number that satisfies a condition.
+
+    Parameters
+    ----------
+    name : str
+        The name of the argument.
+    value
+        What the user gave.
+    what : str
+        What the number must be, in words.
+    holds : callable
+        The condition, a function of the number.
+
+    Returns
+    -------
+    float
 
     Raises
     ------
@@ -102,7 +136,7 @@ def number(name: str, value: Any, what: str, holds: Callable[[float], bool] = la
 
 
 def boolean(name: str, value: Any) -> bool:
-    """True or False, and not what Python takes for one of them.
+    """Require True or False itself, and no other value that Python would treat as one of them.
 
     Raises
     ------
@@ -115,7 +149,7 @@ def boolean(name: str, value: Any) -> bool:
 
 
 def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:
-    """One of some names.
+    """Require one of the allowed values, which are names or constants such as False.
 
     Raises
     ------
@@ -132,7 +166,7 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:
 
 
 def string_list(name: str, value: Any) -> list[str]:
-    """A list of names.
+    """Require a list of names.
 
     Raises
     ------
@@ -151,12 +185,14 @@ def string_list(name: str, value: Any) -> list[str]:
 
 
 def widths(name: str, value: Any, each: str = "one for each hidden layer") -> list[int]:
-    """The widths of layers: a positive integer, or a sequence of them; ``each`` says in words of which layers.
+    """Require the widths of layers, a positive integer or a sequence of them; ``each`` says in words of which layers.
 
     Raises
     ------
-    TypeError, ValueError
-        As :func:`whole`.
+    TypeError
+        If the value holds anything but numbers.
+    ValueError
+        If one of them is no positive integer.
     """
     listed = [value] if np.ndim(value) == 0 else list(value)
     what = f"{name} must hold positive integers, {each}"
@@ -171,7 +207,7 @@ def widths(name: str, value: Any, each: str = "one for each hidden layer") -> li
 
 
 def model_of(value: Any) -> pm.Model:
-    """A PyMC model, that of the context by default.
+    """Require a PyMC model; None stands for that of the context.
 
     Raises
     ------
@@ -184,7 +220,7 @@ def model_of(value: Any) -> pm.Model:
 
 
 def positive_numbers(name: str, value: Any, what: str) -> np.ndarray:
-    """One positive, finite number or several, as an array; ``what`` says in words what they are.
+    """Require one positive, finite number or several, and return an array; ``what`` says in words what they are.
 
     Raises
     ------
@@ -208,17 +244,24 @@ def positive_numbers(name: str, value: Any, what: str) -> np.ndarray:
 
 
 def positive_array(name: str, value: Any, count: int, each: str, what: str) -> np.ndarray:
-    """One positive, finite number for all, or one for each of ``count`` things, as an array of that many.
+    """Require one positive, finite number for all of ``count`` things, or one for each; return an array of that many.
 
     Parameters
     ----------
     name : str
+        The name of the argument.
     value : float or sequence of float
+        What the user gave.
     count : int
+        How many things there are.
     each : str
-        What there is one for each of, in words.
+        What the things are, in words.
     what : str
         What the numbers are, in words.
+
+    Returns
+    -------
+    array of shape (count,)
 
     Raises
     ------
@@ -234,20 +277,25 @@ def positive_array(name: str, value: Any, count: int, each: str, what: str) -> n
 
 
 def named_variables(model: pm.Model, vars: Sequence[Variable] | Variable | None) -> list[Variable] | None:
-    """The free random variables that a user names, in the order of the model; None if none are named.
+    """Find the free random variables that a user names, in the order of the model; None if the user names none.
 
     Parameters
     ----------
     model : pm.Model
-    vars : sequence of Variable, or one
+        The model.
+    vars : Variable or sequence of Variable, optional
         Random or value variables.
+
+    Returns
+    -------
+    list of Variable or None
 
     Raises
     ------
     TypeError
-        If one is no variable, such as a name.
+        If one of them is no variable, but a name, say.
     ValueError
-        If one is no free variable of the model, or there is none.
+        If one of them is no free variable of the model, or the list is empty.
     """
     if vars is None:
         return None
@@ -266,12 +314,12 @@ def named_variables(model: pm.Model, vars: Sequence[Variable] | Variable | None)
 
 
 def posterior_of(name: str, idata: Any) -> xr.Dataset:
-    """The posterior of what ``pm.sample`` or ``pmg.sample`` returned.
+    """Return the posterior of what ``pm.sample`` or ``pmg.sample`` returned, as a dataset.
 
     Raises
     ------
     TypeError
-        If it is no such thing.
+        If the value is something else.
     ValueError
         If it holds no posterior.
     """
@@ -284,7 +332,15 @@ def posterior_of(name: str, idata: Any) -> xr.Dataset:
 
 
 def finite(name: str, values: ArrayLike) -> np.ndarray:
-    """Data as an array of floats, refused by name if a value is missing."""
+    """Require data without missing values, and return them as an array of floats.
+
+    Raises
+    ------
+    TypeError
+        If there are no data, or they are a PyTensor variable.
+    ValueError
+        If a value is masked, no number or not finite.
+    """
     if np.ma.is_masked(values):
         count = np.ma.count_masked(values)
         raise ValueError(f"{name} holds {count} masked values: drop or impute these rows first.")
@@ -300,7 +356,7 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def check_finite(name: str, values: np.ndarray, error: type[ValueError] = ValueError) -> None:
-    """Refuse data with missing values, by name."""
+    """Raise an error that names the data if one of their values is NaN or infinite."""
     bad = int((~np.isfinite(values)).sum())
     if bad:
         raise error(f"{name} holds {bad} values that are NaN or infinite: drop or impute these rows first.")

@@ -1,4 +1,4 @@
-"""Every difference between the supported generations of PyMC, PyTensor and ArviZ, and nowhere else."""
+"""All that differs between the supported generations of PyMC, PyTensor and ArviZ, gathered in this one module."""
 
 from __future__ import annotations
 
@@ -32,24 +32,46 @@ SUBTENSORS = tuple(
 
 
 def observed_variables(model: pm.Model) -> list[Variable]:
-    """What a model observes, each once: PyMC 5.28's ``sample_posterior_predictive`` adds names to the model's list."""
+    """List the observed variables of a model, each once.
+
+    The function ``sample_posterior_predictive`` of PyMC 5.28 adds variables to the model's own list a second time.
+    """
     return list(dict.fromkeys(model.observed_RVs))
 
 
 def draw(op: RandomVariable, rng: Variable, *params, size: tuple[int, ...] | None = None) -> tuple[Variable, Variable]:
-    """(next rng, draw) of a RandomVariable, which hides its first output before PyTensor 3."""
+    """Draw from a RandomVariable; return the next generator, which PyTensor hides before version 3, and the draw.
+
+    Parameters
+    ----------
+    op : RandomVariable
+        The distribution.
+    rng : Variable
+        The random generator.
+    *params : Variable
+        The parameters of the distribution.
+    size : tuple of int, optional
+        The shape of the draw; by default that of the parameters.
+
+    Returns
+    -------
+    rng, draw : Variable
+    """
     if PYTENSOR_3:
         return op(*params, rng=rng, size=size, return_next_rng=True)
     return tuple(op(*params, rng=rng, size=size).owner.outputs)
 
 
 def shape_inference(infer: Callable) -> Callable:
-    """Make ``infer(self, shapes of inputs)`` the ``infer_shape`` of an operation: PyTensor 2 passes the graph first."""
+    """Make ``infer(self, shapes of inputs)`` the method ``infer_shape`` of an operation.
+
+    PyTensor 2 passes it the graph before the shapes.
+    """
     return wraps(infer)(lambda self, *arguments: infer(self, arguments[-1]))
 
 
 def call_in_pymc(*functions: str) -> FrameType | None:
-    """The nearest call, up the stack, of one of these functions of ``pymc.sampling``; None outside of them.
+    """Find the nearest call, up the stack, of one of these functions of ``pymc.sampling``; None outside of them.
 
     PyMC hands a step method no more than points, one at a time. Before version 6 it does not even say how many tuning
     steps a chain has; and no version says which variables are recorded, where the user lets chains start, and how many
@@ -65,7 +87,10 @@ def call_in_pymc(*functions: str) -> FrameType | None:
 
 
 def tuning_steps() -> int | None:
-    """Tuning steps of the chain that ``pm.sample`` is about to start; PyMC 6 passes them to the step itself."""
+    """Find how many tuning steps the chain has that ``pm.sample`` is about to start; None where this is not known.
+
+    PyMC 6 tells the step itself.
+    """
     call = None if PYMC_6 else call_in_pymc("_iter_sample", "_prepare_iter_population", "_start_loop")
     if call is None:
         return None
@@ -74,12 +99,15 @@ def tuning_steps() -> int | None:
 
 
 def dataset(model: pm.Model, values: dict[str, np.ndarray], first_draw: int | None) -> xr.Dataset:
-    """Arrays (chain, draw, ...) with the model's coordinates, draws from ``first_draw`` on; data if it is None."""
+    """Make a dataset of arrays (chain, draw, ...), with the model's coordinates and draws numbered from ``first_draw``.
+
+    If ``first_draw`` is None, the arrays are data, without axes of chains and draws.
+    """
     import arviz as az
 
     coords, dims = coords_and_dims_for_inferencedata(model)
     sampled = [] if first_draw is None else ["chain", "draw"]
-    # The draws of one call may be fewer than the chains: ArviZ 1 can be told, 0.23 warns.
+    # The draws of one call may be fewer than the chains. ArviZ 1 can be told to expect that; ArviZ 0.23 warns.
     how = {"sample_dims": sampled, "check_conventions": False} if ARVIZ_1 else {"default_dims": sampled}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "More chains", UserWarning)
@@ -90,13 +118,13 @@ def dataset(model: pm.Model, values: dict[str, np.ndarray], first_draw: int | No
 
 
 def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
-    """What the model observes and its constant data."""
+    """Return the groups "observed_data" and "constant_data" of a model, if they hold anything."""
     groups = {"observed_data": find_observations(model), "constant_data": find_constants(model)}
     return {group: dataset(model, values, None) for group, values in groups.items() if values}
 
 
 def inference_data(groups: dict[str, xr.Dataset]):
-    """InferenceData (ArviZ 0.23) or DataTree (ArviZ 1)."""
+    """Make an InferenceData (ArviZ 0.23) or a DataTree (ArviZ 1) of groups."""
     if ARVIZ_1:
         return xr.DataTree.from_dict(groups)
     import arviz as az
@@ -105,13 +133,13 @@ def inference_data(groups: dict[str, xr.Dataset]):
 
 
 def dataset_of(idata, group: str) -> xr.Dataset:
-    """A group of InferenceData, DataTree or a mapping as a dataset."""
+    """Return a group of an InferenceData, a DataTree or a mapping as a dataset."""
     found = idata[group]
     return found.to_dataset() if hasattr(found, "to_dataset") else found
 
 
 def add_group(idata, group: str, data: xr.Dataset) -> None:
-    """Put a group into InferenceData, DataTree or a mapping, in place of one of that name."""
+    """Put a group into an InferenceData, a DataTree or a mapping, in place of any group of that name."""
     if isinstance(idata, xr.DataTree):
         idata[group] = xr.DataTree(data)
     elif hasattr(idata, "add_groups"):

@@ -1,6 +1,6 @@
-"""How functions are compiled for JAX: what its linker is told of, and how XLA has to be set to compute rightly.
+"""How functions are compiled for JAX: the operations of ours that PyTensor's linker must know, and settings of XLA.
 
-Importing JAX takes seconds and makes forks unsafe: it is imported where it is first needed.
+XLA is JAX's compiler. Importing JAX takes seconds and makes forks unsafe, so it is imported where it is first needed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _IMPLEMENTATIONS: list[tuple[type[Op], Callable]] = []
 
 
 def declare_jax(op_class: type[Op], implementation: Callable) -> None:
-    """Declare the maker of an Op's JAX function, or of a RandomVariable's JAX sampler.
+    """Declare the function that makes an Op's JAX function, or a RandomVariable's JAX sampler.
 
     PyTensor's dispatchers hear of it from :func:`register_jax`, when something is to run in JAX.
     """
@@ -50,7 +50,7 @@ def register_jax() -> None:
 
 @cache
 def xla_options(platform: str) -> dict[str, str]:
-    """What a JAX program must be compiled with to be right on a platform, "cpu" or another.
+    """Return the options with which XLA computes correctly on a platform, "cpu" or another.
 
     On a CPU, XLA as of jaxlib 0.10.2 hands sums along an axis, and what is computed beside them, to the library
     YNNPACK. From 4,096 sums on, of as many chains or rows, some programs come out wrong, such as
@@ -71,10 +71,10 @@ def xla_options(platform: str) -> dict[str, str]:
 
 
 class ExactJAXLinker(JAXLinker):
-    """PyTensor's linker, with :func:`xla_options`."""
+    """PyTensor's linker for JAX, which here compiles with :func:`xla_options`."""
 
     def jit_compile(self, fn):
-        """The function, compiled; inputs that are lengths of axes are known when it is."""
+        """Compile a function, for fixed values of those inputs that are lengths of axes."""
         import jax
 
         static = self.scalar_shape_inputs
@@ -85,18 +85,18 @@ class ExactJAXLinker(JAXLinker):
 
 
 def refuse_jax_in_fork() -> None:
-    """JAX's threads do not survive a fork: the child would wait for them for ever."""
+    """Raise RuntimeError in a forked process: it would wait for ever for JAX's threads, which do not survive a fork."""
     if type(multiprocessing.current_process()).__name__ == "ForkProcess":
         raise RuntimeError("A step compiled for JAX hangs in a forked process: pass cores=1 or mp_ctx='forkserver'.")
 
 
 def random_state(rng: np.random.Generator, jax: bool) -> Any:
-    """What a compiled function takes as its random generator."""
+    """Return a random generator in the form in which a compiled function, for JAX or not, takes it."""
     if not jax:
         return rng
     from pytensor.link.jax.dispatch import jax_typify
 
-    # Half a number that was kept for the next draw may be too large for JAX in single precision.
+    # NumPy may have kept half of a 64-bit number for the next draw, which JAX cannot hold in single precision.
     state = rng.bit_generator.state | {"has_uint32": 0, "uinteger": 0}
     rng = np.random.Generator(type(rng.bit_generator)())
     rng.bit_generator.state = state
@@ -105,8 +105,9 @@ def random_state(rng: np.random.Generator, jax: bool) -> Any:
 
 @contextmanager
 def jax_settings(rows_are_spread: bool = False) -> Iterator[None]:
-    """How JAX is to compile: products in full precision, which GPUs round by default; random numbers two by two, at
-    half the cost in single precision, unless rows are spread over devices.
+    """Let JAX, while the context lasts, compute products in full precision, which GPUs round by default.
+
+    Random numbers are made in pairs, which halves their cost in single precision, unless rows are spread over devices.
     """
     import jax
 

@@ -1,4 +1,4 @@
-"""What this machine has to give: memory and cores."""
+"""How much memory and how many cores this machine has to give."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["count_cores", "free_memory", "memory_warning"]
 
 
 def free_memory() -> int | None:
-    """Bytes that can still be had, where the system tells."""
+    """Return how many bytes of memory are free; None where the system does not tell."""
     try:
         with open("/proc/meminfo") as lines:
             return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -20,12 +20,15 @@ def free_memory() -> int | None:
 
 
 def count_cores() -> int:
-    """Cores that this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_warning(sizes: dict[str, int], draws: int) -> str:
-    """What to say if free memory does not hold so many draws of variables, of these bytes each; "" if it does."""
+    """Write a warning if free memory does not hold so many draws of variables, given their sizes in bytes by name.
+
+    It is empty if the memory is enough.
+    """
     needed, free = draws * sum(sizes.values()), free_memory()
     if free is None or needed <= free:
         return ""

@@ -12,7 +12,7 @@ __all__ = ["compilation_mode", "uses_jax"]
 
 
 def compilation_mode(mode: str | Mode | None) -> Mode:
-    """The mode to compile with: Numba where neither the user nor PyTensor's configuration names one."""
+    """Return the mode to compile with: Numba, if neither the user nor PyTensor's configuration names another one."""
     if mode is None and pytensor.config.mode == "Mode" and pytensor.config.linker == "auto":
         mode = "NUMBA"
     mode = get_mode(mode)

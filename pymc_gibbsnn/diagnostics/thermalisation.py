@@ -1,9 +1,10 @@
-"""Has a chain thermalised? The teacher-student criterion beside the estimates that one compares it with.
+"""Has a chain thermalised? The teacher-student criterion, beside the usual estimates with which it is compared.
 
-A teacher is an exact draw of the posterior given its own labels, so a chain that starts at the teacher is in
-equilibrium from the start, for every function that does not name the teacher. A chain from any other start has
-thermalised no earlier than its test function merges with that of the informed chain (Piccioli, Troiani, Zdeborová,
-arXiv 2306.02729, section II). :mod:`pymc_gibbsnn.diagnostics.convergence` has the rules.
+A chain has thermalised when it has forgotten where it started. A teacher is an exact draw from the posterior given its
+own labels, so that a chain which starts at the teacher, the informed one, is in equilibrium from the start, for every
+function that does not depend on the teacher itself. A chain from any other start has thermalised no earlier than its
+test function merges with that of the informed chain (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, section II). The
+rules by which this is decided are in :mod:`pymc_gibbsnn.diagnostics.convergence`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from pymc_gibbsnn.networks.reader import read_network
 
 __all__ = ["thermalisation"]
 
-NUMBERS = 2**20  # outputs that are held at a time
+NUMBERS = 2**20  # how many outputs are held in memory at a time
 
 
 def thermalisation(
@@ -55,55 +56,59 @@ def thermalisation(
     random_seed: int | None = None,
     **sample_arguments,
 ) -> xr.Dataset:
-    """Run a chain from the teacher and others from elsewhere, and say which of these have thermalised.
+    """Run a chain from a teacher and others from elsewhere, and say which of the others have thermalised.
+
+    The chain from the teacher, the informed one, starts in equilibrium. Another chain has thermalised when its test
+    function agrees with that of the informed chain [1]_; :mod:`pymc_gibbsnn.diagnostics.convergence` has the rules.
 
     Parameters
     ----------
     study : TeacherStudent
-        Of :func:`teacher_student`.
+        What :func:`teacher_student` returned.
     results : mapping of str to InferenceData or DataTree, optional
-        Chains that were run already, by the names of their starts, one of which is "informed"; their posteriors hold
-        all weights and have the same number of draws. By default chains are run.
+        Chains that were run already, by the names of their starts, one of which is "informed". Their posteriors must
+        hold all weights and have the same number of draws. By default chains are run.
     step : step method of PyMC, optional
-        Made for ``study.model``; ``GibbsNN()`` by default.
+        The sampler, made for ``study.model``; by default ``GibbsNN()``.
     starts : sequence of "zero", "prior" or mapping of str to array_like
-        Where the uninformed chains start, one chain each; see :func:`initial_values`.
+        Where the uninformed chains start, one chain for each entry; see :func:`initial_values`.
     draws : int
-        Of each chain, after tuning.
+        How many draws each chain makes after tuning.
     tune : int
-        Tuning steps. With a step that anneals the uninformed chains alone tune: heat would take the informed chain out
-        of equilibrium.
+        How many tuning steps each chain makes. If the step anneals, only the uninformed chains tune: heat would take
+        the informed chain out of equilibrium.
     block : int
-        Draws in a block.
+        How many draws a block has.
     points : int
-        Test points at which R-hat is taken, the first ones.
+        At how many of the test points, the first ones, R-hat is computed.
     test_function : callable, optional
-        From a dataset like that of :func:`function_space`, at the test points, to the series (chain, draw); by default
-        the mean squared difference of ``output`` from the teacher's.
+        A function from a dataset like that of :func:`function_space`, at the test points, to a series (chain, draw). By
+        default it is the mean squared difference of ``output`` from the teacher's function.
     sweeps_per_draw : int, optional
-        The unit of times; by default that of the step, or 1.
+        How many sweeps a draw counts in times; by default as many as the step makes, or 1.
     random_seed : int, optional
+        The seed of all chains.
     **sample_arguments
         Further arguments of ``pm.sample``.
 
     Returns
     -------
     xarray.Dataset
-        Times are in sweeps after tuning, NaN where there is none.
+        Times count sweeps after tuning; NaN stands for none.
 
-        - ``series`` (chain, draw): the test function;
-        - ``verdict``, ``merge_time``, ``difference``, ``half_width``, ``bound``, ``part`` (start): see
-          :class:`pymc_gibbsnn.diagnostics.convergence.Merge`;
-        - ``stationarity_time`` (chain): from when the series is as in its own second half;
-        - ``score`` (chain, draw), ``score_time`` (chain): of a noisy network, if it was recorded (``study.model`` holds
-          it as a deterministic), and from when it is about 0;
-        - ``rhat``, ``rhat_rank`` (start, block, point): of each uninformed chain with the informed one, as in the paper
-          and as in ArviZ; ``rhat_time`` (start): from when the mean over points stays below 1.2;
-        - ``rhat_uninformed``, ``rhat_rank_uninformed`` (block, point), ``rhat_time_uninformed``: of all uninformed
-          chains, if there are at least two: what one sees without a teacher.
+        - ``series`` (chain, draw): the test function.
+        - ``verdict``, ``merge_time``, ``difference``, ``half_width``, ``bound`` and ``part`` (start): the comparison of
+          each uninformed chain with the informed one, as :class:`pymc_gibbsnn.diagnostics.convergence.Merge` explains.
+        - ``stationarity_time`` (chain): since when the series is as in its own second half.
+        - ``score`` (chain, draw) and ``score_time`` (chain), for a noisy network whose ``score`` was recorded
+          (``study.model`` holds it as a deterministic variable): the score, and since when it oscillates around 0.
+        - ``rhat`` and ``rhat_rank`` (start, block, point): R-hat of each uninformed chain together with the informed
+          one, as in the paper and as in ArviZ; ``rhat_time`` (start): since when its mean over points stays below 1.2.
+        - ``rhat_uninformed`` and ``rhat_rank_uninformed`` (block, point) and ``rhat_time_uninformed``: R-hat of all
+          uninformed chains, if there are at least two, which is what one sees without a teacher.
 
-        ``attrs["verdict"]`` says it in sentences; ``attrs["ess"]`` is the effective sample size of the informed chain's
-        second half.
+        ``attrs["verdict"]`` states the verdicts in sentences; ``attrs["ess"]`` is the effective sample size of the
+        informed chain's second half.
 
     Raises
     ------
@@ -113,6 +118,18 @@ def thermalisation(
     ValueError
         If the step was made for another model, the teacher or its data are not those of the model, there is no informed
         or no other chain, chains are shorter than two blocks or of different lengths, or the test function is constant.
+
+    References
+    ----------
+    .. [1] G. Piccioli, E. Troiani, L. Zdeborová. Gibbs sampling the posterior of neural networks. arXiv 2306.02729,
+       section II.
+
+    Examples
+    --------
+    >>> import pymc_gibbsnn as pmg
+    >>> study = pmg.teacher_student((3, 4, 1), n=20, noise=0.1, random_seed=1)
+    >>> found = pmg.thermalisation(study, starts=["zero", "prior"], draws=2000)  # doctest: +SKIP
+    >>> print(found.attrs["verdict"])  # doctest: +SKIP
     """
     if not isinstance(study, TeacherStudent):
         raise TypeError(f"study must be what teacher_student returns; found {describe(study)}.")
@@ -143,7 +160,7 @@ def thermalisation(
 
 
 def _checked_starts(model: pm.Model, starts: object) -> list:
-    """The starts of the uninformed chains, each "zero", "prior" or a mapping that goes with the model."""
+    """Return the starts of the uninformed chains, each "zero", "prior" or a mapping; refuse any other."""
     must_be = "starts must be a list of 'zero', 'prior' or mappings of names to values"
     if isinstance(starts, str | Mapping) or not isinstance(starts, Sequence):
         hint = f": write starts=[{starts!r}]" if isinstance(starts, str) else ""
@@ -159,6 +176,28 @@ def _checked_starts(model: pm.Model, starts: object) -> list:
 
 
 def _run(study: TeacherStudent, steps: list, starts: list, draws: int, tune: int, random_seed, arguments: dict) -> dict:
+    """Run the informed chain, and one chain from each of the starts.
+
+    Parameters
+    ----------
+    study : TeacherStudent
+        The study.
+    steps : list of step methods
+        The samplers.
+    starts : list of "zero", "prior" or mapping of str to array_like
+        Where the uninformed chains start.
+    draws, tune : int
+        How many draws each chain makes, and how many tuning steps before them.
+    random_seed : int, optional
+        The seed of all chains.
+    arguments : dict
+        Further arguments of ``pm.sample``.
+
+    Returns
+    -------
+    dict of str to InferenceData or DataTree
+        The chains by the names of their starts, as :func:`thermalisation` takes them.
+    """
     model = study.model
     seeds = np.random.SeedSequence(random_seed).spawn(len(starts) + 2)
     points = [
@@ -195,13 +234,14 @@ def _run(study: TeacherStudent, steps: list, starts: list, draws: int, tune: int
 
 
 def _name(start: str | Mapping, i: int, starts: list) -> str:
+    """Name the chain from start number i, with a number where several starts are of the same kind."""
     kinds = [start if isinstance(start, str) else "start" for start in starts]
     number = f" {kinds[: i + 1].count(kinds[i])}" if kinds.count(kinds[i]) > 1 else ""
     return kinds[i] + number
 
 
 def _chains(results: Mapping[str, object], block: int) -> dict[str, xr.Dataset]:
-    """The posterior of each single chain by its name, the informed one first."""
+    """Return the posterior of each single chain by its name, the informed one first."""
     if "informed" not in results:
         raise ValueError(f"results lack the chain 'informed'; found {list(results)}.")
     chains = {}
@@ -219,10 +259,12 @@ def _chains(results: Mapping[str, object], block: int) -> dict[str, xr.Dataset]:
     return chains
 
 
-# What is looked at
+# The quantities that are compared
 
 
 def _error(study: TeacherStudent) -> Callable[[xr.Dataset], xr.DataArray]:
+    """Make the default test function: the mean squared difference from the teacher's function at the test points."""
+
     def mean_squared_error(space: xr.Dataset) -> xr.DataArray:
         squares = (space["output"] - study.f_test) ** 2
         return squares.mean([dim for dim in squares.dims if dim not in ("chain", "draw")])
@@ -231,7 +273,28 @@ def _error(study: TeacherStudent) -> Callable[[xr.Dataset], xr.DataArray]:
 
 
 def _evaluate(study: TeacherStudent, chains: dict[str, xr.Dataset], test_function: Callable, points: int):
-    """Of all chains the test function, outputs at some points (chain, draw, point) and, if recorded, scores."""
+    """Compute what the verdicts rest on, chain by chain.
+
+    Parameters
+    ----------
+    study : TeacherStudent
+        The study.
+    chains : dict of str to xarray.Dataset
+        The posterior of each chain.
+    test_function : callable
+        The test function, of a dataset like that of :func:`function_space`.
+    points : int
+        At how many test points to keep the outputs.
+
+    Returns
+    -------
+    series : dict of str to array, (draw,)
+        The test function of each chain.
+    outputs : array, (chain, draw, point, ...)
+        Outputs at the first points.
+    scores : array, (chain, draw), or None
+        The score, if all chains recorded it.
+    """
     function = function_evaluator(study.model)
     size = max(1, NUMBERS // study.f_test.size)
     series, outputs, scores = {}, [], []
@@ -251,10 +314,25 @@ def _evaluate(study: TeacherStudent, chains: dict[str, xr.Dataset], test_functio
     return series, np.stack(outputs), np.stack(scores) if len(scores) == len(chains) else None
 
 
-# What is said of it
+# The verdicts
 
 
 def _judge(series: dict[str, np.ndarray], outputs: np.ndarray, scores, block: int, sweeps: int) -> xr.Dataset:
+    """Compare the chains by the rules, and gather what :func:`thermalisation` returns.
+
+    Parameters
+    ----------
+    series, outputs, scores
+        What :func:`_evaluate` returned.
+    block : int
+        How many draws a block has.
+    sweeps : int
+        How many sweeps a draw counts.
+
+    Returns
+    -------
+    xarray.Dataset
+    """
     names = list(series)
     for name, x in series.items():
         check_series(name, x, block)

@@ -1,4 +1,4 @@
-"""Verdicts on chains in sentences, with the numbers and bounds that they rest on."""
+"""How a verdict on a chain is put into a sentence, with the numbers and bounds on which it rests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["in_words"]
 
 
 def in_words(found: xr.Dataset) -> str:
-    """What :func:`~pymc_gibbsnn.thermalisation` has found: a sentence for each uninformed chain."""
+    """Say what :func:`~pymc_gibbsnn.thermalisation` has found, in one sentence for each uninformed chain."""
     lines = [_sentence(str(start), found.sel(start=start), found.attrs) for start in found["start"].values]
     if np.isfinite(found.get("rhat_time_uninformed", np.nan)) and "not thermalised" in found["verdict"]:
         lines.append("R-hat of the uninformed chains among themselves has come close to 1 all the same.")
@@ -19,7 +19,7 @@ def in_words(found: xr.Dataset) -> str:
 
 
 def _sentence(start: str, this: xr.Dataset, attrs: dict) -> str:
-    """What the verdict on one chain rests on, with the numbers and the bounds of the rule."""
+    """Say what the verdict on one chain is and on which numbers and bounds it rests."""
     verdict, part = str(this["verdict"].item()), str(this["part"].item())
     difference, half, bound = (float(this[name]) for name in ("difference", "half_width", "bound"))
     side = "above" if difference > 0 else "below"
@@ -48,6 +48,6 @@ def _sentence(start: str, this: xr.Dataset, attrs: dict) -> str:
 
 
 def _plain(x: float) -> str:
-    """A number as one would write it: 0.12, 3.4, 1,200."""
+    """Write a number with as many digits as a reader needs: 0.12, 3.4 or 1,200."""
     digits = 2 if abs(x) < 1 else 1 if abs(x) < 10 else 0
     return f"{x:,.{digits}f}"

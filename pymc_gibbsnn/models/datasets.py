@@ -1,4 +1,4 @@
-"""Synthetic data sets."""
+"""Data sets that are drawn at random."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Teachers drawn from the prior of a model, and the students that observe their labels."""
+"""Teachers: networks drawn from the prior of a model, which label data for a student, the model that observes them."""
 
 from __future__ import annotations
 

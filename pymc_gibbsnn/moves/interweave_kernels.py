@@ -1,6 +1,6 @@
-"""The passes of :mod:`pymc_gibbsnn.moves.interweave_pieces` for Numba.
+"""The passes of :mod:`pymc_gibbsnn.moves.interweave_pieces` for Numba, in its letters.
 
-A Gram matrix changes by the samples whose squared slope has changed, or is formed anew from those that have a slope,
+A Gram matrix is changed by the samples whose squared slope has changed, or formed anew from those whose slope is not 0,
 whichever are fewer.
 """
 

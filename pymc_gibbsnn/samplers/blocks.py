@@ -1,6 +1,7 @@
-"""Partitions of the parameters of a model into blocks that a sampler moves one at a time.
+"""Partitions of the parameters of a model into blocks, which a sampler moves one at a time.
 
-Parameters are numbered through the sampled variables, one variable after the other, each in row-major order.
+Parameters are single numbers: the entries of all sampled variables, numbered through one variable after the other, each
+in row-major order. A node is a unit of a network with its incoming weights and its bias.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ Blocks = list[np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class LayerNodes:
-    """A layer's name and the parameters of each of its nodes: incoming weights, and the bias last."""
+    """The name of a layer, and the numbers of each node's parameters: incoming weights first, and the bias last."""
 
     name: str
     nodes: list[np.ndarray]
 
     @property
     def parameters(self) -> np.ndarray:
-        """Those of all nodes."""
+        """The numbers of the parameters of all nodes."""
         return np.concatenate(self.nodes)
 
 
 def numbering(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """The numbers of each variable's parameters, in the variable's shape."""
+    """Number the parameters of variables, in the shape of each variable."""
     first, numbers = 0, {}
     for name, shape in shapes.items():
         size = int(np.prod(shape))
@@ -44,7 +45,7 @@ def numbering(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
 
 
 def flat_layers(shapes: dict[str, tuple[int, ...]]) -> list[LayerNodes]:
-    """Variables of which nothing else is known: each is a layer, and a stretch along its last axis a node."""
+    """Treat each variable as a layer, and each stretch along its last axis as a node, when no more is known of them."""
     return [
         LayerNodes(name, list(numbers.reshape(-1, numbers.shape[-1] if numbers.ndim else 1)))
         for name, numbers in numbering(shapes).items()
@@ -52,7 +53,7 @@ def flat_layers(shapes: dict[str, tuple[int, ...]]) -> list[LayerNodes]:
 
 
 def network_layers(layers: Sequence[Dense], shapes: dict[str, tuple[int, ...]]) -> list[LayerNodes]:
-    """Layers of a network, followed by the variables that are not the network's."""
+    """List the layers of a network, followed by the variables that do not belong to it, as :func:`flat_layers` does."""
     numbers, found = numbering(shapes), []
     for layer in layers:
         found.append(LayerNodes(layer.name, list(layer.named_matrix(numbers))))
@@ -62,13 +63,13 @@ def network_layers(layers: Sequence[Dense], shapes: dict[str, tuple[int, ...]]) 
 
 
 def partition(blocks: str | int | Sequence[Sequence[int]], layers: Sequence[LayerNodes]) -> Blocks:
-    """The parameters of each block, in the order of the sweep.
+    """Cut the parameters into blocks, in the order of the sweep.
 
     Parameters
     ----------
     blocks : {"node", "layer", "all"}, int, or sequence of sequences of int
-        A node a block, a layer a block, all in one; nodes cut into even pieces of at most that many parameters; or the
-        numbers of each block's parameters.
+        One block for each node, one for each layer, or one for all; an integer cuts nodes into even pieces of at most
+        that many parameters; or the numbers of each block's parameters.
     layers : sequence of LayerNodes
 
     Raises
@@ -108,7 +109,10 @@ def partition(blocks: str | int | Sequence[Sequence[int]], layers: Sequence[Laye
 
 
 def unit_pieces(blocks: Blocks, layers: Sequence[LayerNodes]) -> list[list[tuple[int, int]]] | None:
-    """(first, end) of the pieces into which blocks cut the nodes of each layer, all alike and in order; else None."""
+    """Find the pieces, as (first, end), into which blocks cut the nodes of each layer.
+
+    None if the blocks are no such pieces in order, or the nodes of a layer are not all cut alike.
+    """
     pieces, rest = [], iter(blocks)
     for layer in layers:
         cuts = [0]
@@ -128,34 +132,44 @@ def unit_pieces(blocks: Blocks, layers: Sequence[LayerNodes]) -> list[list[tuple
 
 
 def correlated_blocks(idata, model: pm.Model | None = None, *, largest: int = 10) -> list[list[int]]:
-    r"""Blocks of parameters that a pilot run found correlated, for ``FNBG(blocks=...)``.
+    r"""Find blocks of parameters that are correlated in a pilot run, for ``FNBG(blocks=...)`` (after [1]_, section 6).
 
-    The tree of average linkage under the distance 1 − \|correlation\| is cut, from the root down, where a branch holds
-    at most ``largest`` parameters.
+    Parameters are clustered by average linkage with the distance 1 − \|correlation\|. The tree of clusters is followed
+    from the root down, and a branch becomes a block where it holds at most ``largest`` parameters.
 
     Parameters
     ----------
     idata : InferenceData or DataTree
-        A pilot run with all free variables of the model in its posterior. Correlations are those within chains.
+        A pilot run with all free variables of the model in its posterior. Correlations are taken within chains.
     model : pm.Model, optional
-        Taken from the context by default.
+        The model; by default that of the context.
     largest : int
-        Most parameters in a block.
+        The largest number of parameters in a block.
 
     Returns
     -------
     list of list of int
-        Numbers of each block's parameters.
+        The numbers of each block's parameters.
 
     Raises
     ------
+    TypeError
+        If an argument is of another type than asked for.
     ValueError
         If the posterior lacks a variable, a variable is transformed, draws are fewer than three, or ``largest`` is less
         than 1.
 
     References
     ----------
-    .. [1] T. Papamarkou. The premise of approximate MCMC in Bayesian deep learning. arXiv 2208.11389, section 6.
+    .. [1] T. Papamarkou. The premise of approximate MCMC in Bayesian deep learning. arXiv 2208.11389.
+
+    Examples
+    --------
+    >>> import pymc_gibbsnn as pmg
+    >>> X, y, X_test, y_test = pmg.noisy_xor(200, 40)
+    >>> with pmg.classical_mlp(X, y, hidden=3):
+    ...     pilot = pm.sample(step=pmg.FNBG())  # doctest: +SKIP
+    ...     idata = pm.sample(step=pmg.FNBG(blocks=pmg.correlated_blocks(pilot)))  # doctest: +SKIP
     """
     model, posterior = model_of(model), posterior_of("idata", idata)
     largest = whole("largest", largest, why=", the most parameters in a block")

@@ -1,15 +1,16 @@
-r"""Metropolis within blocked Gibbs: one block of parameters at a time, without gradients.
+r"""Metropolis within blocked Gibbs: one block of parameters is moved at a time, without gradients.
 
-The parameters θ of all variables are cut into blocks. A sweep visits them in order; for block q, of scale s_q,
+The parameters θ of all variables are cut into blocks, and a sweep visits the blocks in order. The proposal for block q,
+of scale s_q, is
 
     θ*_q = θ_q + s_q ξ,   ξ ~ N(0, I),     accepted with probability min(1, π(θ*)/π(θ)),
 
-the other blocks at their current values. Where it is refused the block goes back before the next is moved. With the
-blocks of a network's nodes this is the node-blocked, with parts of nodes the finer node-blocked Gibbs sampler (FNBG,
-[1]_, algorithm 2). On minibatches one batch serves a whole sweep, at whose start π(θ) is evaluated anew; such a chain
-is not exact.
+with the other blocks at their current values; after a rejection the block goes back before the next one is moved. With
+a block for each node of a network (a unit with its incoming weights and bias) this is the node-blocked Gibbs sampler,
+and with parts of nodes the finer node-blocked Gibbs sampler, FNBG [1]_ (algorithm 2). On minibatches one batch serves a
+whole sweep, at the start of which π(θ) is evaluated anew; such a chain is not exact.
 
-While the chain tunes, log s_q follows the acceptance of its block to a target.
+While the chain tunes, log s_q is moved so that the acceptance of block q approaches a target.
 
 References
 ----------
@@ -40,7 +41,7 @@ __all__ = ["fnbg", "sweep_by_density"]
 
 FIRST_SCALE = 0.1
 TUNE_STEPS = 1000
-MOST_NODES = 100  # of a layer whose nodes are reported one by one
+MOST_NODES = 100  # a layer with more nodes does not report their acceptance one by one
 
 Sweep = Callable[[dict, Variable, Variable, Variable | None], tuple[dict, Variable, Variable]]
 
@@ -57,35 +58,38 @@ def fnbg(
     check: Callable[[], None] = lambda: None,
     rows: Variable | None = None,
 ) -> Transition:
-    """Blocked Metropolis for the parameters of some variables.
+    """Make the transition of blocked Metropolis for the parameters of some variables.
 
     Parameters
     ----------
     variables : sequence of Variable
-        Value variables.
+        The value variables that are moved.
     sweep : callable
-        ``sweep(state, steps, log_u, rows) -> (state, log_ratios, lp)``: moves each block by its ``steps`` (one number a
-        parameter) where ``log_u`` (one number a block) is less than the log ratio of the densities; ``rows`` are those
-        of the batch. See :func:`sweep_by_density` and :mod:`pymc_gibbsnn.samplers.fnbg_network`.
+        ``sweep(state, steps, log_u, rows) -> (state, log_ratios, lp)`` moves each block by its ``steps`` (one number
+        for each parameter) if its ``log_u`` (one number for each block) is less than the logarithm of the ratio of
+        densities; ``rows`` are the row numbers of a batch. See :func:`sweep_by_density` and
+        :mod:`pymc_gibbsnn.samplers.fnbg_network`.
     blocks : sequence of array
-        A partition of the parameters, see :mod:`pymc_gibbsnn.samplers.blocks`.
+        A partition of the parameters into blocks, by their numbers; see :mod:`pymc_gibbsnn.samplers.blocks`.
     layers : sequence of LayerNodes
-        Whose acceptance to report.
+        The layers, whose acceptance is reported.
     scale : float or sequence of float, optional
-        Standard deviations of the proposals: one number, one a layer or one a block. Tuned if it is None.
+        Standard deviations of the proposals, in the units of the parameters: one number, one for each layer or one for
+        each block. They are tuned if it is None.
     target_accept : float
-        What the scales are tuned to.
+        The acceptance probability to which the scales are tuned.
     batches : Batches, optional
+        The minibatches of the model.
     check, rows
-        As of :class:`~pymc_gibbsnn.samplers.transition.Transition`.
+        As in :class:`~pymc_gibbsnn.samplers.transition.Transition`.
 
     Returns
     -------
     Transition
-        Its statistics: ``lp``, log density after the sweep, of the sweep's batch; ``acceptance_rate``, the mean
-        acceptance probability of the blocks; ``acceptance_W1``, ..., that of the blocks of a layer, and
-        ``acceptance_W1_0``, ..., of a node, where blocks lie within nodes and a layer has at most 100; ``scale_W1``,
-        ..., the geometric mean of a layer's scales; ``exact``, 0, on minibatches.
+        Its statistics are ``lp``, the log density after the sweep, on the sweep's batch; ``acceptance_rate``, the mean
+        acceptance probability of the blocks; ``acceptance_W1`` and so on, that of the blocks of a layer, and
+        ``acceptance_W1_0`` and so on, that of a node, if blocks lie within nodes and a layer has at most 100;
+        ``scale_W1`` and so on, the geometric mean of a layer's scales; and, on minibatches, ``exact``, which is 0.
 
     Raises
     ------
@@ -130,14 +134,19 @@ def fnbg(
 
 
 def sweep_by_density(target: Target, blocks: Sequence[np.ndarray]) -> Sweep:
-    """The sweep for any model: its log density is evaluated once for every block.
+    """Make the sweep for any model, which evaluates its log density once for every block.
 
     Parameters
     ----------
     target : Target
-        Whose coordinates are the variables themselves.
+        A target whose coordinates are the variables themselves.
     blocks : sequence of array
-        A partition of the parameters, see :mod:`pymc_gibbsnn.samplers.blocks`.
+        A partition of the parameters into blocks, by their numbers; see :mod:`pymc_gibbsnn.samplers.blocks`.
+
+    Returns
+    -------
+    callable
+        The ``sweep`` that :func:`fnbg` takes.
     """
     shapes = [tuple(evaluate(x.shape)) for x in target.coordinates.values()]
     sizes = [int(np.prod(shape)) for shape in shapes]
@@ -180,7 +189,7 @@ def sweep_by_density(target: Target, blocks: Sequence[np.ndarray]) -> Sweep:
 def _scales(
     scale: float | Sequence[float] | None, blocks: Sequence[np.ndarray], layers: Sequence[LayerNodes]
 ) -> np.ndarray:
-    """The scale of each block."""
+    """Return the scale of each block, from one number, one for each layer or one for each block."""
     if scale is None:
         return np.full(len(blocks), FIRST_SCALE)
     scales = positive_numbers("scale", scale, "the standard deviation of the proposals")
@@ -201,7 +210,7 @@ def _scales(
 
 
 def _averages(blocks: Sequence[np.ndarray], layers: Sequence[LayerNodes]) -> tuple[list[str], np.ndarray]:
-    """Names of averages over blocks, and the share of each block in them: all, by layer, by node."""
+    """Return the names of averages over blocks (all, of a layer, of a node), and the share of each block in them."""
     size = sum(map(len, blocks))
     owner, node_of = np.empty(size, int), np.empty(size, int)
     for q, block in enumerate(blocks):
