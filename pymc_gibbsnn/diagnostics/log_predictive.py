@@ -29,11 +29,10 @@ from scipy.special import logsumexp
 
 from pymc_gibbsnn._arguments import finite, model_of, posterior_of
 from pymc_gibbsnn._compat import add_group, dataset_of
-from pymc_gibbsnn.diagnostics.outcomes import count_classes, log_argmax, log_density, log_normal, log_sign
+from pymc_gibbsnn.diagnostics.outcomes import count_classes, log_density, log_normal
 from pymc_gibbsnn.diagnostics.prediction import name_axes
 from pymc_gibbsnn.networks.laws import Conditional, law_node
-from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLabelRV
-from pymc_gibbsnn.networks.likelihoods.sign_label import SignLabelRV
+from pymc_gibbsnn.networks.likelihoods import LABELS, find_likelihood
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.new_inputs import Inputs, find_observed
 from pymc_gibbsnn.networks.new_rows import NewRows
@@ -184,23 +183,23 @@ class _Density:
     def __init__(self, model: pm.Model, rows: NewRows):
         self.rows = rows
         node = law_node(rows.observed)
-        op = node.op
-        self.labels = op if isinstance(op, ArgmaxLabelRV | SignLabelRV) else None
+        kind = find_likelihood(node.op)
+        self.labels = kind if kind in LABELS else None
         conditionals = {conditional.rv: conditional for conditional in rows.latents}
         # The last variable with noise is y, or the pre-activation of which the label is a function.
-        self.last = rows.last if self.labels is None else conditionals.get(op.dist_params(node)[0], rows.last)
+        self.last = rows.last if self.labels is None else conditionals.get(kind.centre(node), rows.last)
         self.is_normal = isinstance(law_node(self.last.rv).op, NormalRV)
         if self.labels is not None and not (self.is_normal and self.last is not rows.last):
             raise NetworkError(f"The labels '{rows.observed.name}' are not of a noisy pre-activation.")
         self.integrated = self._integrable(model, conditionals)
         self.latents = [conditional for conditional in rows.latents if conditional is not self.last]
         drawn = [conditional for conditional in self.latents if conditional.rv not in self.integrated]
-        self.draws_latents = bool(drawn) or isinstance(self.labels, ArgmaxLabelRV)
+        self.draws_latents = bool(drawn) or (self.labels is not None and not self.labels.is_integrable)
         self.of_pymc: Callable | None = None
 
     def _integrable(self, model: pm.Model, conditionals: Mapping[Variable, Conditional]) -> dict[Variable, Network]:
         """Find the post-activations that enter the mean of the last Normal linearly, each with its network."""
-        if not self.is_normal or isinstance(self.labels, ArgmaxLabelRV):
+        if not self.is_normal or (self.labels is not None and not self.labels.is_integrable):
             return {}
         try:
             networks = read_networks(model, check_data=False)
@@ -245,13 +244,11 @@ class _Density:
             else:
                 values[conditional.rv] = law.draw(rng)
         law = self.last.law(data, values, draws)
-        if isinstance(self.labels, ArgmaxLabelRV):
-            return log_argmax(law.parameters[0], law.parameters[1], y, rng.standard_normal(law.shape[:-1]))
         if self.labels is not None:
-            mean, sigma = law.parameters
+            mean, sigma = np.broadcast_to(law.parameters[0], law.shape), law.parameters[1]
             if self.integrated:
                 sigma = np.sqrt(sigma**2 + covariance[:, 0, 0].reshape(-1, *[1] * (mean.ndim - 1)))
-            return _by_row(log_sign(mean, sigma, y))
+            return _by_row(self.labels.log_probability(mean, sigma, y, rng))
         if self.integrated:
             mean, sigma = law.parameters
             k = covariance.shape[-1]

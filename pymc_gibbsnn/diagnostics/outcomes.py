@@ -11,13 +11,12 @@ import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import random_generator_type
-from scipy.special import log_ndtr
 
 from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.networks.laws import Law, in_numpy, law_node
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
 
-__all__ = ["count_classes", "has_classes", "log_argmax", "log_density", "log_normal", "log_sign", "probabilities"]
+__all__ = ["count_classes", "has_classes", "log_density", "log_normal", "probabilities"]
 
 
 def has_classes(observed: Variable) -> bool:
@@ -44,34 +43,6 @@ def log_normal(residual: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     scaled = np.linalg.solve(root, np.swapaxes(residual, -1, -2))  # (draw, k, row)
     log_determinant = 2 * np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(-1)
     return -0.5 * ((scaled**2).sum(-2) + log_determinant[:, None] + k * np.log(2 * np.pi))
-
-
-def log_sign(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Compute log P(1[z > 0] = y) for z ~ Normal(mean, sigma), with ``sigma`` a standard deviation, elementwise."""
-    return log_ndtr((2 * y - 1) * mean / sigma)
-
-
-def log_argmax(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Compute log P(argmax z = y | z_y = m_y + s_y u) for independent z_j ~ Normal(m_j, s_j).
-
-    Parameters
-    ----------
-    mean, sigma : array, (draw, row, k)
-        Means m and standard deviations s; the latter may broadcast.
-    y : array of int, (row,)
-        Labels.
-    u : array, (draw, row)
-        The noise of z_y, in its standard deviations.
-
-    Returns
-    -------
-    array, (draw, row)
-    """
-    sigma, rows = np.broadcast_to(sigma, mean.shape), np.arange(len(y))
-    highest = mean[:, rows, y] + sigma[:, rows, y] * u
-    log_p = log_ndtr((highest[..., None] - mean) / sigma)
-    log_p[:, rows, y] = 0
-    return log_p.sum(-1)
 
 
 def log_density(observed: Variable) -> Callable[[Law, np.ndarray], np.ndarray]:

@@ -6,6 +6,7 @@ of the many ways to write a product. What it does not recognise it refuses, by n
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 
 import numpy as np
@@ -219,6 +220,9 @@ class Reader:
         bias_factor = 1.0 if bias is None else scaled[place][0]
         if bias is not None:
             others.pop(place)
+        for rv, number in ((weights, factor), (bias, bias_factor)):
+            if number == 0 or not math.isfinite(number):
+                raise NetworkError(refusals.impossible_factor(f"'{rv.name}'", number, z.name))
         members = [weights] if bias is None else [weights, bias]
         sigma, bias_sigma = self.variances.sigmas([weights, bias])
         bias_sigma = None if bias is None else bias_sigma * abs(bias_factor)

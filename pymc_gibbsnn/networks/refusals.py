@@ -15,6 +15,7 @@ from pymc_gibbsnn.networks.forms import is_elemwise, match_product, terms, undim
 from pymc_gibbsnn.networks.notation import law, show
 
 __all__ = [
+    "impossible_factor",
     "missing_values",
     "no_activation",
     "no_normal",
@@ -52,6 +53,8 @@ def no_product(mean: Variable, name: str) -> str:
     """Say that a mean holds no product of an input with weights."""
     for term in terms(mean):
         op, product = getattr(term.owner, "op", None), _product_inside(term)
+        if product is not None and is_elemwise(term, ps.Second):  # what PyTensor makes of a product times 0
+            return impossible_factor(show(product), 0, name)
         if product is not None:
             weights = show(match_product(product)[1])
             return (
@@ -62,6 +65,14 @@ def no_product(mean: Variable, name: str) -> str:
         if (isinstance(op, CAReduce) and is_elemwise(term.owner.inputs[0], ps.Mul)) or "Einsum" in type(op).__name__:
             return f"The mean of '{name}' is {show(mean)}: write this product as A @ W."
     return f"The mean of '{name}' is {show(mean)}, where a layer is A @ W.T + b with weights {WEIGHTS}."
+
+
+def impossible_factor(part: str, factor: float, name: str) -> str:
+    """A product or a bias that the model multiplies by 0, or by what is no finite number."""
+    return (
+        f"The mean of '{name}' holds {part} times {factor:g}, where a factor is a finite number other than 0: leave "
+        f"out what is multiplied by 0, and mind that numbers below 1e-308 are 0."
+    )
 
 
 def _product_inside(term: Variable) -> Variable | None:

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random.op import RandomVariable
+from scipy.special import log_ndtr
 
 from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.backends.declare import declare
@@ -98,6 +99,7 @@ class ArgmaxLikelihood(LabelLikelihood):
     rv_type = ArgmaxLabelRV
     form = "ArgmaxLabel(Z)"
     least_ndim = 2
+    is_integrable = False
 
     def row_shapes(self, layer: Dense) -> list[tuple[int, ...]]:
         """A row of y is one label."""
@@ -116,6 +118,15 @@ class ArgmaxLikelihood(LabelLikelihood):
     def label(z: np.ndarray) -> np.ndarray:
         """Compute the labels (...) of latents Z (..., k)."""
         return z.argmax(axis=-1)
+
+    @staticmethod
+    def log_probability(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Compute Σ_j log Φ((m_y + s_y u − m_j)/s_j) over the other entries j, with the noise u of entry y drawn."""
+        sigma, rows = np.broadcast_to(sigma, mean.shape), np.arange(len(y))
+        highest = mean[:, rows, y] + sigma[:, rows, y] * rng.standard_normal(mean.shape[:-1])
+        log_p = log_ndtr((highest[..., None] - mean) / sigma)
+        log_p[:, rows, y] = 0
+        return log_p.sum(-1)
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
         """Return Z with the largest entry of each row exchanged with that of its label."""

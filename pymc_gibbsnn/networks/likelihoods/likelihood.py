@@ -241,6 +241,8 @@ class LabelLikelihood(Likelihood):
     has_classes = True
     least_ndim: ClassVar[int] = 1
     """The smallest number of axes that Z may have in the model."""
+    is_integrable: ClassVar[bool] = True
+    """Whether :meth:`log_probability` is exact, not an estimate by a draw."""
 
     @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
@@ -260,6 +262,27 @@ class LabelLikelihood(Likelihood):
     @staticmethod
     def label(z: np.ndarray) -> np.ndarray:
         """Compute the labels of latents Z (..., units)."""
+        raise NotImplementedError
+
+    @staticmethod
+    def log_probability(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Compute the log probability of labels, with their latent Z ~ Normal(mean, sigma) integrated out.
+
+        Parameters
+        ----------
+        mean : array (draw, row, ...)
+            One mean of Z for each draw of the posterior.
+        sigma : array
+            Its standard deviation, which broadcasts to the shape of the mean.
+        y : array (row, ...)
+            The labels.
+        rng : numpy.random.Generator
+            For what has no closed form.
+
+        Returns
+        -------
+        array (draw, row, ...)
+        """
         raise NotImplementedError
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random.op import RandomVariable
+from scipy.special import log_ndtr
 
 from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.backends.declare import declare
@@ -101,6 +102,11 @@ class SignLikelihood(LabelLikelihood):
     def label(z: np.ndarray) -> np.ndarray:
         """Compute the labels of latents Z, elementwise."""
         return (z > 0).astype(int)
+
+    @staticmethod
+    def log_probability(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Compute log Φ(±m/s), elementwise."""
+        return log_ndtr((2 * y - 1) * mean / sigma)
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
         """Return Z with the sign that each label asks for."""
