@@ -172,8 +172,9 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
         function = activation.function
         scalable = scale_move and network.layers[l].offset is None and learns[l] and learns[l + 1]
         weights = [weights_above] if learns[l + 1] else []
-        interweaved = [interweaving(network, l, kinds[l])] if kinds[l] and learns[l] else []
-        noncentred = [noncentred_scales] if scalable and function.is_homogeneous else []
+        is_column = learns[l] and network.layers[l].operator.places == 1  # whether a column of Z is a unit
+        interweaved = [interweaving(network, l, kinds[l])] if kinds[l] and is_column else []
+        noncentred = [noncentred_scales] if scalable and is_column and function.is_homogeneous else []
         centred = [centred_scales] if scalable and (function.is_homogeneous or function.is_scale_free) else []
         if parallel:
             hidden = centred  # c_j

@@ -1,6 +1,6 @@
-"""A sweep over a network in the middle of which stands a layer of another kind, written here."""
+"""Sweeps over networks with layers of other kinds, written here."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pymc as pm
@@ -8,9 +8,12 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn.moves.centred_scale import scale_law
+from pymc_gibbsnn.moves.site import NetworkState
+from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.samplers.gibbs import gibbs
-from tests.helpers import dense, random_point
+from tests.helpers import dense, random_point, value
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(7, 3)), RNG.normal(size=7)
@@ -98,3 +101,67 @@ def test_a_layer_without_weights(kwargs):
     point = {name: value for name, value in point.items() if name != "W2"}
     assert all((value != before[name]).all() for name, value in point.items())
     np.testing.assert_allclose(stats["lp"], fixed_pool().compile_logp(mode="FAST_COMPILE")(point), rtol=1e-9)
+
+
+class Paired(Dense):
+    """A dense layer of which two columns of the output are one unit, as the pixels of a channel are."""
+
+    places = 2
+
+    @property
+    def fan_in(self):
+        return 2 * super().fan_in
+
+    def by_unit(self, x):
+        return super().by_unit(x).reshape((-1, 2)).sum(axis=1)
+
+    def spread(self, c):
+        return pt.repeat(c, 2)
+
+    def incoming(self, w):
+        return super().incoming(w).reshape((-1, 2)).sum(axis=1)
+
+    def scaled(self, w, c):
+        return super().scaled(w, self.spread(c))
+
+
+def paired(model):
+    """The network of a model, the first layer of which has two columns a unit."""
+    network = read_network(model)
+    first, *others = network.layers
+    parts = {f.name: getattr(first.operator, f.name) for f in fields(first.operator)}
+    return replace(network, layers=(replace(first, operator=Paired(**parts)), *others))
+
+
+@pytest.fixture
+def model():
+    return pmg.mlp(X, Y, 4, noise=0.4)
+
+
+def test_scales_of_units_of_several_columns(model):
+    """Along the orbit of the scale of a unit the log density changes as the law of the scale says."""
+    point, c = random_point(model, 2), np.array([1.7, 0.6])
+    values = {v: pt.constant(point[v.name]) for v in model.value_vars}
+    site = NetworkState.begin(paired(model).at, values, pt.constant(0.0)).site(0)
+    exponent, rising, falling = map(value, scale_law(site))
+    assert exponent == 2 * (3 + 1) + 2 * 2 * len(X) - 2  # numbers that c multiplies less those that it divides
+    columns = np.repeat(c, 2)
+    scaled = {name: point[name] * columns for name in ("b1", "Z2", "A2")}
+    scaled |= {"W1": point["W1"] * columns[:, None], "W2": point["W2"] / columns}
+    logp = model.compile_logp(mode="FAST_COMPILE")
+    expected = -0.5 * (rising * (c**2 - 1) + falling * (c**-2 - 1)).sum()
+    np.testing.assert_allclose(logp(point | scaled) - logp(point), expected, rtol=1e-9)
+
+
+def test_moves_that_take_a_column_for_a_unit_are_left_out(model):
+    class Step(pmg.GibbsNN):
+        @staticmethod
+        def build_transition(model, vars, **kwargs):
+            return gibbs([paired(model)], **kwargs)
+
+    step = Step(model=model, rng=1, compile_kwargs={"mode": "FAST_COMPILE"})
+    assert not {"acceptance_W1", "log_step_W1", "unit_gram_W1"} & {*step.transition.stats, *step.transition.carry}
+    point = random_point(model, 1)
+    for _ in range(3):
+        point, [stats] = step.step(point)
+    np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-9)

@@ -42,7 +42,8 @@ class Dense:
       conditional. Of a convolution it is banded, of an average pool constant;
     - ``places``, ``by_unit``, ``spread``, ``fan_in``, ``incoming``, ``scaled``: how the scale of each of its units
       enters, its weights moving with it. A channel has as many places as pixels;
-    - ``fan_out``, ``outgoing``, ``relieved``: how the scales of the inputs enter, its weights moving against them;
+    - ``fan_out``, ``outgoing``, ``relieved``: how the scales of the inputs enter, its weights moving against them. A
+      weight that meets several inputs counts in equal parts for each;
     - ``log_prior``: the log density of its weights.
 
     Parameters
