@@ -1,4 +1,7 @@
-"""The law of a random variable of PyMC's graph given those before it, by NumPy, for many draws of these at once."""
+"""The conditional law of a random variable of PyMC's graph given those before it, computed by NumPy.
+
+It is computed for many draws of the other variables at once.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,23 @@ __all__ = ["Conditional", "Law", "in_numpy", "law_node"]
 
 
 def law_node(rv: Variable) -> Apply:
-    """The node that draws a variable, that of a whole batch where it is seen through minibatches."""
+    """Return the node of the graph that draws a variable, inside PyMC's wrapper for an observed minibatch."""
     node = rv.owner
     return node.inputs[0].owner if isinstance(node.op, MinibatchRandomVariable) else node
 
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """The law of a variable for many draws of what it depends on.
+    """The law of a random variable, for many draws of the variables on which it depends.
 
     Attributes
     ----------
     op : RandomVariable
-    parameters : list of array
-        (draw or 1, ...), with axes that broadcast against each other.
+        The distribution.
+    parameters : list of array, (draw or 1, ...)
+        Its parameters, with axes that broadcast against each other.
     shape : tuple of int
-        Of the draws: (draw, row, ...).
+        The shape (draw, row, ...) of what is drawn.
     """
 
     op: RandomVariable
@@ -42,7 +46,7 @@ class Law:
     shape: tuple[int, ...]
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """One draw of the variable for each draw of what it depends on."""
+        """Draw the variable once for each draw of the variables on which it depends."""
         if isinstance(self.op, NormalRV):
             mean, sigma = self.parameters
             return mean + sigma * rng.standard_normal(self.shape)
@@ -52,17 +56,18 @@ class Law:
 
 @dataclass(frozen=True, eq=False)
 class Conditional:
-    """One random variable given those before it.
+    """A random variable given those before it.
 
     Attributes
     ----------
     rv : Variable
+        The random variable.
     parents : tuple of Variable
         The random variables on which it depends directly.
     function : callable
-        From the data and draws (draw, ...) of the parents to the size and the parameters of its law.
+        A function from the data and draws (draw, ...) of the parents to the size and the parameters of its law.
     of_size : tuple of bool
-        For each axis whether its length is a matter of size alone, the parameters being the same along it.
+        For each axis, whether its length comes from the size alone, because the parameters are the same along it.
     """
 
     rv: Variable
@@ -71,7 +76,7 @@ class Conditional:
     of_size: tuple[bool, ...]
 
     def law(self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int) -> Law:
-        """The law at rows of data, given draws of the parents."""
+        """Compute the law at rows of data, given so many draws of the parents."""
         op, axes = law_node(self.rv).op, len(self.of_size)
         size, *parameters = self.function(*data, *(values[parent] for parent in self.parents))
         size = np.asarray(size).reshape(-1)[-axes:] if np.size(size) else np.ones(axes, int)
@@ -85,7 +90,7 @@ class Conditional:
 
 
 def in_numpy(expressions: list[Variable]) -> list[Variable]:
-    """The expressions with those operations spelt out for which NumPy has no function of arrays."""
+    """Rewrite expressions so that they hold only operations for which NumPy has functions of arrays."""
     new = {}
     for node in io_toposort([], expressions):
         inputs = [new.get(x, x) for x in node.inputs]

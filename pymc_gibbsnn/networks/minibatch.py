@@ -1,7 +1,7 @@
-"""The minibatches of a PyMC model, with their row numbers as a variable.
+"""The minibatches of a PyMC model, with their row numbers as a variable of the graph.
 
-``pm.Minibatch`` draws row numbers from a generator of its own wherever it is evaluated. A sampler instead draws them
-itself, from the generator of its chain, once a sweep: the same batch then serves all that the sweep evaluates.
+``pm.Minibatch`` draws row numbers, with a generator of its own, wherever it is evaluated. A sampler instead draws them
+itself once in a sweep, with the generator of its chain, so that all that is evaluated in the sweep sees the same batch.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ __all__ = ["Batches", "check_minibatches", "read_minibatches", "refuse_minibatch
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """Rows that a sweep sees.
+    """The minibatches of a model, of which a sweep sees one.
 
     Attributes
     ----------
-    index : Variable
-        Row numbers of a batch, (size,); expressions of data hold it as a free variable.
+    index : Variable, (size,)
+        The row numbers of a batch; expressions of data hold it as a free variable.
     data : list of Variable
-        All rows of what the batches are taken from.
+        The arrays, with all their rows, of which batches are taken.
     size : int
         The number of rows of a batch.
     labels : Variable, optional
-        Class labels of all rows: batches are then stratified, each class having the same share of a batch as of the
-        data, but for a row or two.
+        Class labels of all rows. Batches are then stratified: each class has the same share of a batch as of the data,
+        but for a row or two.
     """
 
     index: Variable
@@ -58,7 +58,7 @@ class Batches:
         Raises
         ------
         ValueError
-            Says how many rows there are.
+            The message says how many rows there are.
         """
         rows = {_name(data): int(evaluate(data.shape[0])) for data in self.data}
         if len(set(rows.values())) > 1:
@@ -69,26 +69,33 @@ class Batches:
             )
 
     def start(self) -> dict[str, Variable]:
-        """What stratified batches keep: the rows sorted by class."""
+        """Return what a chain keeps for stratified batches, the row numbers sorted by class."""
         return {} if self.labels is None else {"rows_by_class": pt.argsort(self.labels, stable=True)}
 
     def draw(self, rng: Variable, carry: dict[str, Variable]) -> tuple[Variable, Variable]:
-        """(next rng, row numbers of a batch): drawn with replacement, as ``pm.Minibatch`` does, unless stratified.
+        """Draw the row numbers of a batch; return the next generator and them.
 
-        A stratified batch takes one row at random from each of ``size`` equal stretches of the rows sorted by class.
-        Every row comes as often as every other; a batch of all rows is all of them, once.
+        They are drawn with replacement, as ``pm.Minibatch`` does, unless batches are stratified. A stratified batch
+        takes one row at random from each of ``size`` equal stretches of the rows sorted by class. Every row is as
+        likely as every other; a batch as large as the data holds each row once.
         """
         if self.labels is None:
             return draw(integers, rng, pt.constant(0, dtype="int64"), pt.cast(self.rows, "int64"), size=(self.size,))
-        # Stretch i begins at i rows/size; t/size, t uniform below rows, is a place in it. In whole numbers: single
-        # precision would miss some rows of many and take others twice.
+        # Stretch i begins at i rows/size; t/size, with t uniform below rows, is a place in it. All is computed in whole
+        # numbers: single precision would miss some rows of large data and take others twice.
         rows, i = pt.cast(self.rows, "int64"), np.arange(self.size)
         rng, t = draw(integers, rng, pt.constant(0, dtype="int64"), rows, size=(self.size,))
         return rng, carry["rows_by_class"][i * (rows // self.size) + (i * (rows % self.size) + t) // self.size]
 
 
 def read_minibatches(expressions: Sequence[Variable]) -> tuple[list[Variable], Batches | None]:
-    """Expressions with the row numbers of their minibatches as a free variable, and the batches; None without any.
+    """Make the row numbers of the minibatches in expressions a free variable.
+
+    Returns
+    -------
+    expressions : list of Variable
+    batches : Batches or None
+        None if the expressions hold no minibatch.
 
     Raises
     ------
@@ -120,14 +127,15 @@ def check_minibatches(model: pm.Model, total_size_needed: bool = True) -> None:
     Parameters
     ----------
     model : pm.Model
+        The model.
     total_size_needed : bool
-        Refuse a likelihood of a minibatch without ``total_size``: it would count as that of all the data.
+        Whether to refuse the likelihood of a minibatch without ``total_size``, which would count as that of all data.
 
     Raises
     ------
     ValueError
         If the prior of a free variable depends on a minibatch, if the distribution of an observed variable depends on
-        one and its data are none, or if ``total_size`` is missing or not positive; names the variable.
+        one and its data are none, or if ``total_size`` is missing or not positive; the message names the variable.
     """
     for rv in model.free_RVs:
         if _minibatches(rv.owner.inputs):
@@ -159,18 +167,18 @@ def check_minibatches(model: pm.Model, total_size_needed: bool = True) -> None:
 
 
 def variables_on_minibatches(model: pm.Model) -> list[str]:
-    """Names of the variables and potentials of a model whose distribution or data hold a minibatch."""
+    """List the names of the variables and potentials of a model whose distribution or data hold a minibatch."""
     values = [(rv, model.rvs_to_values[rv]) for rv in model.basic_RVs]
     return [terms[0].name for terms in [*values, *((x,) for x in model.potentials)] if _minibatches(terms)]
 
 
 def refuse_minibatches(expressions: Iterable[Variable]) -> None:
-    """Refuse what would be compiled with minibatches in it, which no sampler draws: they would stay the same for ever.
+    """Refuse expressions that hold minibatches which no sampler draws, and which would stay the same for ever.
 
     Raises
     ------
     NotImplementedError
-        Names the data.
+        The message names the data.
     """
     nodes = _minibatches(expressions)
     if nodes:
@@ -181,11 +189,11 @@ def refuse_minibatches(expressions: Iterable[Variable]) -> None:
 
 
 def _minibatches(expressions: Iterable[Variable]) -> list[Apply]:
-    """The calls of ``pm.Minibatch`` on which expressions depend."""
+    """Find the calls of ``pm.Minibatch`` on which expressions depend."""
     nodes = (v.owner for v in ancestors(expressions) if v.owner is not None)
     return list(dict.fromkeys(node for node in nodes if isinstance(node.op, MinibatchOp)))
 
 
 def _name(data: Variable) -> str:
-    """What a user calls these data."""
+    """Return what a user calls these data: their name, or else their shape."""
     return f"'{data.name}'" if data.name else f"data of shape {tuple(evaluate(data.shape).tolist())}"

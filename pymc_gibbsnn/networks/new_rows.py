@@ -1,13 +1,15 @@
 """The law of what a model observes, at rows of inputs that it has not seen.
 
-The parameters of a model (weights, biases, scales, effects) serve all rows of its data, and a posterior has draws of
-them. Its latents (pre- and post-activations) do not: each row has its own, and what was drawn of them for the data says
-nothing of other rows. So those random variables of PyMC's graph that have one row for each row of the inputs are drawn
-anew, in their order, given the others. NumPy evaluates them for many draws of the posterior at once.
+The parameters of a model (weights, biases, learned variances, effects of groups) are the same for all rows of its data,
+and a posterior has draws of them. Latents (pre- and post-activations) are not: each row has its own, and those that
+were drawn for the data say nothing about other rows. So the random variables of PyMC's graph that have one row for each
+row of the inputs are drawn anew, in their order, given the others. NumPy evaluates them for many draws of the posterior
+at once.
 
-That a row depends on no other row is not taken for granted: before anything is drawn, the law of each variable is
-evaluated at some rows, and again at fewer of them in another order. What does not follow (an array with one number for
-each row of the data that is not given anew, a Gaussian process, a mean over rows) is refused by name.
+That a row depends on no other row is not taken for granted. Before anything is drawn, the law of each variable is
+evaluated at some rows, and again at fewer of them in another order. A variable whose law does not follow the rows (one
+that depends on an array with a number for each row of the data, a Gaussian process, a mean over rows) is refused by
+name.
 """
 
 from __future__ import annotations
@@ -35,46 +37,49 @@ from pymc_gibbsnn.networks.new_inputs import Inputs, evaluate_leaf, find_observe
 
 __all__ = ["NewRows"]
 
-AT_ONCE = 2**22  # numbers in the widest variable of the rows and draws that are evaluated together
-FEWEST_ROWS = 11  # at which it is tried whether rows depend on each other
+AT_ONCE = 2**22  # how many numbers the widest variable may have, for the rows and draws that are evaluated together
+FEWEST_ROWS = 11  # at how many rows, at least, it is tried whether rows depend on each other
 
 
 class NewRows:
-    """What a model observes, at new rows of its inputs, given a posterior.
+    """The law of what a model observes at new rows of its inputs, given a posterior.
 
     Parameters
     ----------
     model : pm.Model
+        The model.
     posterior : xarray.Dataset
-        Draws (chain, draw, ...) of everything that serves all rows.
+        Draws (chain, draw, ...) of all variables that all rows share.
     X_new : array_like or mapping of str to array_like, optional
-        New rows of the inputs, or of several ``pm.Data`` by name; those that the model holds now by default.
+        New rows of the inputs, or of several ``pm.Data`` by name; by default the rows that the model holds now.
     name : str, optional
-        Of the observed variable, if there are several.
+        The name of the observed variable, if there are several.
     present : mapping of str to array_like, optional
-        Values of ``pm.Data`` that stand for those of now, where there is no X_new.
+        Without X_new, values by the names of ``pm.Data`` that stand for those the model holds now.
 
     Attributes
     ----------
     observed : Variable
+        The observed variable.
     chains, draws, rows : int
+        How many chains and draws the posterior has, and how many new rows there are.
     shape : tuple of int
-        Of what is observed at the new rows.
+        The shape of what is observed at the new rows.
     latents : list of Conditional
-        What is drawn anew, in order.
+        The variables that are drawn anew, in order.
     last : Conditional
-        What is observed.
+        The observed variable given those before it.
     example : Law
-        Its law at some rows, given one draw.
-    parameters : dict
-        Draws (chain times draw, ...) by the variables that serve all rows.
+        The law of the observed variable at some rows, given one draw of the posterior.
+    parameters : dict of Variable to array, (chain times draw, ...)
+        Draws of the variables that all rows share.
 
     Raises
     ------
     NetworkError
         If the law at new rows cannot be known; the message names the variable.
     ValueError
-        If the posterior lacks a variable or holds it in another shape, or X_new has a wrong one.
+        If the posterior lacks a variable or holds it in another shape, or X_new has a wrong shape.
     """
 
     def __init__(
@@ -103,13 +108,13 @@ class NewRows:
     # Evaluation
 
     def chunks(self, most_rows: int | None = None) -> Iterator[slice]:
-        """Slices of the rows, of so few that all draws of what is observed fit in memory."""
+        """Yield slices of the rows, so short that all draws of what is observed there fit in memory."""
         size = max(1, AT_ONCE // max(1, self.chains * self.draws * int(np.prod(self.shape[1:]))))
         size = min(size, most_rows or size)
         return (slice(i, i + size) for i in range(0, self.rows, size))
 
     def batches(self, rows: slice, repeats: int = 1) -> Iterator[tuple[slice, dict[Variable, np.ndarray]]]:
-        """Slices of the draws of all chains, one after another, and the parameters there, each ``repeats`` times."""
+        """Yield slices of the draws of all chains, with the parameters of these draws, each ``repeats`` times."""
         count, total = len(range(*rows.indices(self.rows))), self.chains * self.draws
         widest = max(self._widest * count, *(x[0].size for x in self.parameters.values()), 1)
         size = max(1, AT_ONCE // (widest * repeats))
@@ -118,13 +123,13 @@ class NewRows:
             yield draws, {rv: np.repeat(x[draws], repeats, axis=0) for rv, x in self.parameters.items()}
 
     def data(self, rows: slice) -> list[np.ndarray]:
-        """The inputs at some rows."""
+        """Return the inputs at some of the new rows."""
         return [x[rows] for x in self._data]
 
     def draw_latents(
         self, rng: np.random.Generator, rows: slice, values: Mapping[Variable, np.ndarray]
     ) -> dict[Variable, np.ndarray]:
-        """Parameters, and latents at some rows drawn anew given them."""
+        """Draw latents at some rows given parameters; return both, by variable."""
         values, data = dict(values), self.data(rows)
         draws = len(next(iter(values.values()))) if values else 1
         for conditional in self.latents:
@@ -132,12 +137,13 @@ class NewRows:
         return values
 
     def law(self, rows: slice, values: Mapping[Variable, np.ndarray]) -> Law:
-        """The law of what is observed, given parameters and latents."""
+        """Compute the law of what is observed at some rows, given parameters and latents."""
         return self.last.law(self.data(rows), values, len(next(iter(values.values()))) if values else 1)
 
-    # Reading the graph
+    # How the graph is read
 
     def _visit_all(self) -> None:
+        """Visit the observed variable and all before it, and try whether their rows depend on each other."""
         current = [np.asarray(evaluate_leaf(leaf)) for leaf in self._inputs]
         self._old_rows |= {len(x) for x in current}
         few, fewer = self._rows_to_try(current)
@@ -150,7 +156,10 @@ class NewRows:
         self.shape = (self.rows, *self.example.shape[2:])
 
     def _rows_to_try(self, current: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
-        """Some rows of the new and the present inputs, of a number that no other array has, and an order of fewer."""
+        """Choose rows with which to try the laws, and an order in which to try fewer of them.
+
+        They come from the new and the present inputs; no other array of the model has as many rows.
+        """
         known = {n for v in ancestors([self.observed]) if is_leaf(v) for n in np.shape(evaluate(v))}
         known |= {n for x in self._posterior.data_vars.values() for n in x.shape} | self._old_rows
         count = FEWEST_ROWS
@@ -164,7 +173,7 @@ class NewRows:
         return few, np.arange(count)[::-1][:-1]
 
     def _visit(self, rv: Variable) -> None:
-        """Make the conditionals of a variable and of those before it, or take it from the posterior."""
+        """Make the conditional laws of a variable and of those before it, or take the variable from the posterior."""
         if rv in self._at_few:
             return
         if rv is not self.observed and not any(leaf in self._inputs for leaf in ancestors([rv])):
@@ -195,7 +204,7 @@ class NewRows:
             self.latents.append(conditional)
 
     def _follows(self, law: Law, again: Law) -> bool:
-        """Whether the law of each row is the same beside other rows."""
+        """Whether the law of each row is the same whatever other rows there are."""
         few, fewer = len(self._tried[0]), len(self._order)
         axes = len(law.shape) - law.op.ndim_supp
         if axes < 2 or law.shape[1] != few or again.shape != (1, fewer, *law.shape[2:]):
@@ -210,11 +219,11 @@ class NewRows:
         return True
 
     def _expressions(self, rv: Variable) -> tuple[list[Variable], list[Variable]]:
-        """Size and parameters of the law of a variable, and the random variables in them."""
+        """Return the size and the parameters of the law of a variable, and the random variables in them."""
         node = law_node(rv)
         op, size = node.op, node.op.size_param(node)
         axes = rv.ndim - op.ndim_supp
-        sees_batches = any(v in self._batches for v in ancestors([size]))  # of the targets
+        sees_batches = any(v in self._batches for v in ancestors([size]))  # the size is that of a batch of targets
         size = pt.as_tensor(np.zeros(0, "int64") if isinstance(size.type, NoneTypeT) or sees_batches else size)
         parameters = [
             pt.shape_padleft(p, axes + core - p.ndim)
@@ -228,6 +237,7 @@ class NewRows:
         return expressions, [v for v in above if v in self._rvs]
 
     def _conditional(self, rv: Variable, expressions: list[Variable], parents: list[Variable]) -> Conditional:
+        """Compile the law of a variable as a function of inputs and draws of its parents."""
         op = law_node(rv).op
         axes = rv.ndim - op.ndim_supp
         batches = {}
@@ -249,10 +259,10 @@ class NewRows:
             of_size.append(all(p.type.broadcastable[end] for p, end in zip(new[1:], ends, strict=True)))
         return Conditional(rv, tuple(parents), function, tuple(of_size))
 
-    # What the posterior gives
+    # What is taken from the posterior
 
     def _take(self, rv: Variable) -> None:
-        """A variable that serves all rows, from the posterior."""
+        """Take a variable that all rows share from the posterior."""
         if rv.name not in self._posterior:
             raise ValueError(
                 f"The posterior lacks '{rv.name}': record it by naming it in var_names of pm.sample. Predictions take "
@@ -271,6 +281,7 @@ class NewRows:
         self._at_few[rv] = self._at_fewer[rv] = x[:1]
 
     def _check_potentials(self) -> None:
+        """Refuse potentials that change the law of latents, which are drawn without them."""
         latents = {conditional.rv for conditional in self.latents}
         for potential in self.model.potentials:
             touched = sorted(v.name for v in ancestors([potential], blockers=self._rvs) if v in latents)
@@ -278,7 +289,7 @@ class NewRows:
                 raise NetworkError(f"The potential '{potential.name}' acts on {touched}: at new rows it is not known.")
 
     def _refuse(self, rv: Variable, expressions: list[Variable]) -> None:
-        """Say why the law of a variable is not known at new rows."""
+        """Raise NetworkError, which says why the law of a variable is not known at new rows."""
         culprits = []
         for v in ancestors(expressions, blockers=self._rvs):
             if v in self._inputs or (v in self._at_few and v not in self.parameters):
@@ -305,4 +316,5 @@ class NewRows:
 
 
 def _is_random(v: Variable) -> bool:
+    """Whether a variable is a random draw, or a random batch of data."""
     return v.owner is not None and isinstance(v.owner.op, RandomVariable | MinibatchOp)
