@@ -1,1 +1,1 @@
-"""What runs a transition: PyMC's loop, step by step, or one JAX program."""
+"""The two drivers that run transitions: step methods inside ``pm.sample``, and ``pmg.sample``, one JAX program."""

@@ -1,4 +1,4 @@
-"""What the ``pm.sample`` up the stack, which tells a step method next to nothing, was asked for."""
+"""What a step method must know of the call of ``pm.sample`` that runs it, and is not told: it is read off the stack."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ __all__ = ["blas_threads_of_fork", "check_call_of_sample"]
 
 
 def check_call_of_sample(model: pm.Model, sizes: dict[str, int], latents: Sequence[Variable]) -> bool:
-    """Look at what the user asked of the ``pm.sample`` up the stack that is about to start, if there is one.
+    """Check what the user asked of the ``pm.sample`` up the stack that is about to start, if there is one.
+
+    It warns if the draws would not fit into memory, or if latents are recorded that nobody asked for.
 
     Parameters
     ----------
     model : pm.Model
+        The model.
     sizes : dict of str to int
-        Bytes of each variable that a step moves, by name.
+        The size in bytes of each variable that a step moves, by name.
     latents : sequence of Variable
-        Value variables of the step that have a row for each row of the data, if a warning is to speak of them.
+        Value variables of the step with a row for each row of the data, if the user is to be warned of them.
 
     Returns
     -------
     bool
-        Whether it warned of latents that are recorded only because nobody said what to record.
+        Whether it warned that latents are recorded.
 
     Raises
     ------
@@ -60,7 +63,10 @@ def check_call_of_sample(model: pm.Model, sizes: dict[str, int], latents: Sequen
 
 
 def blas_threads_of_fork() -> int | None:
-    """How many threads ``pm.sample(blas_cores=)`` leaves this chain, if in a forked process, where PyMC limits none."""
+    """Return how many threads ``pm.sample(blas_cores=)`` leaves a chain in a forked process, where PyMC sets no limit.
+
+    None outside of forked processes.
+    """
     call = call_in_pymc("_start_loop")
     process = None if call is None else call.f_locals["self"]
     if process is None or process._mp_start_method != "fork" or process._blas_cores is None:

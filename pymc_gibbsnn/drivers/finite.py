@@ -1,4 +1,4 @@
-"""Why a chain left the finite numbers, in words."""
+"""How an error message says why a chain has reached numbers that are not finite."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["why_not_finite"]
 
 
 def why_not_finite(model: pm.Model, point: PointType) -> str:
-    """Name what is not finite at a point of value variables: their values or, if they are, terms of the log density.
+    """Say what is not finite at a point: values of variables or, if these are finite, terms of the log density.
 
-    An empty string says that all is finite. It compiles the log density, which takes a second.
+    The result is empty if all is finite. The log density is compiled for this, which takes a second.
     """
     holes = {name: int((~np.isfinite(value)).sum()) for name, value in point.items()}
     if any(holes.values()):

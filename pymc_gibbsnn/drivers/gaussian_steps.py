@@ -24,52 +24,63 @@ __all__ = ["MALA", "PCN", "PCNL"]
 
 
 def _crank_nicolson(sampler: Callable[..., Transition]) -> Callable[..., Transition]:
-    """Function that builds the transition of pCN or pCNL."""
+    """Make the function that builds the transition of pCN or pCNL."""
 
     def build_transition(
         model: pm.Model, vars: Sequence[Variable] | None, *, beta: float | None = 0.1, reparametrise: bool = False
     ) -> Transition:
-        """The sampler on a whitened target."""
+        """Build the transition on a whitened target; the arguments are those of the class."""
         return _transition(sampler, WhitenedTarget, model, vars, reparametrise, beta=beta)
 
     return staticmethod(build_transition)
 
 
 class PCN(GraphStep):
-    """The preconditioned Crank-Nicolson sampler on Gaussian variables of any model.
+    """The preconditioned Crank-Nicolson sampler (pCN) for the Gaussian variables of any model.
 
-    It moves variables with Normal and MvNormal priors, whatever their means and scales depend on, all in one block; the
-    acceptance depends on all else in the model alone. See :mod:`pymc_gibbsnn.samplers.pcn` for the step, and
-    :mod:`pymc_gibbsnn.targets.row_space` for what it leaves out on data with more columns than rows.
+    It moves variables with Normal and MvNormal priors, whatever their means and scales depend on, all in one block. In
+    coordinates u that are standard normal a priori, it proposes v = sqrt(1 − β²) u + β w with w ~ N(0, I). The proposal
+    leaves the prior invariant, so that the acceptance depends on the rest of the model alone [1]_ [2]_.
+    :mod:`pymc_gibbsnn.samplers.pcn` states the step and the statistics that a draw has. Of weights on data with more
+    columns than rows, it moves only the part that the data see (:mod:`pymc_gibbsnn.targets.row_space`).
 
     On a model that observes ``pm.Minibatch(X, y, batch_size=...)`` with ``total_size``, each step draws a fresh batch
     and evaluates both the current place and the proposal on it. Such a chain is not exact, which a warning says before
     it starts and the statistic ``exact``, 0, afterwards: each batch accepts by a posterior of its own, and the draws
-    spread more widely than the posterior, the less so the smaller β is. An acceptance rate does not show this error, so
-    that ``beta=None`` is refused there, and so is ``reparametrise=True``, which needs all rows.
+    spread more widely than the posterior; they do so less, the smaller β is. An acceptance rate does not show this
+    error, so that ``beta=None`` is refused there, and so is ``reparametrise=True``, which needs all rows.
 
     Parameters
     ----------
     vars : list of Variable, optional
-        Free variables to move; all by default.
+        Free variables to move; by default all of them.
     beta : float, optional
-        Step size in (0, 1]; None tunes it while the chain tunes.
+        The step size β, in (0, 1] and without units; None tunes it while the chain tunes.
     reparametrise : bool
-        Integrate out the linear readout of a network with a Gaussian likelihood, as
-        :mod:`pymc_gibbsnn.targets.readout` does, and draw it exactly for each recorded draw.
+        Whether to integrate out the linear readout of a network with a Gaussian likelihood, as
+        :mod:`pymc_gibbsnn.targets.readout` does, and to draw it exactly for each recorded draw.
     sweeps_per_draw : int
-        Steps between two recorded draws: thinning inside the step.
+        How many steps are made for each recorded draw: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked
-        As for any PyMC step method; see :class:`GraphStep`.
+        As for any PyMC step method; see :class:`~pymc_gibbsnn.drivers.step.GraphStep`.
 
     Raises
     ------
+    TypeError
+        If an argument is of another type than asked for, or there is no such argument.
     ValueError
-        If a prior is not Gaussian or beta is not in (0, 1]; of a model with minibatches, if beta is None, inputs and
-        targets are batches of different rows, or ``total_size`` is missing.
+        If a prior is not Gaussian or β is not in (0, 1]; in a model with minibatches, if β is None, inputs and targets
+        are batches of different rows, or ``total_size`` is missing.
     NetworkError
         If ``reparametrise`` is asked of a model whose readout is not linear, whose likelihood is not Gaussian, or that
         observes minibatches.
+
+    References
+    ----------
+    .. [1] S. L. Cotter, G. O. Roberts, A. M. Stuart, D. White. MCMC methods for functions: modifying old algorithms to
+       make them faster. Statistical Science 28 (2013).
+    .. [2] L. Pezzetti, S. Favaro, S. Peluchetti. Function-space MCMC for Bayesian wide neural networks.
+       arXiv 2408.14325.
 
     Examples
     --------
@@ -82,17 +93,28 @@ class PCN(GraphStep):
 
 
 class PCNL(GraphStep):
-    """The preconditioned Crank-Nicolson Langevin sampler: :class:`PCN` whose proposal follows the gradient.
+    """The preconditioned Crank-Nicolson Langevin sampler (pCNL): :class:`PCN` whose proposal follows the gradient.
 
-    See :mod:`pymc_gibbsnn.samplers.pcnl` for the step. Errors are those of :class:`PCN`, and so is what it does on
-    minibatches, where it is not exact either.
+    With s = sqrt(1 − β²) and ℓ the log density relative to the prior, it proposes v = s u + (1 − s) ∇ℓ(u) + β w with
+    w ~ N(0, I), and accepts by the Metropolis-Hastings rule [1]_. :mod:`pymc_gibbsnn.samplers.pcnl` states the step. On
+    minibatches it behaves as :class:`PCN` does, and is not exact either.
 
     Parameters
     ----------
     vars, beta, reparametrise, sweeps_per_draw
-        As of :class:`PCN`.
+        As in :class:`PCN`.
     model, initial_point, compile_kwargs, rng, blocked
-        As for any PyMC step method; see :class:`GraphStep`.
+        As for any PyMC step method; see :class:`~pymc_gibbsnn.drivers.step.GraphStep`.
+
+    Raises
+    ------
+    TypeError, ValueError, NetworkError
+        As in :class:`PCN`.
+
+    References
+    ----------
+    .. [1] S. L. Cotter, G. O. Roberts, A. M. Stuart, D. White. MCMC methods for functions: modifying old algorithms to
+       make them faster. Statistical Science 28 (2013).
 
     Examples
     --------
@@ -105,39 +127,50 @@ class PCNL(GraphStep):
 
 
 class MALA(GraphStep):
-    """The Metropolis-adjusted Langevin algorithm, and its underdamped form with one leapfrog step.
+    """The Metropolis-adjusted Langevin algorithm (MALA), and its underdamped form with one leapfrog step.
 
-    See :mod:`pymc_gibbsnn.samplers.mala` for the step.
+    It moves all continuous variables x of a model, in the coordinates that PyMC gives them, by the proposal
+    x + ε²/2 ∇log π(x) + ε ξ with ξ ~ N(0, I), and accepts by the Metropolis-Hastings rule [1]_. The underdamped form
+    keeps a part of the momentum from step to step. :mod:`pymc_gibbsnn.samplers.mala` states the step and the statistics
+    that a draw has.
 
     On a model that observes ``pm.Minibatch(X, y, batch_size=...)`` with ``total_size``, each step draws a fresh batch
     and evaluates both the current place and the proposal on it. Such a chain is not exact, which a warning says before
     it starts and the statistic ``exact``, 0, afterwards: each batch accepts by a posterior of its own, and the draws
-    spread more widely than the posterior, the less so the smaller the step is. An acceptance rate does not show this
-    error, so that there a ``step_size`` has to be given; ``reparametrise=True``, which needs all rows, is refused.
+    spread more widely than the posterior; they do so less, the smaller the step is. An acceptance rate does not show
+    this error, so that there a ``step_size`` has to be given; ``reparametrise=True``, which needs all rows, is refused.
 
     Parameters
     ----------
     vars : list of Variable, optional
-        Free continuous variables to move; all by default.
+        Free continuous variables to move; by default all of them.
     step_size : float, optional
-        ε of the leapfrog step: the proposal is x + ε²/2 ∇log π + ε ξ. None tunes it while the chain tunes.
+        The size ε of the leapfrog step, in the units of the coordinates; None tunes it while the chain tunes.
     momentum_refresh : float
-        Share of the momentum that is drawn afresh at each step, in (0, 1]; 1 is MALA.
+        The share of the momentum that is drawn anew at each step, in (0, 1]; 1 is MALA.
     reparametrise : bool
-        Move the whitened inner weights of a network with its linear readout integrated out, as :class:`PCN` does.
+        Whether to move the whitened inner weights of a network with its linear readout integrated out, as :class:`PCN`
+        does.
     sweeps_per_draw : int
-        Steps between two recorded draws.
+        How many steps are made for each recorded draw: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked
-        As for any PyMC step method; see :class:`GraphStep`.
+        As for any PyMC step method; see :class:`~pymc_gibbsnn.drivers.step.GraphStep`.
 
     Raises
     ------
+    TypeError
+        If an argument is of another type than asked for, or there is no such argument.
     ValueError
-        If a variable is discrete, or a number is out of range; of a model with minibatches, if ``step_size`` is None,
+        If a variable is discrete, or a number is out of range; in a model with minibatches, if ``step_size`` is None,
         inputs and targets are batches of different rows, or ``total_size`` is missing.
     NetworkError
         If ``reparametrise`` is asked of a model whose readout is not linear, whose likelihood is not Gaussian, or that
         observes minibatches.
+
+    References
+    ----------
+    .. [1] G. O. Roberts, J. S. Rosenthal. Optimal scaling of discrete approximations to Langevin diffusions. JRSSB 60
+       (1998).
 
     Examples
     --------
@@ -156,7 +189,17 @@ class MALA(GraphStep):
         momentum_refresh: float = 1.0,
         reparametrise: bool = False,
     ) -> Transition:
-        """The sampler on a plain target, or on the whitened inner weights."""
+        """Build the transition on a plain target, or on the whitened inner weights.
+
+        Parameters
+        ----------
+        model : pm.Model
+            The model.
+        vars : sequence of Variable, optional
+            The variables to move.
+        step_size, momentum_refresh, reparametrise
+            As in the class.
+        """
         options = {"step_size": step_size, "momentum_refresh": momentum_refresh}
         return _transition(mala, PlainTarget, model, vars, reparametrise, **options)
 
@@ -169,10 +212,34 @@ def _transition(
     reparametrise: bool,
     **options: float | None,
 ) -> Transition:
-    """The sampler, with these options, on a target of this kind, or with the readout integrated out.
+    """Build the transition of a sampler on a target.
 
-    The first of the options is its step size. On minibatches it says before sampling that it will not be exact, and
-    refuses to tune a step by what does not show the error.
+    On minibatches this warns, before sampling, that the chain will not be exact, and refuses to tune the step size,
+    because the acceptance rate does not show the error.
+
+    Parameters
+    ----------
+    sampler : callable
+        A function from a target and options to a transition.
+    kind : type of Target
+        The target, unless the readout is integrated out.
+    model : pm.Model
+        The model.
+    vars : sequence of Variable, optional
+        The variables to move.
+    reparametrise : bool
+        Whether to integrate the readout out.
+    **options
+        Options of the sampler, of which the first is its step size.
+
+    Returns
+    -------
+    Transition
+
+    Raises
+    ------
+    ValueError
+        If the model observes minibatches and the step size is None.
     """
     target = (ReadoutTarget if boolean("reparametrise", reparametrise) else kind)(model, vars)
     transition = sampler(target, **options)

@@ -16,40 +16,53 @@ __all__ = ["GibbsNN"]
 
 
 class GibbsNN(GraphStep):
-    """Gibbs sampling of a noisy network.
+    """Gibbs sampling of noisy networks, with Gaussian noise on every pre- and post-activation, as a PyMC step method.
 
-    See :mod:`pymc_gibbsnn.samplers.gibbs` for the sweep and its statistics.
+    The model is that of :func:`mlp` [1]_, written in one call or by hand: latents Z ~ N(A Wᵀ + b, ΔZ) and
+    A ~ N(σ(Z), ΔA), which are free variables of the model. One sweep draws all weights and latents, each block from its
+    conditional law given the others, without gradients and without rejections; scale and interweaving moves, which are
+    exact, too, let the chain cross the narrow valleys of the posterior. :mod:`pymc_gibbsnn.samplers.gibbs` states the
+    sweep line by line, and the statistics that a draw has.
 
     Parameters
     ----------
     vars : list of Variable, optional
-        The free variables of the network, if the model holds more than one network.
+        The free variables of the networks to move; by default those of all networks of the model.
     collapse : bool
-        Integrate post-activations out when pre-activations are drawn. False gives Algorithm 1 of the paper.
+        Whether to integrate post-activations out when pre-activations are drawn. False gives Algorithm 1 of the paper.
     scale_move : bool
-        Draw the scale of each unit exactly, where the activation allows it.
+        Whether to draw the scale of each unit exactly, where the activation allows it.
     interweave : {"auto", "pieces", "langevin", False}
-        Move the weights of each unit together with its pre-activations: a Metropolis step that lets the outputs of the
-        network decorrelate in tens of sweeps instead of thousands. "pieces" proposes from the exact Gaussian on the
-        linear pieces of the activation, unit by unit; "langevin" takes one preconditioned step for all units, whose
-        size is tuned while the chain tunes. "auto" chooses for each layer, by its number of inputs.
+        How to move the weights of each unit together with its pre-activations, by a Metropolis step that lets the
+        outputs of the network decorrelate in tens of sweeps instead of thousands. "pieces" proposes from the exact
+        Gaussian on the linear pieces of the activation, unit by unit; "langevin" takes one preconditioned step for all
+        units, whose size is tuned while the chain tunes. "auto" chooses for each layer, by its number of inputs. False
+        leaves these moves out.
     schedule : {"sequential", "layer-parallel"}
-        Order of the sweep: layer by layer, or all weights, then all post-activations, then all pre-activations, layers
-        of one shape as one batch. The latter, for deep networks on wide machines, needs ``collapse=False`` and
-        ``interweave=False``.
+        The order of the sweep: layer by layer, or all weights, then all post-activations, then all pre-activations,
+        with layers of one shape drawn as one batch. The latter, for deep networks on wide machines, needs
+        ``collapse=False`` and ``interweave=False``.
     anneal : float, optional
-        A variance, such as 1, from which every smaller noise falls geometrically to its own value over the tuning
-        steps: chains that start far from equilibrium then rarely get stuck. Give ``pm.sample`` some thousand tuning
-        steps. During tuning ``lp`` is that of the hotter network.
+        A variance, such as 1, in squared units of the latents. While the chain tunes, every smaller noise variance
+        falls geometrically from it to its own value, so that chains which start far from equilibrium rarely get stuck.
+        Give ``pm.sample`` some thousand tuning steps. During tuning ``lp`` is that of the network with more noise.
     sweeps_per_draw : int
-        Sweeps between two recorded draws: thinning inside the step.
+        How many sweeps are made for each recorded draw: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked
-        As for any PyMC step method; see :class:`GraphStep`.
+        As for any PyMC step method; see :class:`~pymc_gibbsnn.drivers.step.GraphStep`.
 
     Raises
     ------
     NetworkError
-        If the model holds no network that can be read, or data that do not fit it.
+        If the model holds no network that can be read, or data that do not fit it; the message names the variable.
+    TypeError
+        If an argument is of another type than asked for, or there is no such argument.
+    ValueError
+        If an argument has no such choice, or choices do not go together.
+
+    References
+    ----------
+    .. [1] G. Piccioli, E. Troiani, L. Zdeborová. Gibbs sampling the posterior of neural networks. arXiv 2306.02729.
 
     Examples
     --------
@@ -70,7 +83,17 @@ class GibbsNN(GraphStep):
         schedule: str = "sequential",
         anneal: float | None = None,
     ) -> Transition:
-        """The sweep on the networks of a model."""
+        """Build the sweep over the networks of a model.
+
+        Parameters
+        ----------
+        model : pm.Model
+            The model.
+        vars : sequence of Variable, optional
+            The variables to move.
+        collapse, scale_move, interweave, schedule, anneal
+            As in the class.
+        """
         return gibbs(
             read_networks(model, vars),
             collapse=collapse,

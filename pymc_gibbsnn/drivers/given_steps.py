@@ -1,4 +1,4 @@
-"""The steps that a user gives, one or several."""
+"""How the step methods that a user gives, one or several, are checked."""
 
 from __future__ import annotations
 
@@ -14,22 +14,27 @@ __all__ = ["steps_of"]
 
 
 def steps_of(step: object, model: pm.Model, context: str = "with model:") -> list:
-    """Steps, given as one or several, for a model.
+    """Return the steps that a user gave for a model as a list.
 
     Parameters
     ----------
     step : step method or sequence of step methods
-        Of this package or of PyMC.
+        Steps of this package or of PyMC.
     model : pm.Model
+        The model.
     context : str
-        Where a user is to make a step for this model.
+        The ``with`` statement inside which a user makes a step for this model, for error messages.
+
+    Returns
+    -------
+    list of step methods
 
     Raises
     ------
     TypeError
         If there is none, or a class stands where a step made by it is meant.
     ValueError
-        If one was made for another model.
+        If one of them was made for another model.
     """
     steps = list(step) if isinstance(step, Sequence) else [step]
     for one in steps or [None]:

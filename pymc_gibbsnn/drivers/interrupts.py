@@ -1,4 +1,4 @@
-"""What an interrupt (Ctrl-C) may not cut."""
+"""How a piece of work is protected from an interrupt (Ctrl-C) in the middle of it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["uninterrupted"]
 
 @contextmanager
 def uninterrupted() -> Iterator[Callable[[], None]]:
-    """Put an interrupt off until the block is left, or until the function that it gives is called.
+    """Put an interrupt off until the context ends, or until the function is called that the context provides.
 
-    Python runs what an interrupt calls, and so raises KeyboardInterrupt, wherever it comes to a line of Python: also in
-    those that compiled code runs to take its arguments apart, where the exception is lost or becomes another one.
-    An interrupt that came meanwhile is handed to the handler that was there before, Python's or the user's own. Other
-    threads than the main one, which no handler runs in, need nothing. It takes a few microseconds.
+    Python handles an interrupt, and raises KeyboardInterrupt, at the next line of Python that it runs. This may be a
+    line that compiled code runs to take its arguments apart, where the exception is lost or becomes another one. An
+    interrupt that came in the meantime is then handed to the handler that was there before, Python's or the user's own.
+    In threads other than the main one nothing is done, since no handler runs there. It takes a few microseconds.
     """
     usual = getsignal(SIGINT)
     if not callable(usual) or threading.current_thread() is not threading.main_thread():

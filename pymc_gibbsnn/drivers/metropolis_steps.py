@@ -1,4 +1,4 @@
-"""Metropolis samplers as PyMC step methods."""
+"""Metropolis within blocked Gibbs as a PyMC step method."""
 
 from __future__ import annotations
 
@@ -27,48 +27,56 @@ __all__ = ["FNBG"]
 
 
 class FNBG(GraphStep):
-    """Metropolis within blocked Gibbs: gradient-free sampling of networks, and of any model, block by block.
+    """Metropolis within blocked Gibbs: sampling without gradients, block by block, of networks and of any other model.
 
-    Blocks within the nodes of a classical network (dense layers and elementwise activations inside one Categorical,
-    Bernoulli or Normal likelihood) change one pre-activation of each sample, from which only what changes is computed;
-    for other blocks and models the log density is evaluated for every block. See :mod:`pymc_gibbsnn.samplers.fnbg`
-    for the algorithm and its statistics.
+    A sweep visits blocks q of the parameters θ in turn. It proposes θ_q + s_q ξ with ξ ~ N(0, I), and accepts with
+    probability min(1, π(θ*)/π(θ)) [1]_. With parts of nodes as blocks this is the finer node-blocked Gibbs sampler
+    (FNBG). :mod:`pymc_gibbsnn.samplers.fnbg` states the algorithm and the statistics that a draw has.
+
+    In a classical network (dense layers and elementwise activations inside one Categorical, Bernoulli, Normal, Poisson
+    or Binomial likelihood) a block within a node changes one pre-activation of each sample, and only what follows from
+    it is computed again. For other blocks and models the whole log density is evaluated for every block.
 
     Where the likelihood observes ``pm.Minibatch(X, y, batch_size=...)``, a sweep draws one batch and moves all blocks
     on it. Such a chain is not exact, which the statistic ``exact``, 0, records: each batch accepts by a posterior of
-    its own, and the draws spread more widely than the posterior, the less so the smaller the scales are.
+    its own, and the draws spread more widely than the posterior; they do so less, the smaller the scales are.
     ``total_size`` counts as the model has it; without it the target is the prior times the likelihood of a batch, as
     in the paper.
 
     Parameters
     ----------
     vars : list of Variable, optional
-        Continuous free variables; all of the model by default.
+        Continuous free variables to move; by default all of the model.
     blocks : {"node", "layer", "all"}, int, or sequence of sequences of int
-        One block for each node (its incoming weights and bias), for each layer, or for everything; nodes cut into even
-        pieces of at most that many parameters; or lists of parameters, numbered through the variables in the order of
-        the model, as :func:`correlated_blocks` gives them. In a model that is no network each variable is a layer, and
-        a stretch along its last axis a node.
+        One block for each node (the incoming weights and the bias of a unit), one for each layer, or one for all; an
+        integer cuts nodes into even pieces of at most that many parameters; or lists of parameters, numbered through
+        the variables in the order of the model, as :func:`correlated_blocks` returns them. In a model that is no
+        network each variable counts as a layer, and each stretch along its last axis as a node.
     scale : float or sequence of float, optional
-        Standard deviation of the proposals: one number, one for each layer or one for each block; kept as it is. By
-        default each block's is tuned while the chain tunes.
+        Standard deviations s_q of the proposals, in the units of the parameters: one number, one for each layer or one
+        for each block, which are kept. By default that of each block is tuned while the chain tunes.
     target_accept : float
-        The acceptance to which scales are tuned.
+        The acceptance probability to which scales are tuned, between 0 and 1.
     stratify : bool
-        Draw minibatches in which each class has the same share as in the data, but for a row or two.
+        Whether to draw minibatches in which each class has the same share as in the data, but for a row or two.
     sweeps_per_draw : int
-        Sweeps between two recorded draws: thinning inside the step.
+        How many sweeps are made for each recorded draw: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked
-        As for any PyMC step method; see :class:`GraphStep`.
+        As for any PyMC step method; see :class:`~pymc_gibbsnn.drivers.step.GraphStep`.
 
     Raises
     ------
+    TypeError
+        If an argument is of another type than asked for, or there is no such argument.
     ValueError
         If blocks overlap or miss parameters, a scale is not positive, the target is not between 0 and 1, a variable is
-        discrete or not of the model, minibatches are larger than the data or of different rows.
+        discrete or not of the model, or minibatches are larger than the data or of different rows.
     NetworkError
-        If the data of a classical network do not fit it: labels that are no integers or out of range, numbers that are
-        not finite.
+        If the data of a classical network do not fit it, such as labels that are no integers or out of range.
+
+    References
+    ----------
+    .. [1] T. Papamarkou. The premise of approximate MCMC in Bayesian deep learning. arXiv 2208.11389, algorithm 2.
 
     Examples
     --------
@@ -88,11 +96,30 @@ class FNBG(GraphStep):
         target_accept: float = 0.35,
         stratify: bool = False,
     ) -> Transition:
-        """The sweep over blocks of a network's units, or of any model."""
+        """Build the sweep over the blocks of a model.
+
+        Parameters
+        ----------
+        model : pm.Model
+            The model.
+        vars : sequence of Variable, optional
+            The variables to move.
+        blocks, scale, target_accept, stratify
+            As in the class.
+        """
         return _transition(model, vars, blocks, boolean("stratify", stratify), scale=scale, target_accept=target_accept)
 
 
 def _transition(model: pm.Model, vars, blocks, stratify: bool, **kwargs) -> Transition:
+    """Build the transition, with the fast sweep where blocks lie within the nodes of a classical network.
+
+    Parameters
+    ----------
+    model, vars, blocks, stratify
+        As in :class:`FNBG`.
+    **kwargs
+        Further arguments of :func:`pymc_gibbsnn.samplers.fnbg.fnbg`.
+    """
     variables = continuous_variables(model, vars)
     check_minibatches(model, total_size_needed=False)
     point = model.initial_point(random_seed=0)
@@ -114,7 +141,7 @@ def _transition(model: pm.Model, vars, blocks, stratify: bool, **kwargs) -> Tran
 
 
 def _network(model: pm.Model, variables: list[Variable]) -> ClassicalNetwork | None:
-    """The classical network of a model whose weights are all among these variables."""
+    """Read the classical network of a model if all its weights are among these variables; return None otherwise."""
     try:
         network = read_classical(model)
     except NetworkError:
@@ -124,7 +151,7 @@ def _network(model: pm.Model, variables: list[Variable]) -> ClassicalNetwork | N
 
 
 def _stratified(model: pm.Model, batches: Batches | None) -> Batches:
-    """Batches by the one vector of integers of which the model observes a minibatch."""
+    """Stratify batches by the one vector of class labels of which the model observes a minibatch."""
     labels = []
     for rv in observed_variables(model):
         value = model.rvs_to_values[rv]

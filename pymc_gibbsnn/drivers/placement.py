@@ -1,4 +1,4 @@
-"""Where the arrays of a JAX program lie: chains and samples, each spread over devices."""
+"""How the arrays of a JAX program are spread over devices, by chains and by samples of the data."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ __all__ = ["Placement", "choose_placement"]
 
 @dataclass(frozen=True)
 class Placement:
-    """Where arrays lie: chains and the samples of the data each spread over an axis of a mesh of devices.
+    """How arrays are spread over a grid of devices: chains over one of its axes, samples of the data over the other.
 
     Attributes
     ----------
     mesh : Mesh
-        Its axes are "chain" and "row".
+        The grid of devices, with the axes "chain" and "row".
     rows : set of int
-        Numbers of samples: an axis of one of these lengths is what "row" splits.
+        Numbers of samples: an axis of an array with one of these lengths is spread over "row".
     """
 
     mesh: Mesh
     rows: frozenset[int]
 
     def of(self, shape: tuple[int, ...], chains: bool, even: bool) -> NamedSharding:
-        """The sharding of an array; ``chains``: its first axis runs over chains.
+        """Return how an array of a shape is spread; ``chains`` says whether its first axis runs over chains.
 
-        Inside a program rows may be split unevenly, arguments (``even``) may not.
+        With ``even``, an axis whose length the number of devices does not divide is not spread. JAX asks for this of
+        arguments of a program, but not inside it.
         """
         axes = ["chain"] * chains + [None] * (len(shape) - chains)
         for axis in range(chains, len(shape)):
@@ -44,11 +45,11 @@ class Placement:
         return NamedSharding(self.mesh, PartitionSpec(*axes))
 
     def put(self, tree: Any, chains: bool) -> Any:
-        """Arrays on the host to the devices."""
+        """Copy arrays of the host to the devices."""
         return jax.tree.map(lambda x: jax.device_put(x, self.of(np.shape(x), chains, even=True)), tree)
 
     def constrain(self, tree: Any, chains: bool) -> Any:
-        """Inside a program, for the chains of one group of devices, keep rows where they belong."""
+        """Keep rows on the devices where they belong, inside a program for the chains of one group of devices."""
         if self.mesh.shape["row"] == 1:
             return tree
 
@@ -64,7 +65,18 @@ class Placement:
 def choose_placement(
     transitions: Sequence[Transition], devices: str | Sequence | None, chains: int, shards: int
 ) -> Placement:
-    """Where some chains of transitions lie; for the other arguments see :func:`pymc_gibbsnn.sample`.
+    """Choose how the chains of some transitions are spread over devices.
+
+    Parameters
+    ----------
+    transitions : sequence of Transition
+        The transitions, which know how many samples their data have.
+    devices, chains, shards
+        As in :func:`pymc_gibbsnn.sample`.
+
+    Returns
+    -------
+    Placement
 
     Raises
     ------
@@ -79,7 +91,7 @@ def choose_placement(
 
 
 def _grid(devices: str | Sequence | None, chains: int, shards: int) -> np.ndarray:
-    """Devices as (groups of chains, shards of rows)."""
+    """Arrange devices in a grid (groups of chains, shards of rows)."""
     if devices is None or isinstance(devices, str):
         try:
             devices = jax.devices(devices)[:shards]

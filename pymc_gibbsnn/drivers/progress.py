@@ -1,4 +1,4 @@
-"""What a long run shows."""
+"""The progress bar of a long run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """A bar with the rate, the mean log density and the mean acceptance over chains."""
+    """A progress bar with the rate of draws, and the mean log density and acceptance over chains.
+
+    Parameters
+    ----------
+    tune, draws : int
+        How many tuning steps and draws each chain makes.
+    chains : int
+        How many chains there are.
+    visible : bool
+        Whether to show the bar.
+    """
 
     def __init__(self, tune: int, draws: int, chains: int, visible: bool):
         self.tune, self.made = tune, 0
@@ -35,11 +45,11 @@ class Progress:
         self.bar.stop()
 
     def advance(self, count: int, stats: dict[str, np.ndarray]) -> None:
-        """After ``count`` more draws, with the statistics of the last of them."""
+        """Move the bar on by ``count`` draws, and show the statistics of the last of them."""
         self.made += count
         now = time.perf_counter()
         live = [f"{name} {x[-1].mean():.4g}" for name, x in stats.items() if name == "lp" or "acceptance" in name]
-        if self.first is None:  # the first call compiles: it says nothing of the rate
+        if self.first is None:  # the first call also compiles, so that its time says nothing about the rate
             self.first, self.made_first = now, self.made
         else:
             live.append(f"{(self.made - self.made_first) / (now - self.first):.0f} draws/s")

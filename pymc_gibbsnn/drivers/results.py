@@ -1,4 +1,4 @@
-"""Where draws go as they are made: memory, or a Zarr store on disk."""
+"""Where draws are kept as they are made: in memory, or in a Zarr store on disk."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pymc_gibbsnn import _compat
 
 __all__ = ["Memory", "Store"]
 
-DRAWS_A_CHUNK = 100  # of the store
+DRAWS_A_CHUNK = 100  # how many draws a chunk of the store holds
 
 
 class Memory:
-    """Keeps draws in memory. ``draws``: how many there are of each chain."""
+    """Keeps draws in memory; its attribute ``draws`` counts those of each chain."""
 
     def __init__(self):
         self.draws, self.parts = 0, {}
 
     def check(self, groups: dict[str, xr.Dataset]) -> None:
-        """Nothing is refused."""
+        """Do nothing: memory takes any draws."""
 
     def append(self, groups: dict[str, xr.Dataset]) -> None:
         """Add the draws of one call, by group."""
@@ -30,18 +30,26 @@ class Memory:
         self.draws += groups["posterior"].sizes["draw"]
 
     def finish(self, others: dict[str, xr.Dataset], attrs: dict):
-        """All draws as InferenceData or DataTree, beside other groups."""
+        """Return all draws as InferenceData or DataTree, together with other groups."""
         groups = {group: xr.concat(self.parts.pop(group), "draw") for group in list(self.parts)}
         groups["posterior"].attrs.update(attrs)
         return _compat.inference_data(groups | others)
 
 
 class Store:
-    """Writes draws to a Zarr store. ``draws``: how many it holds of each chain."""
+    """Writes draws to a Zarr store; its attribute ``draws`` counts those of each chain that the store holds.
+
+    Parameters
+    ----------
+    path : path
+        Where the store is, or is to be.
+    append : bool
+        Whether to add to a store that exists, which is an error otherwise.
+    """
 
     def __init__(self, path: str | os.PathLike, append: bool):
         try:
-            import zarr  # noqa: F401, once here, before anything is drawn
+            import zarr  # noqa: F401, so that it is found missing before anything is drawn
         except ImportError:
             raise ImportError("store= needs Zarr, which is not installed: pip install zarr.") from None
         self.path, self.draws = Path(path), 0
@@ -51,10 +59,11 @@ class Store:
             self.draws = self._open("posterior").sizes["draw"]
 
     def _open(self, group: str) -> xr.Dataset:
+        """Open a group of the store, whose arrays are read when they are needed."""
         return xr.open_zarr(self.path, group=group, consolidated=False)
 
     def check(self, groups: dict[str, xr.Dataset]) -> None:
-        """Refuse draws that do not go with those of the store."""
+        """Raise ValueError for draws of other variables, types or shapes than those of the store."""
         for group, part in groups.items() if self.draws else ():
             found, given = (
                 {name: (str(x.dtype), {d: n for d, n in x.sizes.items() if d != "draw"}) for name, x in data.items()}
@@ -79,7 +88,7 @@ class Store:
         self.draws += groups["posterior"].sizes["draw"]
 
     def finish(self, others: dict[str, xr.Dataset], attrs: dict):
-        """All draws, read lazily, as InferenceData or DataTree, beside other groups."""
+        """Return all draws as InferenceData or DataTree, together with other groups; they are read when needed."""
         import zarr
 
         for group, part in others.items():

@@ -1,4 +1,4 @@
-"""Whole-model sampling: the transitions of a model as one JAX program."""
+"""``pmg.sample``, which runs the transitions of a whole model as one JAX program."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["sample"]
 
-SECONDS_A_CALL = 1.0  # between two looks at the progress bar and at Ctrl-C
+SECONDS_A_CALL = 1.0  # how long a call of the program takes; the progress bar and Ctrl-C are looked at between calls
 
 
 def sample(
@@ -51,53 +51,58 @@ def sample(
     progressbar: bool = True,
     model: pm.Model | None = None,
 ):
-    """Draw from a model whose every variable is moved by samplers of this package, in JAX.
+    """Draw from the posterior of a model in JAX, if all its variables are moved by samplers of this package.
 
-    The transitions that ``pm.sample`` would call from Python are compiled into one program, a loop over draws. It runs
-    on a CPU, a chain on each core at a time, on a GPU or several devices, all chains side by side, and returns to
-    Python about once a second.
+    The transitions that ``pm.sample`` would call from Python one by one are compiled into a single program, a loop over
+    draws. On a CPU it runs one chain on each core; on a GPU, or on several devices, it moves all chains side by side.
+    It returns to Python about once a second. The law of the draws is the same as with ``pm.sample(step=...)``; the
+    documentation of each step names its source.
 
     Parameters
     ----------
     draws : int
-        Draws to record, of each chain.
+        How many draws of each chain to record.
     step : GibbsNN or another step of this package, or a list of them
-        Together they move every free variable of the model. They are not compiled by PyTensor.
+        The samplers, which together move every free variable of the model. PyTensor does not compile them.
     tune : int, optional
-        Draws to discard before, while step sizes adapt and noise is annealed; by default what the steps hold for
-        enough, 0 where nothing is tuned.
+        How many draws to make and discard before, while step sizes adapt and noise is annealed; by default as many as
+        the steps need, which is 0 where nothing is tuned.
     chains : int
+        How many chains to run.
     thin : int
-        Transitions between two recorded draws, beside the ``sweeps_per_draw`` of the step; not while tuning.
+        How many draws are made for each recorded one, in addition to the ``sweeps_per_draw`` of the step; it does not
+        apply to tuning.
     var_names : sequence of str, optional
-        Free variables and deterministics to record; all by default. Nothing else leaves the device.
-    random_seed : int, Generator or sequence of int, optional
-        The same seed gives the same draws on the same number and kind of devices, however long the calls.
+        Free variables and deterministics to record; by default all. Nothing else leaves the device.
+    random_seed : int, numpy.random.Generator or sequence of int, optional
+        The seed. The same seed gives the same draws on the same number and kind of devices.
     initvals : dict or sequence of dict, optional
-        As for ``pm.sample``; see :func:`initial_values`.
+        Starting values, as for ``pm.sample``; see :func:`initial_values`.
     precision : {"float64", "float32"}, optional
-        That of PyTensor's ``floatX`` by default. Single precision is what GPUs are fast in; where Δ is tiny, keep the
-        noise above about 1e-6 of the squared signal.
+        The precision of all numbers; by default that of PyTensor's ``floatX``. GPUs are fast in single precision; keep
+        the variance of the noise above about 1e-6 of the squared signal there.
     devices : str or sequence of jax.Device, optional
-        "cpu", "gpu" or "tpu" for the first device of that kind, or devices, over which chains are spread; by default
-        JAX's first device.
+        "cpu", "gpu" or "tpu" for the first device of that kind, or a list of devices, over which chains are spread; by
+        default JAX's first device.
     shards : int
-        Devices over which the samples (rows of data and latents) of each chain are spread; the chains are spread over
-        ``len(devices) // shards`` groups of them. Gram matrices and products are then summed across devices.
+        Over how many devices the samples (rows of data and latents) of each chain are spread. Chains are then spread
+        over ``len(devices) // shards`` groups of devices, and Gram matrices and products are summed across devices.
     store : path, optional
-        A Zarr store to which draws are written as they are made, instead of being kept in memory. Needs ``zarr``.
+        A Zarr store on disk to which draws are written as they are made, instead of being kept in memory. Needs
+        ``zarr``.
     append : bool
-        Add the draws to a store that exists; the chains begin at ``initvals`` again, with other random numbers. Without
-        it such a store is refused.
+        Whether to add the draws to a store that exists, which is refused otherwise. The chains begin at ``initvals``
+        again, with other random numbers.
     progressbar : bool
+        Whether to show a progress bar.
     model : pm.Model, optional
-        Taken from the context by default.
+        The model; by default that of the context.
 
     Returns
     -------
     InferenceData (ArviZ 0.23) or DataTree (ArviZ 1)
-        ``posterior``, ``sample_stats``, ``observed_data`` and ``constant_data``, as of ``pm.sample``; read lazily if
-        there is a store. An interrupt (Ctrl-C) returns the draws made so far.
+        The groups ``posterior``, ``sample_stats``, ``observed_data`` and ``constant_data``, as ``pm.sample`` returns
+        them; those of a store are read when they are needed. After an interrupt (Ctrl-C), the draws made so far.
 
     Raises
     ------
@@ -108,7 +113,8 @@ def sample(
     ValueError
         If a free variable has no step, a number is out of range, or the draws do not go with those of the store.
     FloatingPointError
-        If a chain leaves the finite numbers before anything is drawn; later, it warns and returns the draws before.
+        If a chain reaches numbers that are not finite before anything is drawn. If it does later, the function warns
+        and returns the draws before.
     FileExistsError
         If the store exists and ``append`` is False.
 
@@ -183,7 +189,7 @@ def sample(
 
 
 def _transitions(steps: list[GraphStep], model: pm.Model) -> list[Transition]:
-    """The transitions of the steps, which move each free variable of the model once."""
+    """Return the transitions of the steps; refuse them if they do not move each free variable of the model once."""
     for step in steps:
         if not isinstance(step, GraphStep):
             raise TypeError(
@@ -202,7 +208,7 @@ def _transitions(steps: list[GraphStep], model: pm.Model) -> list[Transition]:
 
 
 def _recorded(model: pm.Model, var_names: Sequence[str] | None) -> dict[str, Variable]:
-    """What is recorded, as expressions of value variables."""
+    """Return the variables to record by name, as expressions of value variables."""
     variables = {v.name: v for v in [*model.free_RVs, *model.deterministics]}
     names = list(variables) if var_names is None else string_list("var_names", var_names)
     if not names:
@@ -214,7 +220,7 @@ def _recorded(model: pm.Model, var_names: Sequence[str] | None) -> dict[str, Var
 
 
 def _points(model: pm.Model, initvals, seeds: Sequence[int]) -> list[dict[str, np.ndarray]]:
-    """Where each chain starts."""
+    """Return the point of value variables at which each chain starts."""
     with pytensor.config.change_flags(mode="FAST_COMPILE"):
         start = make_initial_point_fns_per_chain(model=model, overrides=initvals, jitter_rvs=set(), chains=len(seeds))
         points = [make(seed) for make, seed in zip(start, seeds, strict=True)]
@@ -226,7 +232,31 @@ def _points(model: pm.Model, initvals, seeds: Sequence[int]) -> list[dict[str, n
 
 
 def _calls(program, draws: int, sweeps: int, tune: int) -> Iterator[tuple[int, tuple[dict, dict]]]:
-    """Calls that together make some draws, of about equal times; the first is short, to learn how long they take."""
+    """Make draws by calls of the program that take about a second each; the first is short, to learn how long it takes.
+
+    Parameters
+    ----------
+    program : Program
+        The program.
+    draws : int
+        How many draws to make.
+    sweeps : int
+        How many sweeps are made for each draw.
+    tune : int
+        How many of these draws, from the first on, are tuning steps.
+
+    Yields
+    ------
+    count : int
+        How many draws a call has made.
+    values, stats : dict of str to array, (draw, chain, ...)
+        What it has recorded.
+
+    Raises
+    ------
+    FloatingPointError
+        If a draw is not finite; those before it have been yielded.
+    """
     done, count = 0, 1
     while done < draws:
         count = min(count, program.capacity, draws - done)
@@ -243,9 +273,9 @@ def _calls(program, draws: int, sweeps: int, tune: int) -> Iterator[tuple[int, t
 
 
 def _finite_draws(stats: dict[str, np.ndarray]) -> tuple[int, str]:
-    """How many draws come before the first that is not finite, and what to say of that one; "" where all are finite.
+    """Count the draws before the first one that is not finite, and say in words what is wrong with that one.
 
-    JAX goes on with NaN where a chain has left the finite numbers.
+    The words are empty if all draws are finite. JAX does not stop at NaN, but goes on with it.
     """
     for name, series in stats.items():
         bad = ~np.isfinite(series)
@@ -258,7 +288,22 @@ def _finite_draws(stats: dict[str, np.ndarray]) -> tuple[int, str]:
 
 
 def _datasets(model: pm.Model, values: dict, stats: dict, first: int) -> dict[str, xr.Dataset]:
-    """A call's draws, from (draw, chain, ...) to datasets whose draws are counted from ``first``."""
+    """Turn the draws of a call, (draw, chain, ...), into datasets.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model, which has names of axes and coordinates.
+    values, stats : dict of str to array
+        Recorded variables and statistics.
+    first : int
+        The number of the first draw.
+
+    Returns
+    -------
+    dict of str to xarray.Dataset
+        The groups "posterior" and "sample_stats".
+    """
     groups = {"posterior": values, "sample_stats": stats}
     return {
         group: _compat.dataset(model, {name: np.swapaxes(x, 0, 1) for name, x in found.items()}, first)
