@@ -48,17 +48,28 @@ def register_jax() -> None:
         dispatcher.register(op_class, implementation)
 
 
-@cache
-def xla_options(platform: str) -> dict[str, str]:
-    """Return the options with which XLA computes correctly on a platform, "cpu" or another.
+def xla_options(platform: str, program: str = "exponential_minus_one") -> dict[str, str]:
+    """Return the options with which XLA computes a program correctly on a platform.
 
     On a CPU, XLA as of jaxlib 0.10.2 hands sums along an axis, and what is computed beside them, to the library
-    YNNPACK. From 4,096 sums on, of as many chains or rows, some programs come out wrong, such as
-    (exp(u)[:, None] * z).sum(1) + expm1(u) + expm1(-u). These options keep sums in XLA. A jaxlib that does not know
-    them has no such library.
+    YNNPACK. From 4,096 sums on, of as many chains or rows, programs come out wrong in which expm1 stands twice beside
+    a sum, such as (exp(u)[:, None] * z).sum(1) + expm1(u) + expm1(-u). These options keep such programs from the
+    library. Others are left to it, which makes some of them twice as fast.
+
+    Parameters
+    ----------
+    platform : str
+        "cpu" or another.
+    program : str
+        The lowered program's text; by default it is taken to hold expm1.
     """
-    if platform != "cpu":
-        return {}
+    concerned = platform == "cpu" and "exponential_minus_one" in program
+    return _without_ynnpack() if concerned else {}
+
+
+@cache
+def _without_ynnpack() -> dict[str, str]:
+    """Return the option that keeps programs from YNNPACK. A jaxlib that does not know it has no such library."""
     import jax
 
     options = {"xla_cpu_experimental_ynn_fusion_type": ""}

@@ -191,7 +191,7 @@ class Program:
     def _call(self) -> Callable:
         """The compiled program."""
         platform = self.placement.mesh.devices.flat[0].platform
-        return self.lowered.compile(compiler_options=xla_options(platform))
+        return self.lowered.compile(compiler_options=xla_options(platform, self.lowered.as_text()))
 
     def _cast(self, tree: Any) -> Any:
         def cast(x):
