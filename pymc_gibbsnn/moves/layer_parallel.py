@@ -34,7 +34,7 @@ def all_weights_above_data(
     layers, weights = state.network.layers, list(state.weights)
     operators = [layer.operator for layer in layers]
     learning = [l for l in range(1, len(layers)) if operators[l].variables]
-    for group in _groups(learning, lambda l: (operators[l].augmented_shape, operators[l].has_bias)):
+    for group in _groups(learning, lambda l: (operators[l].shape, operators[l].augmented_shape)):
         if len(group) == 1 or not all(operators[l].shares_prior for l in group):
             for l in group:
                 rng, weights[l] = draw_weights_of(rng, layers[l], state.input(l), state.outputs[l], state.samples)

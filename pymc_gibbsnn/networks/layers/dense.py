@@ -77,11 +77,21 @@ class Dense:
         return {"rows": shape, "columns": shape[::-1], "vector": (1, *shape)}[layout]
 
     @staticmethod
+    def broadcast_as(layout: str, x: Variable) -> Variable:
+        """Turn what broadcasts to the shape of weights of this layout into what broadcasts to (d_out, d_in)."""
+        x = pt.shape_padleft(x, 2 - x.ndim)
+        return x.T if layout == "columns" else x
+
+    @staticmethod
+    def written_as(layout: str, matrix: Variable) -> Variable:
+        """Turn a matrix (d_out, d_in) into weights of this layout."""
+        return {"rows": matrix, "columns": matrix.T, "vector": matrix[0]}[layout]
+
+    @staticmethod
     def precision_of(layout: str, shape: tuple[int, int], sigma: Variable, bias_sigma: Variable | None) -> Variable:
         """Λ from the standard deviations of W and b, which broadcast to their shapes in the model."""
         d_out, d_in = shape
-        sigma = pt.shape_padleft(sigma, 2 - sigma.ndim)
-        sigma = sigma.T if layout == "columns" else sigma
+        sigma = Dense.broadcast_as(layout, sigma)
         sigmas = [pt.broadcast_to(sigma, (1 if sigma.type.broadcastable[0] else d_out, d_in))]
         if bias_sigma is not None:
             sigmas.append(bias_sigma.reshape((1 if all(bias_sigma.type.broadcastable) else d_out, 1)))
@@ -134,7 +144,7 @@ class Dense:
         """W̃ (d_out, d_in (+ 1)) taken apart again, in the shapes the user gave them."""
         d_in = self.shape[1]
         matrix = w[:, :d_in] if self.factor == 1 else w[:, :d_in] / self.factor
-        values = {self.weights: {"rows": matrix, "columns": matrix.T, "vector": matrix[0]}[self.layout]}
+        values = {self.weights: self.written_as(self.layout, matrix)}
         if self.has_bias:
             b = w[:, d_in] if self.bias_factor == 1 else w[:, d_in] / self.bias_factor
             values[self.bias] = {0: b[0], 1: b, 2: b[None]}[self.bias.ndim]
