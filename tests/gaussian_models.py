@@ -10,8 +10,6 @@ from scipy.stats import multivariate_normal
 
 from tests.helpers import compile_draw
 
-PYTHON = {"mode": "FAST_COMPILE"}
-QUIET = {"progressbar": False, "compute_convergence_checks": False}
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6, 3))
 WIDE_X = RNG.normal(size=(4, 7))

@@ -185,22 +185,21 @@ class _Density:
         node = law_node(rows.observed)
         kind = find_likelihood(node.op)
         self.labels = kind if kind in LABELS else None
+        estimates = self.labels is not None and not self.labels.is_integrable
         conditionals = {conditional.rv: conditional for conditional in rows.latents}
         # The last variable with noise is y, or the pre-activation of which the label is a function.
         self.last = rows.last if self.labels is None else conditionals.get(kind.centre(node), rows.last)
         self.is_normal = isinstance(law_node(self.last.rv).op, NormalRV)
         if self.labels is not None and not (self.is_normal and self.last is not rows.last):
             raise NetworkError(f"The labels '{rows.observed.name}' are not of a noisy pre-activation.")
-        self.integrated = self._integrable(model, conditionals)
+        self.integrated = {} if estimates or not self.is_normal else self._integrable(model, conditionals)
         self.latents = [conditional for conditional in rows.latents if conditional is not self.last]
         drawn = [conditional for conditional in self.latents if conditional.rv not in self.integrated]
-        self.draws_latents = bool(drawn) or (self.labels is not None and not self.labels.is_integrable)
+        self.draws_latents = bool(drawn) or estimates
         self.of_pymc: Callable | None = None
 
     def _integrable(self, model: pm.Model, conditionals: Mapping[Variable, Conditional]) -> dict[Variable, Network]:
         """Find the post-activations that enter the mean of the last Normal linearly, each with its network."""
-        if not self.is_normal or (self.labels is not None and not self.labels.is_integrable):
-            return {}
         try:
             networks = read_networks(model, check_data=False)
         except NetworkError:

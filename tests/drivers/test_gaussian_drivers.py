@@ -9,8 +9,8 @@ from scipy.stats import multivariate_normal, norm
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.targets.readout import ReadoutTarget
-from tests.gaussian_models import MODELS, PYTHON, QUIET, RNG, Numbers, X, direct_marginal, run
-from tests.helpers import check_moments
+from tests.gaussian_models import MODELS, RNG, Numbers, X, direct_marginal, run
+from tests.helpers import PYTHON, QUIET, check_moments
 
 # The drivers
 

@@ -13,7 +13,7 @@ from scipy.special import expit
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.deterministic import read_classical
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL
-from tests.helpers import check_mean, random_point
+from tests.helpers import PYTHON, check_mean, random_point
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, 3))
@@ -24,7 +24,6 @@ TARGETS = {
     "poisson": RNG.poisson(2, size=20),
     "binomial": RNG.integers(6, size=(20, 2)),
 }
-PYTHON = {"mode": "FAST_COMPILE"}
 
 
 def test_every_classical_likelihood_is_tested():

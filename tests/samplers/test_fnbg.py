@@ -15,13 +15,11 @@ from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.drivers import metropolis_steps
 from pymc_gibbsnn.networks.deterministic import read_classical
 from pymc_gibbsnn.samplers.fnbg_network import UnitSweep
-from tests.helpers import check_mean
+from tests.helpers import PYTHON, QUIET, check_mean
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 5))
 TARGETS = {"categorical": np.arange(30) % 4, "bernoulli": np.arange(30) % 2, "normal": RNG.normal(size=(30, 2))}
-PYTHON = {"mode": "FAST_COMPILE"}
-QUIET = {"progressbar": False, "compute_convergence_checks": False}
 
 
 def gelu(z):

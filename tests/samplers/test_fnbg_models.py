@@ -17,12 +17,10 @@ from pymc_gibbsnn.networks.minibatch import read_minibatches
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.plots import plot_acceptance, plot_class_probabilities
 from pymc_gibbsnn.samplers.blocks import flat_layers, partition
-from tests.helpers import check_mean, compile_draw
+from tests.helpers import PYTHON, QUIET, check_mean, compile_draw
 
 X = np.random.default_rng(0).normal(size=(30, 3))
 LABELS = np.arange(30) % 3
-PYTHON = {"mode": "FAST_COMPILE"}
-QUIET = {"progressbar": False, "compute_convergence_checks": False}
 
 
 @pytest.fixture

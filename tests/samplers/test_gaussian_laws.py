@@ -9,8 +9,8 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_gibbsnn as pmg
-from tests.gaussian_models import MODELS, PYTHON, QUIET, WIDE_X, X, run
-from tests.helpers import check_mean, check_moments
+from tests.gaussian_models import MODELS, WIDE_X, X, run
+from tests.helpers import PYTHON, QUIET, check_mean, check_moments
 
 # The laws
 

@@ -12,8 +12,8 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.plain import PlainTarget
 from pymc_gibbsnn.targets.whitening import WhitenedTarget
-from tests.gaussian_models import PYTHON, QUIET, run
-from tests.helpers import check_mean, compile_draw
+from tests.gaussian_models import run
+from tests.helpers import PYTHON, QUIET, check_mean, compile_draw
 
 X = np.array([0.4, -0.3, 1.4])
 Y = np.array([1.9, 0.8, 0.1])

@@ -40,11 +40,6 @@ class BernoulliLikelihood(ElementwiseLikelihood):
         return 1
 
     @staticmethod
-    def _understood(largest: ArrayLike) -> str:
-        """Say in words what the data must be."""
-        return f"labels, integers from 0 to {largest}"
-
-    @staticmethod
     def term(z, y, exp):
         """Compute y z − max(z, 0), the log probability but for −log(1 + exp(−|z|))."""
         return y * z - 0.5 * (z + abs(z))

@@ -56,8 +56,8 @@ class BinomialLikelihood(Likelihood):
         """The largest number of successes is that of trials, in the shape of the data."""
         return np.broadcast_to(evaluate(self.trials), evaluate(self.value).shape)
 
-    @staticmethod
-    def _understood(largest: ArrayLike) -> str:
+    @classmethod
+    def _understood(cls, largest: ArrayLike) -> str:
         """Say in words what the data must be."""
         return "integers from 0 to the number of trials"
 

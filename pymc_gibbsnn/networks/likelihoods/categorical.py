@@ -47,11 +47,6 @@ class CategoricalLikelihood(Likelihood):
         return width - 1
 
     @staticmethod
-    def _understood(largest: ArrayLike) -> str:
-        """Say in words what the data must be."""
-        return f"labels, integers from 0 to {largest}"
-
-    @staticmethod
     def log_density(z: Any, y: Any, xp: Any) -> Any:
         """Compute Σ [z_y − log Σ_k exp z_k]; see :meth:`Likelihood.log_density`."""
         largest = z.max(axis=0)

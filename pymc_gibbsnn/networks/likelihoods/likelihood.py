@@ -129,10 +129,10 @@ class Likelihood:
                     f"the data of '{self.name}' must hold {self._understood(largest)}; found {np.unique(wrong)[:5]}."
                 )
 
-    @staticmethod
-    def _understood(largest: ArrayLike) -> str:
+    @classmethod
+    def _understood(cls, largest: ArrayLike) -> str:
         """Say in words what the data must be."""
-        return "integers from 0 up"
+        return f"labels, integers from 0 to {largest}" if cls.has_classes else "integers from 0 up"
 
     # The log density, and what the law predicts
 
@@ -248,11 +248,6 @@ class LabelLikelihood(Likelihood):
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
         """Read the latent Z of which the data are labels."""
         return node.op.dist_params(node)[0], {}
-
-    @staticmethod
-    def _understood(largest: ArrayLike) -> str:
-        """Say in words what the data must be."""
-        return f"labels, integers from 0 to {largest}"
 
     @classmethod
     def probabilities(cls, y: np.ndarray, z: np.ndarray) -> np.ndarray:
