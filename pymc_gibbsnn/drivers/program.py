@@ -1,4 +1,4 @@
-"""Transitions as one JAX program: a loop over draws, for chains one by one or side by side, on any devices."""
+"""Transitions as one JAX program: a loop over draws, which runs chains one by one or side by side, on any devices."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["Program", "jaxify"]
 
-SMALL = 64  # numbers in a constant that may stay in the program
+SMALL = 64  # how many numbers a constant may have to stay in the program
 # Draws that stay on the device between two calls
 MOST_A_CALL, BYTES_A_CALL = 1000, 2**27
 
 
 def jaxify(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Callable, list[np.ndarray]]:
-    """(function, data) such that ``function(*inputs, *data)`` computes the outputs in JAX.
+    """Make a function and data for which ``function(*inputs, *data)`` computes the outputs of a graph in JAX.
 
-    ``data`` are the shared variables of the graph and its large constants: a program that contains them is slow to
-    compile and cannot spread them over devices. Shared whole numbers, such as lengths of dimensions, stay: shapes must
-    be known.
+    The data are the shared variables of the graph and its large constants. A program that contained them would be slow
+    to compile and could not spread them over devices. Shared whole numbers, such as lengths of dimensions, stay inside,
+    because JAX must know shapes.
     """
     nodes = list(ancestors(outputs))
     shared = [node for node in nodes if isinstance(node, SharedVariable)]
@@ -58,9 +58,9 @@ def jaxify(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Cal
 
 
 def _for_each(function: Callable, chains: Sequence[Any], others: Sequence[Any]) -> Any:
-    """The function of some arguments of each chain, along their first axes, and of others that chains share.
+    """Apply a function to the arguments of each chain, along their first axes, and to others that all chains share.
 
-    A single chain is spared vmap: its axis of length 1 can make XLA lay a batch of rows out by columns.
+    For a single chain this is done without vmap, whose axis of length 1 can make XLA lay arrays out badly.
     """
     if {len(x) for x in jax.tree.leaves(chains)} == {1}:
         return jax.tree.map(lambda x: x[None], function(*jax.tree.map(lambda x: x[0], chains), *others))
@@ -68,16 +68,22 @@ def _for_each(function: Callable, chains: Sequence[Any], others: Sequence[Any]) 
 
 
 def _factors_batches(program: str) -> bool:
-    """Whether a program, as text, hands LAPACK a batch of matrices.
+    """Whether a program, given as text, calls LAPACK with a batch of matrices.
 
-    On a CPU such a batch is shared out to threads that all programs have in common, and waited for: two programs that
-    run at once can wait for each other for ever.
+    On a CPU such a batch is divided among threads that all programs share, and each program waits for them, so that two
+    programs that run at once can wait for each other for ever.
     """
     return re.search(r'@lapack_\w+\((?!.*num_batch_dims = "0")', program) is not None
 
 
 class _Move:
-    """One transition of one chain, stage by stage."""
+    """The transition of one sampler for one chain, as JAX functions of its stages.
+
+    Parameters
+    ----------
+    transition : Transition
+        The transition.
+    """
 
     def __init__(self, transition: Transition):
         graph = transition.graph()
@@ -90,7 +96,30 @@ class _Move:
         self.start = transition.start()
 
     def __call__(self, name, key, values, changing, fixed, data, tuning):
-        """(key, values, changing carry, statistics) after the stage of this name."""
+        """Make a stage of the transition: "begin", "step" or "record".
+
+        Parameters
+        ----------
+        name : str
+            The name of the stage.
+        key : array, (2,)
+            The key of JAX's random generator.
+        values : dict of str to array
+            The value variables of the model.
+        changing, fixed : dict of str to array
+            The entries of the carry that stages change, and the others.
+        data : dict of str to list of array
+            The data of each stage.
+        tuning : array, ()
+            The share of the tuning that is still to come.
+
+        Returns
+        -------
+        key, values, changing
+            These arguments after the stage.
+        stats : dict of str to array, ()
+            The statistics.
+        """
         stage, carry = self.stages[name], fixed | changing
         arguments = [*(values[name] for name in self.read), *(carry[name] for name in self.carry)]
         outputs = iter(self.functions[name]({"jax_state": key}, *arguments, tuning, *data[name]))
@@ -101,24 +130,27 @@ class _Move:
 
 
 class Program:
-    """Draws from the transitions of a model, one after the other, for many chains at once.
+    """A program that makes draws for many chains, by the transitions of a model one after the other.
 
-    On a CPU each chain is a call of its own, as many of them at once as there are cores. On a GPU, on several devices,
-    and on a CPU if the program factors batches of matrices, one call moves all chains side by side.
+    On a CPU each chain is a call of its own, and as many calls run at once as there are cores. On a GPU, on several
+    devices, and on a CPU if the program factors batches of matrices, one call moves all chains side by side.
 
     Parameters
     ----------
     transitions : list of Transition
+        The transitions, which together move all variables.
     variables : list of Variable
         All value variables of the model.
     recorded : dict of str to Variable
-        What is recorded, as expressions of value variables.
-    points : list of dict
-        Where each chain starts.
-    keys : (chains, 2) array
-        A key of JAX's generator for each chain.
+        What is recorded, as expressions of value variables, by name.
+    points : list of dict of str to array
+        The values of value variables at which each chain starts.
+    keys : array, (chains, 2)
+        A key of JAX's random generator for each chain.
     placement : Placement
+        How arrays are spread over devices.
     dtype : str
+        "float64" or "float32", the precision of all numbers.
     """
 
     def __init__(
@@ -154,7 +186,7 @@ class Program:
             self._start(start, 1)
 
     def _start(self, start: tuple, batches: int) -> None:
-        """Put what the chains start from on the devices, in batches, and trace the program of one."""
+        """Put the values with which chains start on the devices, in batches of chains, and trace the program of one."""
         batches = np.split(np.arange(len(start[0])), batches)
         self.chains = [
             self.placement.put(jax.tree.map(lambda x, batch=batch: x[batch], start), chains=True) for batch in batches
@@ -165,7 +197,7 @@ class Program:
             self.data,
         )
         self.sizes = {name: len(batches) * x.size * x.dtype.itemsize for part in drawn for name, x in part.items()}
-        # The same program, whatever the number of draws: it can be found again in a cache of compiled ones.
+        # The program is the same whatever the number of draws, so that it is found again in a cache of compiled ones.
         self.capacity = max(1, min(MOST_A_CALL, BYTES_A_CALL // sum(self.sizes.values())))
         chains, draws, shared = PartitionSpec("chain"), PartitionSpec(None, "chain"), PartitionSpec()
         across = NamedSharding(self.placement.mesh, draws)
@@ -173,7 +205,7 @@ class Program:
             jax.tree.map(lambda x: jax.device_put(np.zeros((self.capacity, *x.shape), x.dtype), across), drawn)
             for _ in batches
         ]
-        # Each group of devices runs by itself: it need not wait for the others' chains.
+        # Each group of devices runs by itself, without waiting for the chains of the others.
         run = jax.shard_map(
             self._run,
             mesh=self.placement.mesh,
@@ -189,11 +221,13 @@ class Program:
 
     @cached_property
     def _call(self) -> Callable:
-        """The compiled program."""
+        """The program after XLA has compiled it."""
         platform = self.placement.mesh.devices.flat[0].platform
         return self.lowered.compile(compiler_options=xla_options(platform, self.lowered.as_text()))
 
     def _cast(self, tree: Any) -> Any:
+        """Turn all real numbers in a tree of arrays into the precision of the program."""
+
         def cast(x):
             x = np.asarray(x)
             return x.astype(self.dtype) if x.dtype.kind == "f" else x
@@ -201,7 +235,24 @@ class Program:
         return jax.tree.map(cast, tree)
 
     def _turn(self, chains, data, tuning, sweeps):
-        """A turn of each transition, of some sweeps, for all chains: (chains, statistics)."""
+        """Let each transition make a turn of several sweeps, for all chains.
+
+        Parameters
+        ----------
+        chains : tuple
+            The key, the values and the changing entries of the carry of each chain.
+        data : tuple
+            The other entries of the carry, and the data of the transitions and of what is recorded.
+        tuning : array, ()
+            The share of the tuning that is still to come.
+        sweeps : int
+            How many sweeps a turn has.
+
+        Returns
+        -------
+        chains : tuple
+        stats : dict of str to array, (chain,)
+        """
         (keys, values, changing), (fixed, datas, _) = chains, data
         changed, stats = [], {}
         for i, move in enumerate(self.moves):
@@ -225,27 +276,43 @@ class Program:
         return (keys, values, changed), stats
 
     def _zeros(self, names: Sequence[str], keys: jax.Array) -> dict[str, jax.Array]:
-        """Statistics of these names before the first draw of the chains that have these keys."""
+        """Return zeros for the statistics of these names, of the chains that have these keys, to begin with."""
         return {name: jnp.zeros(len(keys), self.dtype) for name in names}
 
     def _name(self, i: int, name: str) -> str:
-        """The name of a statistic: with the transition's number, where an earlier one has such a name."""
+        """Name a statistic of transition i, with the number i if an earlier transition has a statistic of that name."""
         return f"{name}_{i}" if any(name in move.stats for move in self.moves[:i]) else name
 
     def _record(self, chains, data):
-        """What is recorded of all chains."""
+        """Compute what is recorded, for all chains."""
         values = [chains[1][name] for name in self.names]
         values = _for_each(lambda values, data: self.record(*values, *data), (values,), (data[2],))
         return dict(zip(self.recorded, values, strict=True))
 
     def _run(self, chains, data, buffers, count, sweeps, first, tune):
+        """Make draws and write them to buffers; this is the function that becomes the program.
+
+        Parameters
+        ----------
+        chains, data : tuple
+            As in :meth:`_turn`.
+        buffers : tuple of dict of str to array, (capacity, chain, ...)
+            They receive recorded values and statistics.
+        count, sweeps, first, tune : int
+            As in :meth:`run`.
+
+        Returns
+        -------
+        chains, buffers
+            After the draws.
+        """
         data = self.placement.constrain(data, chains=False)
 
         def draw(i, loop):
             chains, buffers = loop
             share = 1 - (first + i).astype(self.dtype) / jnp.maximum(tune, 1)
             share = jnp.where(tune > 0, jnp.maximum(share, 0), 0).astype(self.dtype)
-            # A transition that is alone makes all sweeps in one turn; several take turns at every sweep.
+            # A single transition makes all sweeps in one turn; several transitions take turns at every sweep.
             turns, each = (1, sweeps) if len(self.moves) == 1 else (sweeps, 1)
             chains, stats = jax.lax.fori_loop(
                 0,
@@ -259,9 +326,22 @@ class Program:
         return jax.lax.fori_loop(0, count, draw, (chains, buffers))
 
     def run(self, count: int, sweeps: int, first: int, tune: int) -> tuple[dict, dict]:
-        """Recorded values and statistics of ``count`` draws of some sweeps each, (count, chains, ...), on the host.
+        """Make draws, and return recorded values and statistics, as arrays (count, chain, ...) on the host.
 
-        ``first`` is the number of the first of these draws; those before number ``tune`` tune.
+        Parameters
+        ----------
+        count : int
+            How many draws to make.
+        sweeps : int
+            How many sweeps each draw has.
+        first : int
+            The number of the first of these draws.
+        tune : int
+            Draws with a smaller number than this are tuning steps.
+
+        Returns
+        -------
+        values, stats : dict of str to array
         """
         call, numbers = self._call, [np.int32(x) for x in (count, sweeps, first, tune)]
 
@@ -275,7 +355,7 @@ class Program:
             return self._join(threads.map(run, range(len(self.chains))))
 
     def nothing(self) -> tuple[dict, dict]:
-        """Recorded values and statistics of no draw, for their shapes and types."""
+        """Return recorded values and statistics of no draw at all, which show their shapes and types."""
         return self._join(
             jax.tree.map(lambda buffer: np.zeros((0, *buffer.shape[1:]), buffer.dtype), buffers)
             for buffers in self.buffers
@@ -283,5 +363,5 @@ class Program:
 
     @staticmethod
     def _join(batches: Iterable[tuple[dict, dict]]) -> tuple[dict, dict]:
-        """What batches of chains have drawn."""
+        """Put the draws of batches of chains together."""
         return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *batches)

@@ -1,4 +1,4 @@
-"""Transitions as PyMC step methods."""
+"""The base class of our step methods, which runs a transition inside ``pm.sample``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LOST_DIGITS = (
 
 @dataclass_state
 class GraphStepState(StepMethodState):
-    """What a step needs to go on where it stopped: PyMC's state and the transition's carry."""
+    """The state with which a step can go on where it stopped: PyMC's own, and the carry of the transition."""
 
     carry: dict[str, np.ndarray]
     tune: bool
@@ -65,22 +65,30 @@ class GraphStep(BlockedStep):
     Parameters
     ----------
     vars : sequence of Variable, optional
-        Random or value variables of the model to move. Which they are by default, each step method says.
+        Random or value variables of the model to move. Each step method says which they are by default.
     sweeps_per_draw : int
-        Transitions between two recorded draws.
+        How many transitions are made for each recorded draw.
     model : pm.Model, optional
-        Taken from the context by default.
-    initial_point : dict, optional
-        Where the first, discarded, transition starts; the model's initial point by default.
+        The model; by default that of the context.
+    initial_point : dict of str to array, optional
+        Values of value variables, for the first transition, whose result is discarded; by default the model's initial
+        point.
     compile_kwargs : dict, optional
-        Passed to :func:`pytensor.function`. Without a ``mode`` the step compiles for Numba, unless PyTensor's
+        Arguments of :func:`pytensor.function`. Without a ``mode`` the step compiles for Numba, unless PyTensor's
         configuration names another one.
-    rng : optional
-        Seed or generator, until a driver sets its own.
+    rng : int or numpy.random.Generator, optional
+        The seed or generator to use until ``pm.sample`` sets its own.
     blocked : bool
-        PyMC's: whether one step moves all variables. False makes a step for each of them.
+        An argument of PyMC: whether one step moves all variables. False makes a step for each of them.
     **options
-        Those of the sampler.
+        The options of the sampler.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another type than asked for, or the sampler has no such option.
+    ValueError
+        If ``sweeps_per_draw`` is not positive, or ``initial_point`` does not fit the model.
 
     Notes
     -----
@@ -137,18 +145,19 @@ class GraphStep(BlockedStep):
         self.set_rng(rng)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but what is compiled: chains that do not start by a fork compile it again, from Numba's cache on disk."""
+        """Leave out what is compiled; chains in processes that are not forked compile it again, from Numba's cache."""
         return self.__dict__ | dict.fromkeys(("_inputs", "_tuning_dtype", "_stages")) | {"_functions": {}}
 
     @staticmethod
     @abstractmethod
     def build_transition(model: pm.Model, vars: Sequence[Variable] | None, **options) -> Transition:
-        """The sampler on some variables of a model, with its options as keyword arguments."""
+        """Build the transition that moves some variables of a model; options of the sampler are keyword arguments."""
 
     def _compile(self) -> None:
+        """Compile the stages of the transition, unless that is done."""
         if self._functions:
             return
-        # In a process that was not forked, JAX has not heard of our operations, nor PyTensor of the precision.
+        # A process that was not forked has not yet told JAX of our operations, nor PyTensor of the precision.
         mode = with_our_kernels(compilation_mode(self._mode))
         with pytensor.config.change_flags(floatX=self._dtype):
             graph, functions = self.transition.graph(), {}
@@ -172,7 +181,7 @@ class GraphStep(BlockedStep):
                 function(random, *values.values(), *self.carry.values(), tuning)
 
     def _run(self, name: str, values: dict[str, np.ndarray], tuning: np.ndarray) -> dict[str, np.ndarray]:
-        """A stage of the transition, if it has it: changes values and carry, returns statistics."""
+        """Run a stage of the transition, if it has it; this changes values and carry, and returns statistics."""
         if name not in self._functions:
             return {}
         stage, random = self._stages[name], self._jax_key if self._uses_jax else self.rng
@@ -189,10 +198,11 @@ class GraphStep(BlockedStep):
         return {name: next(outputs) for name in stage.stats}
 
     def _settings(self) -> AbstractContextManager:
-        """In which the functions are compiled and called."""
+        """Return the context inside which the functions are compiled and called."""
         return jax_settings() if self._uses_jax else without_threads_of_blas(self._samples)
 
     def _values(self, point: PointType) -> dict[str, np.ndarray]:
+        """Return the values at a point in the types that the compiled functions take."""
         return {name: _in_order(point[name], dtype) for name, dtype in self._inputs.items()}
 
     @property
@@ -231,19 +241,19 @@ class GraphStep(BlockedStep):
         self._set_tune_steps(tune)
 
     def _set_tune_steps(self, tune: int | None) -> None:
-        """Where no driver says how many, what the transition holds for enough."""
+        """Set how many steps are tuning steps; where PyMC does not say, as many as the transition needs."""
         self.steps, self.tune_steps = 0, max(1, self.transition.tune_steps if tune is None else tune)
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
-        """One draw from a point of value variables.
+        """Make one draw from a point of value variables, as PyMC asks of every step method.
 
         Raises
         ------
         FloatingPointError
-            If the first draw of a chain, or the point where it starts, is not finite. Later it warns, and this and all
-            further draws are NaN: an error would lose those before, of all chains.
+            If the first draw of a chain, or the point where it starts, is not finite. If a later draw is not, the step
+            warns instead, and this and all further draws are NaN: an error would lose all draws of all chains.
         RuntimeError
-            If the data have changed since the chain began, of which it keeps what was computed once.
+            If the data have changed since the chain began, because the chain keeps what it once computed from them.
         """
         if self._is_over:
             return point, [dict.fromkeys(self.transition.stats, np.nan)]
@@ -276,7 +286,7 @@ class GraphStep(BlockedStep):
         return new, [stats]
 
     def _check_data(self) -> None:
-        """Refuse to go on with what was computed from other data."""
+        """Raise RuntimeError if the data have changed since the chain began."""
         changed = [v for v, value in self._data if v.container.storage[0] is not value]
         changed = [v.name for v, value in self._data if v in changed and not np.array_equal(v.get_value(), value)]
         if changed:
@@ -286,7 +296,7 @@ class GraphStep(BlockedStep):
             )
 
     def _draw(self, point: PointType) -> tuple[PointType, dict[str, float]]:
-        """One draw from a point, and its statistics."""
+        """Make one draw from a point, and return it with its statistics."""
         self._compile()
         values = self._values(point)
         if self.steps == 0 and not all(np.isfinite(value).all() for value in values.values()):
@@ -312,9 +322,9 @@ class GraphStep(BlockedStep):
 
 
 def _with_options(constructor: Signature, build: Signature) -> Signature:
-    """The signature of a step method: the arguments that all share, with its own options before their keywords.
+    """Make the signature of a step method: ``vars``, then its own options, then the arguments that all steps share.
 
-    Where a sampler hands on whatever it is given (``**kwargs``), so does the step.
+    Where the function that builds the transition takes any further arguments (``**kwargs``), so does the step.
     """
     _, vars_, *shared = [p for p in constructor.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
     options = [p for p in build.parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
@@ -323,5 +333,5 @@ def _with_options(constructor: Signature, build: Signature) -> Signature:
 
 
 def _in_order(array: np.ndarray, dtype: str | None = None) -> np.ndarray:
-    """The array in row-major order: Numba compiles a function anew for every order in which its arguments come."""
+    """Return an array in row-major order: Numba compiles a function anew for every order of its arguments in memory."""
     return np.asarray(array, dtype, order="C")

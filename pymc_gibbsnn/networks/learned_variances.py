@@ -1,4 +1,4 @@
-"""Reads noises and priors' precisions off a PyMC model, and finds those that can be drawn with the network."""
+"""The reader of noise variances and prior precisions of a network, which finds those that can be drawn with it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ __all__ = ["VarianceReader"]
 
 
 class VarianceReader:
-    """Reads the noises and prior variances of the Normal variables of a model.
+    """Reads the noise variances and prior variances of the Normal variables of a model.
 
     Parameters
     ----------
     model : pm.Model
-    parents : dict
+        The model.
+    parents : dict of Variable to set of Variable
         The random variables on which each random variable of the model depends directly.
-    shapes : dict
+    shapes : dict of str to tuple of int
         Shapes of the model's value variables, by name.
     """
 
@@ -37,7 +38,7 @@ class VarianceReader:
         self.shapes = shapes
 
     def noise(self, sigma: Variable, rv: Variable) -> Variable:
-        """The variance of a noisy variable: one number."""
+        """Turn the standard deviation of a noisy variable, which must be one number, into its variance."""
         if not all(sigma.type.broadcastable):
             raise NetworkError(
                 f"sigma of '{rv.name}' has shape {sigma.type.shape}; the noise of a layer is one number for all its "
@@ -46,16 +47,16 @@ class VarianceReader:
         return pt.cast(folded(self._value(sigma, rv).reshape(()) ** 2), pytensor.config.floatX)
 
     def sigmas(self, members: list[Variable | None]) -> list[Variable | None]:
-        """The standard deviations of weights and biases in value variables; None where there is no bias."""
+        """Return the standard deviations of weights and biases in value variables; None where there is no bias."""
         return [None if rv is None else self._value(_sigma(rv), rv) for rv in members]
 
     def value(self, parameter: Variable) -> Variable:
-        """A parameter of a likelihood in value variables."""
+        """Return a parameter of a likelihood in value variables."""
         [value] = self.model.replace_rvs_by_values([parameter])
         return folded(value)
 
     def _value(self, sigma: Variable, rv: Variable) -> Variable:
-        """The sigma of a variable in value variables, checked where it is known."""
+        """Return the standard deviation of a variable in value variables; it is checked if it is a known number."""
         rvs = [node for node in ancestors([sigma]) if node in self.parents]
         for parent in rvs:
             if isinstance(parent.owner.op, FlatRV | HalfFlatRV):
@@ -70,9 +71,10 @@ class VarianceReader:
         return self.model.replace_rvs_by_values([sigma])[0]
 
     def conjugate(self, noisy: list[Variable], weights: list[Variable]) -> tuple[LearnedVariance, ...]:
-        """The variances and precisions of a network that Gibbs can draw, given its latents, data and weights.
+        """Find the variances and precisions that can be drawn with a network.
 
-        These are InverseGamma variances and Gamma precisions that serve these variables and nothing else.
+        These are variances with an InverseGamma prior and precisions with a Gamma prior on which the network's noise or
+        weights depend, and nothing else does. ``noisy`` are its latents and data, ``weights`` its weights and biases.
         """
         members = [*noisy, *weights]
         found = []
@@ -100,11 +102,12 @@ class VarianceReader:
         return tuple(found)
 
     def users(self, rv: Variable) -> list[str]:
-        """Names of the variables and potentials that depend on a variable directly."""
+        """List the names of the variables and potentials that depend on a variable directly."""
         users = [child.name for child, parents in self.parents.items() if rv in parents]
         return sorted(users + [p.name for p in self.model.potentials if rv in ancestors([p], blockers=self.parents)])
 
     def _prior(self, rv: Variable, parameters: dict[str, Variable]) -> list[Variable]:
+        """Return the parameters of a prior in value variables; those that are known numbers must be positive."""
         for name, parameter in parameters.items():
             if not any(node in self.parents for node in ancestors([parameter])):
                 value = evaluate(parameter)
@@ -116,7 +119,25 @@ class VarianceReader:
         return [pt.cast(folded(value), pytensor.config.floatX) for value in values]
 
     def _use(self, member: Variable, r: Variable, power: float, is_weights: bool) -> Use | None:
-        """How r serves a variable whose sigma is to be a coefficient times r to this power; None if it does not."""
+        """Read how the standard deviation of a variable depends on a variance or precision r.
+
+        Parameters
+        ----------
+        member : Variable
+            The random variable, a latent, data, weights or a bias.
+        r : Variable
+            The variance or precision.
+        power : float
+            The standard deviation must be a coefficient times r to this power, 0.5 for a variance, −0.5 for a
+            precision.
+        is_weights : bool
+            Whether the variable is weights or a bias.
+
+        Returns
+        -------
+        Use or None
+            None if the standard deviation has another form.
+        """
         mean, sigma = member.owner.op.dist_params(member.owner)
         sigma = rewrite_graph(sigma, include=("canonicalize",), clone=False)
         found = match_monomial(sigma, r)
@@ -137,10 +158,11 @@ class VarianceReader:
 
 
 def _sigma(rv: Variable) -> Variable:
+    """Return the standard deviation of a Normal random variable."""
     return rv.owner.op.dist_params(rv.owner)[1]
 
 
 def folded(scale: Variable) -> Variable:
-    """A constant where a scale depends on no variable: every graph that uses it is smaller."""
+    """Evaluate an expression that depends on constants alone, so that graphs which use it are smaller."""
     free = any(not isinstance(node, Constant) and node.owner is None for node in ancestors([scale]))
     return scale if free else pt.as_tensor(evaluate(scale))

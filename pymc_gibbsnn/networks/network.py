@@ -2,9 +2,9 @@ r"""A noisy network in the value variables of a PyMC model.
 
     Z_{l+1} ~ Normal(A_l W_lᵀ + b_l + o_l, sqrt(ΔZ)),     A_l ~ Normal(σ(Z_l), sqrt(ΔA)),     W_l, b_l ~ Normal(0, ·)
 
-A_1 is data, the last Z is observed or gives class labels, which are; all else are free variables of the model. The
-offset o is an expression of other variables of the model, if there is one, and so may variances and precisions be.
-:mod:`pymc_gibbsnn.networks.reader` finds it.
+Here A_1 is data. The last Z is observed, or gives class labels that are observed; all other Z, A, W and b are free
+variables of the model. The offset o, if there is one, is an expression of other variables of the model, and variances
+and precisions may be such expressions, too. :mod:`pymc_gibbsnn.networks.reader` finds such a network in a model.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ NESTED = ("operator", "uses", "layers", "activations", "variances")
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """Z = operator(A) + offset + N(0, noise).
+    """A layer of a noisy network: Z = operator(A) + offset + N(0, noise).
 
     Attributes
     ----------
     name : str
-        The output's name in the model.
+        The name of its output in the model.
     operator : Dense
-        The linear map and its weights.
+        The linear map with its weights.
     output : Variable
-        Value of Z, in the shape the user gave it. The observed data in the last layer.
-    noise : Variable
-        Variance ΔZ, a scalar.
+        The value of Z, in the shape that the user gave it; in the last layer the observed data.
+    noise : Variable, ()
+        The variance ΔZ of its noise.
     offset : Variable, optional
         What other variables of the model add to the mean: a matrix that broadcasts to (n, d_out).
     """
@@ -56,22 +56,34 @@ class Layer:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(d_out, d_in)."""
+        """The numbers (d_out, d_in) of outputs and inputs of a sample."""
         return self.operator.shape
 
     def mean(self, a: Variable, w: Variable) -> Variable:
-        """The mean of Z (n, d_out) given A (n, d_in) and W̃."""
+        """Compute the mean of Z (n, d_out) given A (n, d_in) and W̃, the weights with the bias."""
         m = self.operator.forward(a, w)
         return m if self.offset is None else m + self.offset
 
     def centred(self, z: Variable) -> Variable:
-        """Z less what the layer does not explain."""
+        """Subtract the offset from Z: the rest is what the weights of the layer and its noise explain."""
         return z if self.offset is None else z - self.offset
 
 
 @dataclass(frozen=True, eq=False)
 class Activation:
-    """A = σ(Z) + N(0, noise): the value of A, the function σ and the variance ΔA, a scalar."""
+    """A noisy activation A = σ(Z) + N(0, noise).
+
+    Attributes
+    ----------
+    name : str
+        The name of A in the model.
+    output : Variable
+        The value of A.
+    function : PiecewiseLinear or Smooth
+        The function σ.
+    noise : Variable, ()
+        The variance ΔA.
+    """
 
     name: str
     output: Variable
@@ -81,17 +93,21 @@ class Activation:
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """Where a learned r serves: the variance of part i is coefficient² r (or coefficient²/r) of element which[i].
+    """One place where a network uses a learned variance or precision r, which may be an array.
+
+    The variance of element i of the noise or the weights is coefficient_i² r_k, or coefficient_i²/r_k for a precision,
+    where k = which[i] is the number of an element of r.
 
     Attributes
     ----------
     part : str
-        Name of the latent or data whose noise it is, or of the weights or bias whose prior it is.
+        The name of the latent or data whose noise it is, or of the weights or bias whose prior it is.
     value : Variable, optional
-        Value of the weights or the bias; None for noise.
+        The value of the weights or the bias; None for noise.
     coefficient : Variable
-    which : int array
-        In the shape of the weights or the bias; one number for noise.
+        The known factor of the standard deviation.
+    which : array of int
+        Numbers of elements of r, in the shape of the weights or the bias; a single number for noise.
     """
 
     part: str
@@ -102,18 +118,24 @@ class Use:
 
 @dataclass(frozen=True, eq=False)
 class LearnedVariance:
-    """Variances v ~ InverseGamma(alpha, rate), or precisions ~ Gamma(alpha, rate), used by this network alone.
+    """Learned variances v ~ InverseGamma(alpha, rate), or precisions ~ Gamma(alpha, rate), that one network alone uses.
 
     Attributes
     ----------
     name : str
+        The name of the variable in the model.
     value : Variable
-        Value variable: the logarithm where ``is_log``.
-    is_precision, is_log : bool
+        Its value variable.
+    is_precision : bool
+        Whether it is a precision.
+    is_log : bool
+        Whether its value variable is its logarithm.
     shape : tuple of int
+        Its shape.
     alpha, rate : Variable
-        Of the prior, broadcastable to the shape.
+        The parameters of its prior, which broadcast to the shape.
     uses : tuple of Use
+        All places where the network uses it.
     """
 
     name: str
@@ -132,14 +154,14 @@ class Network:
 
     Attributes
     ----------
-    inputs : Variable
-        The data A_1, (n, d_1).
+    inputs : Variable, (n, d_1)
+        The data A_1.
     layers : tuple of Layer
-        L layers, the last one observed unless there are labels.
+        The L layers; the output of the last one is observed unless there are labels.
     activations : tuple of Activation
         The L − 1 noisy activations between them.
     labels : LabelLikelihood, optional
-        Labels given by the last layer's output.
+        The likelihood of labels that the output of the last layer gives.
     variances : tuple of LearnedVariance
         Variances and precisions that are drawn with the network.
     """
@@ -151,7 +173,7 @@ class Network:
     variances: tuple[LearnedVariance, ...] = ()
 
     def at(self, state: dict[Variable, Variable]) -> Network:
-        """The network with its noises, precisions and offsets at a state of the model's value variables."""
+        """Return the network with noise variances, precisions and offsets at a state of the model's value variables."""
         moved = {value: new for value, new in state.items() if new is not value}
         if not moved:
             return self
@@ -168,18 +190,18 @@ class Network:
 
     @property
     def likelihood(self) -> Likelihood:
-        """The law of the data y: of labels, or the Normal of the last layer's output."""
+        """The law of the data y: that of labels, or the Normal law of the last layer's output."""
         last = self.layers[-1]
         return self.labels or NormalLikelihood(last.name, last.output, last.noise)
 
     @property
     def observed(self) -> Variable:
-        """The data y: labels, or the last layer's output."""
+        """The data y, which are labels or the output of the last layer."""
         return self.likelihood.value
 
     @property
     def latents(self) -> list[Variable]:
-        """Values of the pre- and post-activations: as many numbers as samples times units."""
+        """The value variables of pre- and post-activations, with one number for each sample and unit."""
         latents = [
             z
             for layer, activation in zip(self.layers, self.activations, strict=False)
@@ -189,7 +211,7 @@ class Network:
 
     @property
     def noisy(self) -> list[tuple[str, int]]:
-        """(name, width) of every variable with noise: latents, and the data unless they are labels."""
+        """Name and width of every variable that has noise: the latents, and the data unless they are labels."""
         parts = []
         for l, layer in enumerate(self.layers):
             parts += [(part.name, layer.shape[0]) for part in (layer, *self.activations[l : l + 1])]
@@ -197,12 +219,12 @@ class Network:
 
     @property
     def noises(self) -> dict[str, Variable]:
-        """Variances of the noise, by the names of these variables."""
+        """The variances of the noise, by the names of the variables that have noise."""
         return {part.name: part.noise for part in (*self.layers, *self.activations)}
 
     @property
     def weights(self) -> list[Variable]:
-        """Values of the weights and biases."""
+        """The value variables of weights and biases."""
         return [value for layer in self.layers for value in layer.operator.variables]
 
     @property
@@ -211,7 +233,7 @@ class Network:
         return self.weights + self.latents + [variance.value for variance in self.variances]
 
     def data(self) -> np.ndarray:
-        """The inputs as they are now, (n, d_1)."""
+        """Return the inputs (n, d_1) as they are now."""
         return evaluate(self.inputs)
 
     @property
@@ -226,6 +248,7 @@ class Network:
         Raises
         ------
         NetworkError
+            The message names the layers and their widths.
         """
         width = self.data().shape[1]
         source = "the input data"
@@ -238,11 +261,14 @@ class Network:
             width, source = layer.shape[0], f"'{layer.name}'"
 
     def check_rows(self, shapes: dict[str, tuple[int, ...]]) -> None:
-        """Refuse latents and targets without a row for each row of the inputs, given shapes of value variables by name.
+        """Refuse latents and targets that have no row for each row of the inputs.
+
+        The argument holds the shapes of value variables by name.
 
         Raises
         ------
         NetworkError
+            The message names the variable and its shape.
         """
         n = len(self.data())
         for layer in self.layers:
@@ -257,7 +283,7 @@ class Network:
         Raises
         ------
         NetworkError
-            Names the variable and what was found in it.
+            The message names the variable and what was found in it.
         """
         x = self.data()
         check_finite("the input data", x, NetworkError)

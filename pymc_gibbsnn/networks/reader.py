@@ -1,7 +1,8 @@
-"""Reads a noisy network off a plain PyMC model.
+"""The reader of noisy networks, which finds them in the graph of a plain PyMC model.
 
-The reader walks PyMC's own graph from the observed variable down, after PyTensor's canonicalisation has made one form
-of the many ways to write a product. What it does not recognise it refuses, by name: it never guesses.
+It follows PyMC's own graph from an observed variable down to the inputs, after PyTensor's canonicalisation has made one
+form of the many ways to write a product. It never guesses: what it does not recognise it refuses, with an error that
+names the variable.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ __all__ = ["Reader", "read_network", "read_networks"]
 
 
 def read_network(model: pm.Model, vars: list[Variable] | None = None, check_data: bool = True) -> Network:
-    """Read the noisy network of a model that holds one, as :func:`read_networks` does; several are refused."""
+    """Read the one noisy network of a model, as :func:`read_networks` does; raise NetworkError if there are several."""
     networks = read_networks(model, vars, check_data)
     if len(networks) > 1:
         names = ", ".join(f"'{network.layers[0].operator.name}'" for network in networks)
@@ -59,12 +60,13 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_dat
     Parameters
     ----------
     model : pm.Model
+        The model.
     vars : list of Variable, optional
-        Random or value variables. If given, they must be all free variables of some of the networks; biases and scales
-        may be left out, for other steps to sample.
+        Random or value variables. If given, they must be all free variables of some of the networks; biases, and
+        learned variances and precisions, may be left out for other steps to sample.
     check_data : bool
-        Whether the data must be such that the network can be sampled. Its function can be read whatever the data are
-        now, also between ``pm.set_data`` of new inputs and of their targets.
+        Whether the data must be such that the network can be sampled. The function of a network can be read whatever
+        the data are now, also between ``pm.set_data`` of new inputs and of their targets.
 
     Returns
     -------
@@ -113,10 +115,16 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_dat
 
 
 class Reader:
-    """Reads networks downwards from observed variables.
+    """Reads networks, from observed variables down to inputs.
 
-    ``wanted`` are the value variables to which biases and scales are restricted, if it is given. ``check_data`` says
-    whether latents and targets must have a row for each row of the inputs.
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    wanted : set of Variable, optional
+        If given, only these value variables may be biases, and learned variances or precisions, of a network.
+    check_data : bool
+        Whether latents and targets must have a row for each row of the inputs.
     """
 
     def __init__(self, model: pm.Model, wanted: set[Variable] | None = None, check_data: bool = True):
@@ -129,13 +137,13 @@ class Reader:
         self.variances = VarianceReader(model, self.parents, self.shapes)
 
     def count(self, observed: Variable) -> int:
-        """How many products the mean of an observed variable, or of its labels' latent, has."""
+        """Count the products in the mean of an observed variable or, if it is a label, of its latent."""
         _, z = self._labels(observed)
         mean, _ = self._simplified(self._normal(z)[0])
         return max(1, sum(match_scaled_product(term) is not None for term in terms(mean)))
 
     def read(self, observed: Variable, number: int = 0) -> Network:
-        """The network whose last layer is product ``number`` of an observed variable's mean."""
+        """Read the network whose last layer is product ``number`` in the mean of an observed variable."""
         layers, activations, used = [], [], []
         labels, z = self._labels(observed)
         if labels is not None:
@@ -165,10 +173,10 @@ class Reader:
         self.taken.update(weights)
         return network
 
-    # One layer
+    # How a layer is read
 
     def _labels(self, observed: Variable) -> tuple[LabelLikelihood | None, Variable]:
-        """The labels, if any, and the last pre-activation."""
+        """Read the labels, if the observed variable is one, and return them with the last pre-activation."""
         kind = find_likelihood(observed.owner.op)
         if kind not in LABELS:
             return None, observed
@@ -183,7 +191,10 @@ class Reader:
         return kind(observed.name, self.model.rvs_to_values[observed]), z
 
     def _layer(self, z: Variable, number: int | None) -> tuple[Layer, Variable, list[Variable]]:
-        """The layer below Z; ``number`` says which product it is, where all others are an offset."""
+        """Read the layer below Z, and return it with its input and its variables.
+
+        Of several products in the mean of Z, ``number`` says which one is the layer; all others count as an offset.
+        """
         mean, sigma = self._normal(z)
         mean, leaves = self._simplified(mean)
         operator, offset, source, members = self._affine(mean, leaves, z, number)
@@ -200,7 +211,30 @@ class Reader:
     def _affine(
         self, mean: Variable, leaves: dict[Variable, Variable], z: Variable, number: int | None = None
     ) -> tuple[Dense, Variable | None, Variable, list]:
-        """(operator, offset, input, weights and bias) of a mean, or a part of the mean of z."""
+        """Read an affine function of the input of a layer from the mean of Z, or from a part of it.
+
+        Parameters
+        ----------
+        mean : Variable
+            The mean, in canonical form.
+        leaves : dict of Variable to Variable
+            The leaves that stand for random variables in it, with these variables.
+        z : Variable
+            The random variable of which it is the mean, for error messages.
+        number : int, optional
+            Which of several products is the layer.
+
+        Returns
+        -------
+        operator : Dense
+            The linear map with its weights and bias.
+        offset : Variable or None
+            The sum of all other terms.
+        source : Variable
+            The input of the layer.
+        members : list of Variable
+            The random variables of the weights and, if there is one, of the bias.
+        """
         products = [term for term in terms(mean) if match_scaled_product(term)]
         if not products:
             raise NetworkError(refusals.no_product(mean, z.name))
@@ -240,6 +274,7 @@ class Reader:
         return operator, offset, source, members
 
     def _activation(self, a: Variable) -> tuple[Activation, Variable]:
+        """Read the activation of which the noisy post-activation A is the output; return it with Z, its input."""
         mean, sigma = self._normal(a)
         mean, leaves = self._simplified(mean)
         if any(match_scaled_product(term) for term in terms(mean)):
@@ -266,9 +301,10 @@ class Reader:
             )
         return Activation(a.name, self.model.rvs_to_values[a], function, self.variances.noise(sigma, a)), z
 
-    # The parts of a layer
+    # How the parts of a layer are read
 
     def _normal(self, rv: Variable) -> tuple[Variable, Variable]:
+        """Return mean and standard deviation of a variable, which must be Normal and without a transform."""
         if not isinstance(rv.owner.op, NormalRV):
             raise NetworkError(refusals.no_normal(rv.name, rv.owner.op, rv in self.model.observed_RVs))
         if rv in self.model.free_RVs and self.model.rvs_to_transforms.get(rv) is not None:
@@ -276,6 +312,7 @@ class Reader:
         return tuple(rv.owner.op.dist_params(rv.owner))
 
     def _weights(self, term: Variable, leaves: dict[Variable, Variable], z: Variable) -> Variable:
+        """Return the random variable that a term is, which must have a Normal prior of mean 0."""
         rv = leaves.get(term)
         if rv not in self.model.free_RVs:
             raise NetworkError(refusals.no_weights(term, z.name))
@@ -285,7 +322,24 @@ class Reader:
         return rv
 
     def _bias(self, term: Variable, leaves: dict[Variable, Variable], d_out: int, z: Variable) -> Variable | None:
-        """The bias that a term is, one number a unit with a Normal prior of mean 0 and no other use, or None."""
+        """Return the bias that a term is: one number for each unit, with a Normal prior of mean 0 and no other use.
+
+        Parameters
+        ----------
+        term : Variable
+            A term of the mean of Z, in canonical form.
+        leaves : dict of Variable to Variable
+            The leaves that stand for random variables in it, with these variables.
+        d_out : int
+            The number of units.
+        z : Variable
+            The random variable of which it is a term of the mean.
+
+        Returns
+        -------
+        Variable or None
+            The random variable; None if the term is no bias.
+        """
         rv = leaves.get(undimshuffle(term))
         if rv not in self.model.free_RVs or rv in self.taken or not spans_columns(term):
             return None
@@ -299,12 +353,30 @@ class Reader:
             return None
 
     def _is_wanted(self, rv: Variable) -> bool:
+        """Whether a variable is among those to which the networks are restricted."""
         return self.wanted is None or self.model.rvs_to_values[rv] in self.wanted
 
     def _offset(
         self, others: list[Variable], leaves: dict[Variable, Variable], z: Variable, members: set[Variable]
     ) -> Variable | None:
-        """The sum of the other terms of a mean, in value variables, as a matrix."""
+        """Add up the other terms of the mean of Z, in value variables, as a matrix that broadcasts to (n, d_out).
+
+        Parameters
+        ----------
+        others : list of Variable
+            The terms.
+        leaves : dict of Variable to Variable
+            The leaves that stand for random variables in them, with these variables.
+        z : Variable
+            The random variable of which they are terms of the mean.
+        members : set of Variable
+            The random variables of the layer, which may not enter them.
+
+        Returns
+        -------
+        Variable or None
+            None if there are no other terms.
+        """
         if not others:
             return None
         for rv in self._leaves_of(others, leaves):
@@ -317,29 +389,32 @@ class Reader:
             offset = offset[:, None]
         return pt.cast(folded(pt.shape_padleft(offset, 2 - offset.ndim)), pytensor.config.floatX)
 
-    # The graph
+    # How the graph is followed
 
     def _parents(self, expressions: list[Variable]) -> set[Variable]:
-        """The random variables on which expressions depend, without going through others."""
+        """Find the random variables on which expressions depend directly, not through other random variables."""
         rvs = set(self.model.basic_RVs)
         return {node for node in ancestors(expressions, blockers=rvs) if node in rvs}
 
     def _leaves_of(self, expressions: list[Variable], leaves: dict[Variable, Variable]) -> list[Variable]:
+        """List the random variables for which leaves in these expressions stand."""
         return [leaves[node] for node in ancestors(expressions) if node in leaves]
 
     def _simplified(self, mean: Variable) -> tuple[Variable, dict[Variable, Variable]]:
-        """The canonical form of a mean, its random variables replaced by leaves."""
+        """Return the canonical form of a mean, with its random variables replaced by leaves, and these leaves."""
         leaves = {parent: parent.type(name=parent.name) for parent in self._parents([mean])}
         [mean] = clone_replace([mean], leaves, rebuild_strict=False)
         mean = rewrite_graph(mean, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
         return mean, {leaf: parent for parent, leaf in leaves.items()}
 
     def _shape(self, rv: Variable) -> tuple[int, ...]:
+        """Return the shape of a random variable of the model."""
         return self.shapes[self.model.rvs_to_values[rv].name]
 
-    # The network as a whole
+    # How the network as a whole is checked
 
     def _check_use(self, used: list[tuple[Variable, list[Variable]]]) -> None:
+        """Refuse a network whose parts are used twice or elsewhere; ``used`` pairs each part with those below it."""
         members = [member for _, below in used for member in below]
         for child, below in used:
             for member in below:
@@ -362,12 +437,15 @@ class Reader:
 
 
 def _shapes_at_a_point(model: pm.Model) -> dict[str, tuple[int, ...]]:
-    """Shapes of the value variables by name."""
+    """Find the shapes of the value variables by name, from the model's initial point."""
     return {name: np.shape(value) for name, value in model.initial_point(random_seed=0).items()}
 
 
 def _shapes_one_by_one(model: pm.Model) -> dict[str, tuple[int, ...]]:
-    """The same, but for variables whose data do not fit together now: a weight has a shape all the same."""
+    """Find the shapes of the value variables by name, but for those whose data do not fit together now.
+
+    The shape of a weight is known even then.
+    """
     shapes = {}
     for rv, value in model.rvs_to_values.items():
         with suppress(ValueError, AssertionError):

@@ -2,9 +2,10 @@ r"""The dense layer as an operator on activations.
 
     forward(A, W̃) = A Wᵀ + b = Ã W̃ᵀ,     Ã = [A, 1] (n, d),     W̃ = [W, b] (c, d)
 
-All that depends on the kind of a layer is asked of its operator and known nowhere else. Activations are matrices with
-a row for each sample, whatever a row holds (the pixels of all channels of an image, say); the weights are one matrix
-W̃ with a row for each *unit*, which is a column of the output here and would be a channel of a convolution.
+All that depends on the kind of a layer is asked of its operator, and known nowhere else. Activations are matrices with
+a row for each of n samples, whatever a row holds (the pixels of all channels of an image, say). The weights are one
+matrix W̃ with a row for each *unit*, which is a column of the output here and would be a channel of a convolution; c is
+the number of units, and d that of a unit's weights, bias included.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from pytensor.graph.basic import Variable
 
 __all__ = ["Dense", "transpose"]
 
-Array = Any  # of NumPy or of PyTensor
+Array = Any  # an array of NumPy or a variable of PyTensor
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dense:
-    """A ↦ A Wᵀ + b, with Normal priors of mean 0: the value variables of the weights, seen as one matrix W̃ = [W, b].
+    """The dense layer A ↦ A Wᵀ + b, with Normal priors of mean 0 and its weights seen as one matrix W̃ = [W, b].
 
     Any other kind of layer is a class that answers the same questions:
 
@@ -49,13 +50,13 @@ class Dense:
     Parameters
     ----------
     weights, bias : Variable
-        Values of W and b (None without a bias), in the shapes the user gave them.
+        The value variables of W and b, in the shapes that the user gave them; the bias is None if there is none.
     layout : str
-        "rows" for W of shape (d_out, d_in), "columns" for (d_in, d_out), "vector" for (d_in,).
+        How the user wrote W: "rows" for the shape (d_out, d_in), "columns" for (d_in, d_out), "vector" for (d_in,).
     shape : tuple of int
-        (d_out, d_in).
-    precision : Variable
-        Λ, 1/variance of the prior of W̃: (1, d_in (+ 1)) where all units have one prior, else (d_out, d_in (+ 1)).
+        The numbers (d_out, d_in) of outputs and inputs.
+    precision : Variable, (1 or d_out, d_in (+ 1))
+        The prior precisions Λ of W̃, in one row if all units have the same prior.
     factor, bias_factor : float
         Numbers c and c' by which the model multiplies the product and the bias, c A Wᵀ + c' b, as networks in NTK form
         do. Here W̃ = [c W, c' b], with the precision of that.
@@ -69,11 +70,11 @@ class Dense:
     factor: float = 1.0
     bias_factor: float = 1.0
 
-    # What the user wrote
+    # How the user wrote the layer
 
     @staticmethod
     def shape_of(layout: str, shape: tuple[int, ...]) -> tuple[int, int]:
-        """(d_out, d_in) of weights that have this shape in the model."""
+        """Return (d_out, d_in) of weights that have this layout and shape in the model."""
         return {"rows": shape, "columns": shape[::-1], "vector": (1, *shape)}[layout]
 
     @staticmethod
@@ -89,7 +90,22 @@ class Dense:
 
     @staticmethod
     def precision_of(layout: str, shape: tuple[int, int], sigma: Variable, bias_sigma: Variable | None) -> Variable:
-        """Λ from the standard deviations of W and b, which broadcast to their shapes in the model."""
+        """Compute the prior precisions Λ from standard deviations.
+
+        Parameters
+        ----------
+        layout : str
+            The layout of the weights.
+        shape : tuple of int
+            (d_out, d_in).
+        sigma, bias_sigma : Variable
+            The standard deviations of W and b, which broadcast to their shapes in the model; the latter is None without
+            a bias.
+
+        Returns
+        -------
+        Variable, (1 or d_out, d_in (+ 1))
+        """
         d_out, d_in = shape
         sigma = Dense.broadcast_as(layout, sigma)
         sigmas = [pt.broadcast_to(sigma, (1 if sigma.type.broadcastable[0] else d_out, d_in))]
@@ -106,7 +122,7 @@ class Dense:
 
     @property
     def name(self) -> str:
-        """The weights' name in the model."""
+        """The name of the weights in the model."""
         return self.weights.name
 
     @property
@@ -116,17 +132,17 @@ class Dense:
 
     @property
     def is_single(self) -> bool:
-        """Whether the user wrote a single output, as one number a sample."""
+        """Whether the user wrote a single output, as one number for each sample."""
         return self.layout == "vector"
 
     @property
     def row_shapes(self) -> list[tuple[int, ...]]:
-        """What one sample of the output may look like in the model."""
+        """The shapes that one sample of the output may have in the model."""
         width = self.shape[0]
         return [(width,)] + [()] * (width == 1)
 
     def matrix(self, values: Mapping[Variable, Array]) -> Array:
-        """W̃ (..., d_out, d_in (+ 1)) from the weights and the bias, in the model's shapes after any axes of draws."""
+        """Make W̃ (..., d_out, d_in (+ 1)) of weights and bias in the model's shapes, which may follow axes of draws."""
         w = values[self.weights]
         w = w[..., None, :] if self.layout == "vector" else w.mT if self.layout == "columns" else w
         w = w if self.factor == 1 else w * self.factor
@@ -137,11 +153,11 @@ class Dense:
         return _library(w).concatenate([w, b], axis=-1)
 
     def named_matrix(self, arrays: Mapping[str, Array]) -> Array:
-        """The same from arrays by the names of the weights and the bias."""
+        """Make W̃ as :meth:`matrix` does, of arrays by the names of the weights and the bias."""
         return self.matrix({v: arrays[v.name] for v in self.variables})
 
     def values(self, w: Variable) -> dict[Variable, Variable]:
-        """W̃ (d_out, d_in (+ 1)) taken apart again, in the shapes the user gave them."""
+        """Take W̃ (d_out, d_in (+ 1)) apart into weights and bias, in the shapes that the user gave them."""
         d_in = self.shape[1]
         matrix = w[:, :d_in] if self.factor == 1 else w[:, :d_in] / self.factor
         values = {self.weights: self.written_as(self.layout, matrix)}
@@ -151,63 +167,63 @@ class Dense:
         return values
 
     def squares(self, w: Array) -> Array:
-        """Σ W² + b² (..., d_out) of each unit, with W and b as they are in the model."""
+        """Compute Σ W² + b² (..., d_out) of each unit, with W and b as they are in the model."""
         squares = (self.linear(w) ** 2).sum(-1) / self.factor**2
         return squares + (w[..., -1] / self.bias_factor) ** 2 if self.has_bias else squares
 
     def rows(self, z: Array) -> Array:
-        """The output as a matrix (n, d_out), from (n, d_out) or (n,)."""
+        """Make an output of shape (n, d_out) or (n,) a matrix (n, d_out)."""
         return z[:, None] if z.ndim == 1 else z
 
     def written(self, z: Array, ndim: int) -> Array:
-        """The matrix (n, d_out) in as many dimensions as the user gave the output."""
+        """Give the matrix (n, d_out) of an output as many dimensions as it has in the model."""
         return z if ndim == 2 else z[:, 0]
 
     # The map
 
     def forward(self, a: Array, w: Array) -> Array:
-        """Ã W̃ᵀ (..., n, d_out), without the copy that Ã is, from A (..., n, d_in) and W̃ (..., d_out, d_in (+ 1))."""
+        """Compute Ã W̃ᵀ (..., n, d_out), of A (..., n, d_in) and W̃ (..., d_out, d_in (+ 1)), without forming Ã."""
         z = a @ self.linear(w).mT
         return z + _library(w).expand_dims(w[..., -1], -2) if self.has_bias else z
 
     def linear(self, w: Array) -> Array:
-        """W (..., d_out, d_in) of W̃: the matrix by which the input enters."""
+        """Return W (..., d_out, d_in), the part of W̃ that multiplies the input."""
         return w[..., :-1] if self.has_bias else w
 
     def intercept(self, w: Variable) -> Variable | float:
-        """The bias (d_out,) of W̃, 0 for a layer without one."""
+        """Return the bias (d_out,) in W̃; 0 for a layer without one."""
         return w[:, -1] if self.has_bias else 0.0
 
-    # The regression for the weights. The number of samples is asked of the data: PyTensor 2 writes the shape of what is
-    # computed differently in every process, and code it has compiled is then not found again.
+    # The regression for the weights. The number of samples is taken from the shape of the data: PyTensor 2 writes the
+    # shapes of computed arrays differently in every process, and compiled code would then not be found again.
 
     @property
     def augmented_shape(self) -> tuple[int, int]:
-        """Shape (c, d) of W̃."""
+        """The shape (c, d) of W̃."""
         return self.shape[0], self.shape[1] + self.has_bias
 
     @property
     def shares_prior(self) -> bool:
-        """Whether all units have one prior."""
+        """Whether all units have the same prior."""
         return self.precision.type.broadcastable[-2]
 
     def design(self, a: Variable, n: Variable) -> Variable:
-        """Ã (n, d) of an input of n samples."""
+        """Make Ã (n, d) of an input A of n samples."""
         return pt.concatenate([a, pt.ones((n, 1), a.dtype)], axis=1) if self.has_bias else a
 
     def moments(self, a: Variable, z: Variable) -> Variable:
-        """Ãᵀ Z (d, c), without the copy that Ã is."""
+        """Compute Ãᵀ Z (d, c), without copying A to Ã."""
         return pt.concatenate([a.T @ z, z.sum(axis=0)[None]]) if self.has_bias else a.T @ z
 
     def gram(self, a: Variable, n: Variable) -> Variable:
-        """Ãᵀ Ã (d, d) of an input of n samples, without the copy that Ã is."""
+        """Compute Ãᵀ Ã (d, d) of an input A of n samples, without copying A to Ã."""
         if not self.has_bias:
             return a.T @ a
         last = pt.concatenate([a.sum(axis=0), pt.cast(n, a.dtype)[None]])
         return pt.concatenate([self.moments(a, a), last[:, None]], axis=1)
 
     def log_prior(self, w: Variable) -> Variable:
-        """The log density of W̃ under its prior."""
+        """Compute the log density of the weights and the bias under their prior."""
         # A row of precisions that all units share counts once for each.
         copies = self.shape[0] if self.shares_prior else 1
         logs = copies * pt.log(self.precision / (2 * math.pi)).sum()
@@ -218,10 +234,10 @@ class Dense:
     # The conditional of the activations below
 
     def gain(self, v: Variable, noise_below: Variable, noise_above: Variable) -> Variable:
-        """G = S⁻¹ V, S = ΔZ I + ΔA V Vᵀ, of shape (..., d_out, d_in), for V = linear(W̃).
+        """Compute the gain G = S⁻¹ W (..., d_out, d_in), where S = ΔZ I + ΔA W Wᵀ and ``v`` is W, as of :meth:`linear`.
 
-        ``noise_below`` is ΔA, that of the input; ``noise_above`` is ΔZ, that of the output. It is also
-        V (ΔZ I + ΔA Vᵀ V)⁻¹: the smaller of the two matrices serves.
+        ``noise_below`` is ΔA, the variance of the input's noise; ``noise_above`` is ΔZ, that of the output's. G is also
+        W (ΔZ I + ΔA Wᵀ W)⁻¹; the smaller of the two matrices is factorised.
         """
         d_out, d_in = self.shape
         if d_out == 1:
@@ -231,53 +247,54 @@ class Dense:
         matrix = noise_above * pt.eye(v.shape[-1]) + noise_below * (transpose(v) @ v)
         return transpose(_solve_positive(matrix, transpose(v)))
 
-    # The scales c of units. Those of its own units multiply its output and its weights; those of its inputs divide the
-    # weights that meet them.
+    # The scales of units. The scale of one of the layer's own units multiplies its output and its weights; the scale of
+    # one of its inputs divides the weights that this input meets.
 
     places = 1
-    """How many numbers of a sample belong to each unit."""
+    """How many numbers of a sample of the output belong to each unit."""
 
     @property
     def fan_in(self) -> int:
-        """How many weights, bias included, come into each unit."""
+        """The number of weights, bias included, that come into each unit."""
         return self.augmented_shape[1]
 
     @property
     def fan_out(self) -> int:
-        """How many weights go out of each input."""
+        """The number of weights that go out of each input."""
         return self.shape[0]
 
     def by_unit(self, x: Variable) -> Variable:
-        """Sums (c,) of an array like the output over all that belongs to a unit."""
+        """Sum an array like the output over all that belongs to each unit, (c,)."""
         return x.sum(axis=0)
 
     def spread(self, c: Variable) -> Variable:
-        """Numbers of units (c,) for each column of the output (d_out,)."""
+        """Repeat the scales of units (c,) for each column of the output that belongs to a unit, (d_out,)."""
         return c
 
     def incoming(self, w: Variable) -> Variable:
-        """Σ Λ W̃² (c,) over the weights that come into each unit, bias included."""
+        """Compute Σ Λ W̃² (c,) over the weights that come into each unit, bias included."""
         return (self.precision * w**2).sum(axis=1)
 
     def outgoing(self, w: Variable) -> Variable:
-        """Σ Λ W² (d_in,) over the weights that go out of each input."""
+        """Compute Σ Λ W² (d_in,) over the weights that go out of each input."""
         return self.linear(self.precision * w**2).sum(axis=0)
 
     def scaled(self, w: Variable, c: Variable) -> Variable:
-        """W̃ with the weights of each unit times its scale."""
+        """Return W̃ with the weights of each unit multiplied by its scale."""
         return w * c[:, None]
 
     def relieved(self, w: Variable, c: Variable) -> Variable:
-        """W̃ with the weights that go out of each input over its scale; the bias stays."""
+        """Return W̃ with the weights that go out of each input divided by its scale; the bias stays."""
         return pt.concatenate([w[:, :-1] / c, w[:, -1:]], axis=1) if self.has_bias else w / c
 
 
 def transpose(matrix: Variable) -> Variable:
-    """Of the last two axes."""
+    """Exchange the last two axes of an array, which may be a batch of matrices."""
     return pt.swapaxes(matrix, -1, -2)
 
 
 def _solve_positive(matrix: Variable, b: Variable) -> Variable:
+    """Solve a system of equations with a symmetric, positive definite matrix, by its Cholesky factor."""
     factor = pt.linalg.cholesky(matrix)
     half = pt.linalg.solve_triangular(factor, b, lower=True, b_ndim=2)
     return pt.linalg.solve_triangular(transpose(factor), half, lower=False, b_ndim=2)

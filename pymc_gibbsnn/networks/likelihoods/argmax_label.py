@@ -121,7 +121,13 @@ class ArgmaxLikelihood(LabelLikelihood):
 
     @staticmethod
     def log_probability(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Compute Σ_j log Φ((m_y + s_y u − m_j)/s_j) over the other entries j, with the noise u of entry y drawn."""
+        """Compute Σ_j log Φ((m_y + s_y u − m_j)/s_j) over the other entries j, with the noise u of entry y drawn.
+
+        Parameters
+        ----------
+        mean, sigma, y, rng
+            As in :meth:`LabelLikelihood.log_probability`.
+        """
         sigma, rows = np.broadcast_to(sigma, mean.shape), np.arange(len(y))
         highest = mean[:, rows, y] + sigma[:, rows, y] * rng.standard_normal(mean.shape[:-1])
         log_p = log_ndtr((highest[..., None] - mean) / sigma)

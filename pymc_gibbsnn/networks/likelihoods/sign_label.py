@@ -105,7 +105,13 @@ class SignLikelihood(LabelLikelihood):
 
     @staticmethod
     def log_probability(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Compute log Φ(±m/s), elementwise."""
+        """Compute log Φ(m/s) where the label is 1, and log Φ(−m/s) where it is 0.
+
+        Parameters
+        ----------
+        mean, sigma, y, rng
+            As in :meth:`LabelLikelihood.log_probability`.
+        """
         return log_ndtr((2 * y - 1) * mean / sigma)
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
