@@ -7,7 +7,7 @@ that the package works with, or raises an error.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -23,6 +23,7 @@ __all__ = [
     "boolean",
     "check_finite",
     "describe",
+    "each",
     "finite",
     "model_of",
     "named_variables",
@@ -274,6 +275,43 @@ def positive_array(name: str, value: Any, count: int, each: str, what: str) -> n
     if numbers.shape not in ((), (count,)):
         raise ValueError(f"{name} must be one number or {count}, one for each of {each}; found {describe(value)}.")
     return np.broadcast_to(numbers, (count,))
+
+
+def each(name: str, value: Any, things: Sequence[str], words: Sequence[str], what: str) -> list[float | str]:
+    """A positive, finite number or a word for each of some things, given for all of them at once or one by one.
+
+    Parameters
+    ----------
+    name : str
+    value : float, str, or sequence of them
+    things : sequence of str
+        Their names.
+    words : sequence of str
+        What may stand in place of a number.
+    what : str
+        What the numbers are, in words.
+
+    Raises
+    ------
+    TypeError
+        If the value holds anything but numbers and words.
+    ValueError
+        If their count does not fit, a number is not positive and finite, or a word is another one.
+    """
+    allowed = " or ".join([f"{what}, a positive, finite number", *map(repr, words)])
+    must_be = f"{name} must be {allowed}, one for all or one for each of {', '.join(things)}"
+    if isinstance(value, Variable | Mapping) or value is None:
+        raise TypeError(f"{must_be}; found {describe(value)}.")
+    values = [value] * len(things) if np.ndim(value) == 0 else list(value)
+    for one in values:
+        is_number = isinstance(one, Real) and not isinstance(one, bool | np.bool_)
+        if not (is_number or isinstance(one, str)):
+            raise TypeError(f"{must_be}; found {describe(value)}.")
+        if not (math.isfinite(one) and one > 0 if is_number else one in words):
+            raise ValueError(f"{must_be}; found {describe(value)}.")
+    if len(values) != len(things):
+        raise ValueError(f"{must_be}, which are {len(things)}; found {describe(value)}.")
+    return [one if isinstance(one, str) else float(one) for one in values]
 
 
 def named_variables(model: pm.Model, vars: Sequence[Variable] | Variable | None) -> list[Variable] | None:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from numpy.typing import ArrayLike
+from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn._arguments import boolean, finite, one_of, positive_array, widths
+from pymc_gibbsnn._arguments import boolean, each, finite, one_of, widths
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.likelihoods import ArgmaxLabel, SignLabel
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
@@ -23,7 +25,8 @@ def mlp(
     hidden: int | Sequence[int],
     *,
     activation: str | PiecewiseLinear | Callable = "relu",
-    noise: float | Sequence[float] = 0.1,
+    noise: float | str | Sequence[float | str] = 0.1,
+    prior: float | str | Sequence[float | str] | None = None,
     likelihood: str = "normal",
     bias: bool = True,
 ) -> pm.Model:
@@ -33,13 +36,13 @@ def mlp(
 
         Z_{l+1} \sim \mathrm{Normal}(A_l W_l^\top + b_l, s), \quad
         A_{l+1} \sim \mathrm{Normal}(\sigma(Z_{l+1}), s), \quad
-        W_l, b_l \sim \mathrm{Normal}(0, d_l^{-1/2}),
+        W_l, b_l \sim \mathrm{Normal}(0, \lambda_l^{-1/2}),
 
-    where the second argument of Normal is a standard deviation, A_1 = X, d_l is the width of layer l, and the last Z is
-    observed as y [1]_ (eq. 7). For a probit likelihood the last Z is a latent, whose argmax or sign is the label y
-    (appendix E). The latents Z_l and A_l, the noisy pre- and post-activations, are variables of the model like the
-    weights, so that each has a closed-form conditional for :class:`GibbsNN`. The model is plain PyMC: it holds nothing
-    that could not be written by hand.
+    where the second argument of Normal is a standard deviation, A_1 = X, the precision λ_l is by default the width d_l
+    of layer l, and the last Z is observed as y [1]_ (eq. 7). For a probit likelihood the last Z is a latent, whose
+    argmax or sign is the label y (appendix E). The latents Z_l and A_l, the noisy pre- and post-activations, are
+    variables of the model like the weights, so that each has a closed-form conditional for :class:`GibbsNN`. The model
+    is plain PyMC: it holds nothing that could not be written by hand.
 
     Parameters
     ----------
@@ -55,9 +58,18 @@ def mlp(
     activation : str, PiecewiseLinear or callable
         A name ("identity", "relu", "leaky_relu", "abs", "sign", "hard_tanh", "relu6"; "tanh", "sigmoid", "gelu",
         "softplus", "silu", "erf"), a table, or an elementwise function of PyTensor variables.
-    noise : float or sequence of float
-        Standard deviation s of the noise: one number, or one for each of Z2, A2, Z3, ... up to y or, for a probit
-        likelihood, the last Z. That of y is in the units of y.
+    noise : float, "learned", or a sequence of them
+        Standard deviation s of the noise: one for all, or one for each of Z2, A2, Z3, ... up to y or, for a probit
+        likelihood, the last Z. That of y is in the units of y. Where it is "learned", the variance is a variable of the
+        model, such as "variance_Z2", with the prior InverseGamma(3, 0.02) for a latent and InverseGamma(3, 0.2) for y,
+        of means 0.01 and 0.1, which suits outputs of unit variance. For a probit likelihood ``noise="learned"`` leaves
+        that of the last Z at 1, since labels do not tell it from the size of the last weights.
+    prior : float, "learned", "relevance", or a sequence of them, optional
+        Precision λ (one over the variance) of the prior of a layer's weights and biases: one for all layers, or one for
+        each. By default it is the number of the layer's inputs. Where it is "learned", the precision of the layer's
+        weights is a variable of the model, such as "precision_W1", with the prior Gamma(2, 2/d) of mean d, the number
+        of inputs; "relevance" learns one for each input of the layer, which tells those that matter from those that do
+        not (automatic relevance determination [2]_). The biases of such a layer have the prior Normal(0, 1).
     likelihood : {"normal", "probit"}
         What y is given the last layer: its noisy outputs themselves, or the class label that they give.
     bias : bool
@@ -66,21 +78,23 @@ def mlp(
     Returns
     -------
     pm.Model
-        A model with the free variables W1, b1, Z2, A2, W2, b2, ... and the observed variable y, and with the dimensions
-        "row", "feature", "hidden_2", ..., "output" or "class". Each W has shape (units, inputs); for a single output of
-        shape (n,) the last weights are a vector and the last bias is a number.
+        A model with the free variables W1, b1, Z2, A2, W2, b2, ..., the learned variances and precisions, and the
+        observed variable y, and with the dimensions "row", "feature", "hidden_2", ..., "output" or "class". Each W has
+        shape (units, inputs); for a single output of shape (n,) the last weights are a vector and the last bias is a
+        number.
 
     Raises
     ------
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If data are not finite, their shapes or the widths do not fit, labels do not count from 0, a noise is not
-        positive, or a name is not known.
+        If data are not finite, their shapes or the widths do not fit, labels do not count from 0, a noise or a
+        precision is not positive, or a name is not known.
 
     References
     ----------
     .. [1] G. Piccioli, E. Troiani, L. Zdeborová. Gibbs sampling the posterior of neural networks. arXiv 2306.02729.
+    .. [2] R. M. Neal. Bayesian Learning for Neural Networks. Springer, 1996.
 
     Examples
     --------
@@ -97,17 +111,21 @@ def mlp(
         )
     hidden = widths("hidden", hidden)
     function = named_activation(activation)
-    sigmas = positive_array(
-        "noise",
-        noise,
-        2 * len(hidden) + 1,
-        "Z2, A2, ..., y",
-        "a standard deviation",
-    )
-    bias = boolean("bias", bias)
-    layers = len(hidden) + 1
+    noisy = [f"{kind}{l}" for l in range(2, len(hidden) + 2) for kind in "ZA"]
+    noisy.append(f"Z{len(hidden) + 2}" if probit else "y")
+    if probit and isinstance(noise, str):
+        noise = [noise] * (len(noisy) - 1) + [1.0]
+    noises = each("noise", noise, noisy, ["learned"], "a standard deviation")
+    if probit and noises[-1] == "learned":
+        raise ValueError(
+            f"The noise of '{noisy[-1]}' must be a number where labels are observed, which do not tell it from the "
+            f"size of the last weights; found 'learned': write 1."
+        )
     sizes = [X.shape[1], *hidden]
-    dims = ["feature", *(f"hidden_{l}" for l in range(2, layers + 1))]
+    weights = [f"W{l}" for l in range(1, len(sizes) + 1)]
+    priors = each("prior", sizes if prior is None else prior, weights, ["learned", "relevance"], "a precision")
+    bias = boolean("bias", bias)
+    dims = ["feature", *(f"hidden_{l}" for l in range(2, len(sizes) + 1))]
     coords = {dim: np.arange(size) for dim, size in zip(dims, sizes, strict=True)}
     single = len(classes) == 2 if probit else y.ndim == 1
     if probit:
@@ -118,19 +136,49 @@ def mlp(
     with pm.Model(coords=coords) as model:
         a = pm.Data("X", X, dims=("row", "feature"))
         targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
-        for l in range(1, layers + 1):
-            d, last = sizes[l - 1], l == layers
+        deviations = {name: _deviation(name, s) for name, s in zip(noisy, noises, strict=True)}
+        for l, (d, precision) in enumerate(zip(sizes, priors, strict=True), start=1):
+            last = l == len(sizes)
             out = (dims[l],) if not last else () if single else ("class",) if probit else ("output",)
-            weights = pm.Normal(f"W{l}", 0, d**-0.5, dims=(*out, dims[l - 1]))
+            tau, bias_tau = _precisions(f"W{l}", precision, d, dims[l - 1])
+            weights = pm.Normal(f"W{l}", 0, tau=tau, dims=(*out, dims[l - 1]))
             mean = a @ weights.T
             if bias:
-                mean = mean + pm.Normal(f"b{l}", 0, d**-0.5, dims=out or None)
+                mean = mean + pm.Normal(f"b{l}", 0, tau=bias_tau, dims=out or None)
+            name = f"Z{l + 1}"
             if last and probit:
-                z = pm.Normal(f"Z{l + 1}", mean, sigmas[-1], dims=("row", *out))
+                z = pm.Normal(name, mean, deviations[name], dims=("row", *out))
                 (SignLabel if single else ArgmaxLabel)("y", z, observed=targets, shape=z.shape[:1], dims="row")
             elif last:
-                pm.Normal("y", mean, sigmas[-1], observed=targets, shape=mean.shape, dims=("row", *out))
+                pm.Normal("y", mean, deviations["y"], observed=targets, shape=mean.shape, dims=("row", *out))
             else:
-                z = pm.Normal(f"Z{l + 1}", mean, sigmas[2 * l - 2], dims=("row", *out))
-                a = pm.Normal(f"A{l + 1}", function(z), sigmas[2 * l - 1], dims=("row", *out))
+                z = pm.Normal(name, mean, deviations[name], dims=("row", *out))
+                a = pm.Normal(f"A{l + 1}", function(z), deviations[f"A{l + 1}"], dims=("row", *out))
     return model
+
+
+def _deviation(name: str, noise: float | str) -> float | Variable:
+    """The standard deviation of a noisy variable: a number, or the root of a learned variance."""
+    if noise != "learned":
+        return noise
+    return pt.sqrt(pm.InverseGamma(f"variance_{name}", 3, 0.2 if name == "y" else 0.02))
+
+
+def _precisions(name: str, prior: float | str, d: int, inputs: str) -> tuple[float | Variable, float]:
+    """The prior precisions of a layer's weights and of its biases.
+
+    Parameters
+    ----------
+    name : str
+        That of the weights.
+    prior : float, "learned" or "relevance"
+        What the user asks for.
+    d : int
+        Number of the layer's inputs.
+    inputs : str
+        Their dimension.
+    """
+    if isinstance(prior, str):
+        shape = {"dims": inputs} if prior == "relevance" else {}
+        return pm.Gamma(f"precision_{name}", 2, 2 / d, **shape), 1.0
+    return prior, prior

@@ -27,6 +27,42 @@ def test_mlp_is_the_model_one_would_write_by_hand():
     np.testing.assert_allclose(*logps)
 
 
+@pytest.mark.parametrize("prior", [["learned", "learned"], ["relevance", 5.0]], ids=["layers", "relevance"])
+def test_learned_scales_are_the_model_one_would_write_by_hand(prior):
+    model = pmg.mlp(X, Y, 4, noise=["learned", 0.2, "learned"], prior=prior)
+    with pm.Model() as by_hand:
+        variance_z2 = pm.InverseGamma("variance_Z2", 3, 0.02)
+        variance_y = pm.InverseGamma("variance_y", 3, 0.2)
+        tau1 = pm.Gamma("precision_W1", 2, 1, shape=2 if prior[0] == "relevance" else ())
+        tau2 = pm.Gamma("precision_W2", 2, 0.5) if prior[1] == "learned" else 5.0
+        w1 = pm.Normal("W1", 0, tau=tau1, shape=(4, 2))
+        b1 = pm.Normal("b1", 0, 1, shape=4)
+        z2 = pm.Normal("Z2", X @ w1.T + b1, variance_z2**0.5)
+        a2 = pm.Normal("A2", pm.math.maximum(z2, 0), 0.2)
+        w2 = pm.Normal("W2", 0, tau=tau2, shape=4)
+        b2 = pm.Normal("b2", 0, tau=1 if prior[1] == "learned" else 5.0)
+        pm.Normal("y", a2 @ w2 + b2, variance_y**0.5, observed=Y)
+    rng = np.random.default_rng(1)
+    point = {name: rng.normal(size=np.shape(x)) for name, x in model.initial_point().items()}
+    logps = [m.compile_logp(mode="FAST_COMPILE")(point) for m in (model, by_hand)]
+    np.testing.assert_allclose(*logps)
+
+
+@pytest.mark.parametrize(
+    ("y", "kwargs"),
+    [(Y, {"prior": "relevance"}), (X, {"prior": "learned"}), (np.arange(9) % 3, {"likelihood": "probit"})],
+    ids=["relevance", "outputs", "labels"],
+)
+def test_one_step_draws_all_that_is_learned(y, kwargs):
+    model = pmg.mlp(X, y, [4, 3], noise="learned", **kwargs)
+    step = pmg.GibbsNN(model=model, compile_kwargs={"mode": "FAST_COMPILE"}, rng=1)
+    assert set(step.vars) == set(model.value_vars)
+    before = model.initial_point()
+    after, [stats] = step.step(before)
+    assert all((after[name] != before[name]).any() for name in before)
+    np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="FAST_COMPILE")(after))
+
+
 def test_integers_are_taken_as_numbers():
     model = pmg.mlp(X, np.arange(9), 2)
     np.testing.assert_array_equal(model["y_data"].get_value(), np.arange(9.0))
@@ -96,7 +132,14 @@ def test_an_activation_written_in_pytensor():
         ({"hidden": [3, 2.5]}, "hidden must hold positive integers"),
         ({"noise": 0.0}, "noise must be a standard deviation"),
         ({"noise": [0.1, -0.1, 0.1]}, "noise must be a standard deviation"),
-        ({"noise": [0.1, 0.1]}, "noise must be one number or 3"),
+        ({"noise": [0.1, 0.1]}, "noise must be .* one for each of Z2, A2, y, which are 3; found \\[0.1, 0.1\\]"),
+        ({"noise": "relevance"}, "noise must be .* or 'learned', .*; found 'relevance'"),
+        ({"prior": -1}, "prior must be a precision, a positive, finite number or 'learned' or 'relevance'.*found -1"),
+        ({"prior": ["learned"]}, "one for each of W1, W2, which are 2"),
+        (
+            {"y": np.arange(9) % 2, "likelihood": "probit", "noise": [0.1, 0.1, "learned"]},
+            "The noise of 'Z3' must be a number where labels are observed",
+        ),
         ({"activation": "softmax"}, "activation must be one of"),
         ({"activation": 3}, "activation must be a name"),
         ({"likelihood": "student"}, "likelihood must be 'normal'"),
