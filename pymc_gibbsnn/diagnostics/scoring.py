@@ -10,9 +10,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from pymc_gibbsnn._arguments import whole
+from pymc_gibbsnn._arguments import number, whole
 
-__all__ = ["brier", "expected_calibration_error", "log_predictive_density", "reliability", "rmse"]
+__all__ = [
+    "brier",
+    "coverage",
+    "crps",
+    "expected_calibration_error",
+    "log_predictive_density",
+    "pit",
+    "reliability",
+    "rmse",
+    "sharpness",
+]
 
 
 def rmse(samples: ArrayLike, y: ArrayLike) -> float:
@@ -39,10 +49,154 @@ def rmse(samples: ArrayLike, y: ArrayLike) -> float:
     >>> rmse([[[1.0, 2.0], [3.0, 2.0]]], [5.0, 5.0])
     3.0
     """
-    samples, y = np.asarray(samples, float), np.asarray(y, float)
-    if samples.ndim < 3 or samples.shape[2:] != y.shape:
-        raise ValueError(f"samples must be (chain, draw, *y.shape); found {samples.shape} and y of shape {y.shape}.")
-    return float(np.sqrt(np.mean((samples.mean((0, 1)) - y) ** 2)))
+    samples, y = _samples_and_data(samples, y)
+    return float(np.sqrt(np.mean((samples.mean(0) - y) ** 2)))
+
+
+def crps(samples: ArrayLike, y: ArrayLike) -> float:
+    r"""Compute the continuous ranked probability score, the mean over points of
+
+    .. math:: E|Y_i - y_i| - \tfrac12 E|Y_i - Y_i'|,
+
+    where Y_i and Y_i' are two independent draws of the prediction of point i [1]_ (eq. 21). Lower is better; the score
+    of a prediction without spread is its absolute error. Both means are estimated without bias.
+
+    Parameters
+    ----------
+    samples : array_like, shape (chain, draw, ...)
+        Draws of new data, noise included, two at least, as ``predict(..., samples=True)`` returns them.
+    y : array_like, shape (...)
+        What was observed.
+
+    Returns
+    -------
+    float
+        In the units of y.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, or there is a single draw.
+
+    References
+    ----------
+    .. [1] T. Gneiting, A. E. Raftery. Strictly proper scoring rules, prediction, and estimation. Journal of the
+       American Statistical Association 102 (2007).
+
+    Examples
+    --------
+    >>> crps([[[0.0], [2.0]]], [1.0])
+    0.0
+    """
+    samples, y = _samples_and_data(samples, y)
+    draws = len(samples)
+    if draws < 2:
+        raise ValueError("samples must hold two draws or more; found one.")
+    # In order, the k-th of S draws is the larger one of k - 1 pairs and the smaller one of S - k.
+    weights = 2 * np.arange(1, draws + 1) - draws - 1
+    spread = np.tensordot(weights, np.sort(samples, axis=0), axes=1) / (draws * (draws - 1))
+    return float(np.mean(np.abs(samples - y).mean(0) - spread))
+
+
+def pit(samples: ArrayLike, y: ArrayLike) -> np.ndarray:
+    """Compute the probability integral transform: the share of draws of a point that lie below its observation.
+
+    Over the points of a calibrated prediction these values are spread evenly between 0 and 1. A heap in the middle
+    means that predictions are too wide, heaps at the ends that they are too narrow [1]_.
+
+    Parameters
+    ----------
+    samples : array_like, shape (chain, draw, ...)
+        Draws of new data, noise included, as ``predict(..., samples=True)`` returns them.
+    y : array_like, shape (...)
+        What was observed. A draw equal to it counts as half below.
+
+    Returns
+    -------
+    array, shape (...)
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+
+    References
+    ----------
+    .. [1] T. Gneiting, F. Balabdaoui, A. E. Raftery. Probabilistic forecasts, calibration and sharpness. Journal of the
+       Royal Statistical Society B 69 (2007).
+
+    Examples
+    --------
+    >>> pit([[[0.0], [1.0], [2.0], [3.0]]], [0.5])
+    array([0.25])
+    """
+    samples, y = _samples_and_data(samples, y)
+    return (samples < y).mean(0) + (samples == y).mean(0) / 2
+
+
+def coverage(samples: ArrayLike, y: ArrayLike, level: float = 0.9) -> float:
+    """Compute the share of points whose observation lies in the central interval of its prediction.
+
+    Of a calibrated prediction that share is the level of the interval, up to chance.
+
+    Parameters
+    ----------
+    samples : array_like, shape (chain, draw, ...)
+        Draws of new data, noise included, as ``predict(..., samples=True)`` returns them.
+    y : array_like, shape (...)
+        What was observed.
+    level : float
+        Probability of the interval, which leaves out as much below as above.
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, or the level does not lie between 0 and 1.
+
+    Examples
+    --------
+    >>> coverage(np.linspace(0, 1, 101)[None, :, None] + [0.0, 5.0], [0.5, 0.5])
+    0.5
+    """
+    samples, y = _samples_and_data(samples, y)
+    low, high = _interval(samples, level)
+    return float(np.mean((low <= y) & (y <= high)))
+
+
+def sharpness(samples: ArrayLike, level: float = 0.9) -> float:
+    """Compute the mean width of the central intervals of predictions: of two calibrated ones the narrower is better.
+
+    Parameters
+    ----------
+    samples : array_like, shape (chain, draw, ...)
+        Draws of new data, noise included, as ``predict(..., samples=True)`` returns them.
+    level : float
+        Probability of the interval.
+
+    Returns
+    -------
+    float
+        In the units of the samples.
+
+    Raises
+    ------
+    ValueError
+        If the samples have no axis of points, or the level does not lie between 0 and 1.
+
+    Examples
+    --------
+    >>> round(sharpness(np.linspace(0, 1, 101)[None, :, None]), 3)
+    0.9
+    """
+    samples = np.asarray(samples, float)
+    samples, _ = _samples_and_data(samples, np.zeros(samples.shape[2:]))
+    low, high = _interval(samples, level)
+    return float(np.mean(high - low))
 
 
 def log_predictive_density(log_likelihood: ArrayLike) -> float:
@@ -191,6 +345,20 @@ def reliability(
     sums = [np.bincount(index, weights=x, minlength=bins) for x in (confidence, right)]
     with np.errstate(invalid="ignore"):
         return count / len(p), sums[0] / count, sums[1] / count
+
+
+def _samples_and_data(samples: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Return samples of all chains (draw, ...) and data (...) as arrays, or raise ValueError."""
+    samples, y = np.asarray(samples, float), np.asarray(y, float)
+    if samples.ndim < 3 or samples.shape[2:] != y.shape:
+        raise ValueError(f"samples must be (chain, draw, *y.shape); found {samples.shape} and y of shape {y.shape}.")
+    return samples.reshape(-1, *y.shape), y
+
+
+def _interval(samples: np.ndarray, level: float) -> np.ndarray:
+    """Return the ends (2, ...) of the central interval of samples (draw, ...)."""
+    number("level", level, "a probability between 0 and 1", lambda p: 0 < p < 1)
+    return np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0)
 
 
 def _checked(probabilities: ArrayLike, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

@@ -61,15 +61,16 @@ def mlp(
     noise : float, "learned", or a sequence of them
         Standard deviation s of the noise: one for all, or one for each of Z2, A2, Z3, ... up to y or, for a probit
         likelihood, the last Z. That of y is in the units of y. Where it is "learned", the variance is a variable of the
-        model, such as "variance_Z2", with the prior InverseGamma(3, 0.02) for a latent and InverseGamma(3, 0.2) for y,
-        of means 0.01 and 0.1, which suits outputs of unit variance. For a probit likelihood ``noise="learned"`` leaves
-        that of the last Z at 1, since labels do not tell it from the size of the last weights.
+        model, such as "variance_Z2", with the prior InverseGamma(1, 0.001): anything from some 1e-4 up, for y of unit
+        variance. For a probit likelihood ``noise="learned"`` leaves that of the last Z at 1, since labels do not tell
+        it from the size of the last weights.
     prior : float, "learned", "relevance", or a sequence of them, optional
         Precision λ (one over the variance) of the prior of a layer's weights and biases: one for all layers, or one for
         each. By default it is the number of the layer's inputs. Where it is "learned", the precision of the layer's
         weights is a variable of the model, such as "precision_W1", with the prior Gamma(2, 2/d) of mean d, the number
-        of inputs; "relevance" learns one for each input of the layer, which tells those that matter from those that do
-        not (automatic relevance determination [2]_). The biases of such a layer have the prior Normal(0, 1).
+        of inputs; where it is "relevance", there is one for each input of the layer, which tells those that matter from
+        those that do not (automatic relevance determination [2]_). ``prior="relevance"`` is that for the first layer,
+        and "learned" for the others. The biases of such layers have the prior Normal(0, 1).
     likelihood : {"normal", "probit"}
         What y is given the last layer: its noisy outputs themselves, or the class label that they give.
     bias : bool
@@ -123,6 +124,8 @@ def mlp(
         )
     sizes = [X.shape[1], *hidden]
     weights = [f"W{l}" for l in range(1, len(sizes) + 1)]
+    if isinstance(prior, str) and prior == "relevance":
+        prior = ["relevance"] + ["learned"] * len(hidden)
     priors = each("prior", sizes if prior is None else prior, weights, ["learned", "relevance"], "a precision")
     bias = boolean("bias", bias)
     dims = ["feature", *(f"hidden_{l}" for l in range(2, len(sizes) + 1))]
@@ -158,14 +161,14 @@ def mlp(
 
 
 def _deviation(name: str, noise: float | str) -> float | Variable:
-    """The standard deviation of a noisy variable: a number, or the root of a learned variance."""
+    """Return the standard deviation of a noisy variable: a number, or the root of a learned variance."""
     if noise != "learned":
         return noise
-    return pt.sqrt(pm.InverseGamma(f"variance_{name}", 3, 0.2 if name == "y" else 0.02))
+    return pt.sqrt(pm.InverseGamma(f"variance_{name}", 1, 0.001))
 
 
 def _precisions(name: str, prior: float | str, d: int, inputs: str) -> tuple[float | Variable, float]:
-    """The prior precisions of a layer's weights and of its biases.
+    """Return the prior precisions of a layer's weights and of its biases.
 
     Parameters
     ----------

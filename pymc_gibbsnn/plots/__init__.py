@@ -2,12 +2,13 @@
 
 from pymc_gibbsnn.plots.classes import plot_acceptance, plot_class_probabilities
 from pymc_gibbsnn.plots.convergence import plot_rhat, plot_thermalisation
-from pymc_gibbsnn.plots.functions import plot_calibration, plot_log_density, plot_predictive_band
+from pymc_gibbsnn.plots.functions import plot_calibration, plot_coverage, plot_log_density, plot_predictive_band
 
 __all__ = [
     "plot_acceptance",
     "plot_calibration",
     "plot_class_probabilities",
+    "plot_coverage",
     "plot_log_density",
     "plot_predictive_band",
     "plot_rhat",

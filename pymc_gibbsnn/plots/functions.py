@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn.diagnostics.scoring import expected_calibration_error, reliability
+from pymc_gibbsnn.diagnostics.scoring import expected_calibration_error, pit, reliability
 from pymc_gibbsnn.plots.drawing import colour, label_at_right, pyplot
 
-__all__ = ["plot_calibration", "plot_log_density", "plot_predictive_band"]
+__all__ = ["plot_calibration", "plot_coverage", "plot_log_density", "plot_predictive_band"]
 
 
 def plot_predictive_band(samples: ArrayLike, y: ArrayLike, *, probability: float = 0.9, ax: Any = None) -> Any:
@@ -176,5 +176,54 @@ def plot_calibration(probabilities: ArrayLike, labels: ArrayLike, *, bins: int =
     ax.plot(confidence[share > 0], accuracy[share > 0], "o-", color=colour(0), label="share that is right")
     ax.set(xlabel="probability of the predicted class", ylabel="share of points", xlim=(0, 1), ylim=(0, 1))
     ax.set_title(f"expected calibration error {error:.3f}")
+    ax.legend(frameon=False, loc="upper left")
+    return ax
+
+
+def plot_coverage(samples: ArrayLike, y: ArrayLike, *, ax: Any = None) -> Any:
+    """Plot the share of observations within the central interval of their prediction, by the level of the interval.
+
+    Calibrated predictions of real numbers lie on the diagonal, within the grey band of chance in 95 of 100 cases.
+    Above it predictions are too wide, below it too narrow.
+
+    Parameters
+    ----------
+    samples : array_like, shape (chain, draw, point)
+        Draws of new data, noise included, as ``predict(..., samples=True)`` returns them.
+    y : array_like, shape (point,)
+        What was observed.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ImportError
+        If Matplotlib is not installed.
+    ValueError
+        If the shapes do not fit.
+
+    Examples
+    --------
+    >>> import pymc_gibbsnn as pmg
+    >>> rng = np.random.default_rng(0)
+    >>> ax = pmg.plot_coverage(rng.normal(size=(2, 100, 50)), rng.normal(size=50))
+    """
+    from scipy.stats import binom  # slow to import
+
+    plt = pyplot()
+    # An observation lies in the central interval of level p if its PIT is nearer to 1/2 than p/2.
+    needed = 2 * np.abs(pit(samples, y) - 0.5)
+    levels = np.linspace(0, 1, 51)
+    share = (needed.ravel() <= levels[:, None]).mean(1)
+    chance = binom.ppf([[0.025], [0.975]], needed.size, levels) / needed.size
+    ax = plt.subplots(figsize=(5, 5), layout="constrained")[1] if ax is None else ax
+    ax.fill_between(levels, *chance, color="0.85", lw=0, label="chance, 95 % of cases")
+    ax.plot([0, 1], [0, 1], color="0.4", ls="--", lw=1, label="calibrated")
+    ax.plot(levels, share, color=colour(0), label="observed")
+    ax.set(xlabel="level of the interval", ylabel="share of observations inside", xlim=(0, 1), ylim=(0, 1))
     ax.legend(frameon=False, loc="upper left")
     return ax

@@ -4,12 +4,16 @@ from scipy.stats import norm
 
 from pymc_gibbsnn.diagnostics.scoring import (
     brier,
+    coverage,
+    crps,
     expected_calibration_error,
     log_predictive_density,
+    pit,
     reliability,
     rmse,
+    sharpness,
 )
-from pymc_gibbsnn.plots import plot_calibration
+from pymc_gibbsnn.plots import plot_calibration, plot_coverage
 
 RNG = np.random.default_rng(0)
 
@@ -34,6 +38,48 @@ def test_density_of_a_mixture():
     density = norm.pdf(y, mu[..., None]).mean((0, 1))
     assert np.isclose(log_predictive_density(norm.logpdf(y, mu[..., None])), np.log(density).mean())
     assert np.isfinite(log_predictive_density(np.full((1, 2, 3), -2000.0)))
+
+
+def test_normal_predictions():
+    """The scores of Normal laws have closed forms."""
+    mu, sigma, y = np.array([0.0, 1.0, -3.0]), np.array([1.0, 0.5, 2.0]), np.array([0.3, 2.0, -3.0])
+    samples = np.random.default_rng(1).normal(mu, sigma, size=(4, 50_000, 3))
+    z = (y - mu) / sigma
+    truth = sigma * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - np.pi**-0.5)  # Gneiting and Raftery, eq. 21
+    np.testing.assert_allclose(crps(samples, y), truth.mean(), rtol=5e-3)
+    np.testing.assert_allclose(pit(samples, y), norm.cdf(z), atol=5e-3)
+    np.testing.assert_allclose(sharpness(samples, 0.8), 2 * norm.ppf(0.9) * sigma.mean(), rtol=5e-3)
+    assert coverage(samples, y) == 2 / 3  # the second lies outside of 90 percent, the others inside
+
+
+def test_few_draws_are_scored_without_bias():
+    samples = np.random.default_rng(2).normal(size=(1, 3, 200_000))
+    assert np.isclose(crps(samples, np.zeros(200_000)), (2**0.5 - 1) * np.pi**-0.5, rtol=0.01)
+
+
+def test_coverage_of_calibrated_predictions_is_the_level():
+    rng = np.random.default_rng(3)
+    samples, y = rng.normal(size=(2, 200, 2000)), rng.normal(size=2000)
+    for level in (0.5, 0.9):
+        assert abs(coverage(samples, y, level) - level) < 0.04
+    ax = plot_coverage(samples, y)
+    line = ax.lines[-1]
+    level = line.get_xdata()[4]
+    assert abs(line.get_ydata()[4] - coverage(samples, y, level)) < 0.01  # quantiles of draws are interpolated
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: crps(np.zeros((1, 1, 3)), np.zeros(3)), "two draws or more"),
+        (lambda: pit(np.zeros((2, 3)), np.zeros(3)), "samples must be \\(chain, draw"),
+        (lambda: coverage(np.zeros((2, 3, 4)), np.zeros(4), 1.0), "level must be a probability between 0 and 1"),
+        (lambda: sharpness(np.zeros((2, 3))), "samples must be"),
+    ],
+)
+def test_wrong_samples_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def test_calibration_error():
