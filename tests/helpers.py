@@ -12,6 +12,7 @@ import pytensor.tensor as pt
 from pytensor.compile.io import In
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import random_generator_type
+from scipy.signal import lfilter
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
@@ -106,3 +107,17 @@ def pm_sample(model: pm.Model, draws: int = 20, step=None, compile_kwargs: dict 
     with model:
         step = step or pmg.GibbsNN(compile_kwargs=compile_kwargs)
         return pm.sample(draws, step=step, **({"tune": 0, "chains": 2, "cores": 1, "random_seed": 7} | QUIET | kwargs))
+
+
+def pmg_sample(model: pm.Model, draws: int = 20, step=None, **kwargs):
+    """A short run of ``pmg.sample``, by the Gibbs sampler unless another step is given."""
+    with model:
+        step = step or pmg.GibbsNN()
+        return pmg.sample(draws, step=step, **({"chains": 2, "random_seed": 7, "progressbar": False} | kwargs))
+
+
+def autoregression(rng: np.random.Generator, rho: float, n: int) -> np.ndarray:
+    """A stationary Gaussian series of mean 0 and variance 1."""
+    noise = rng.normal(size=n)
+    noise[1:] *= np.sqrt(1 - rho**2)
+    return lfilter([1], [1, -rho], noise)

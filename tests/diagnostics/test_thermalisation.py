@@ -1,159 +1,17 @@
-import re
 from dataclasses import replace
 from importlib import import_module
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
 import pytest
 import xarray as xr
-from scipy.signal import lfilter
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.diagnostics.convergence import (
-    blockwise_rhat,
-    merge,
-    stretch_of,
-    when_close,
-    when_settled,
-    when_stationary,
-)
-from pymc_gibbsnn.diagnostics.thermalisation import _judge
 from pymc_gibbsnn.models.teachers import check_teacher
 from pymc_gibbsnn.plots import plot_rhat, plot_thermalisation
 
 QUIET = {"cores": 1, "quiet": True, "compile_kwargs": {"mode": "FAST_COMPILE"}}
-
-
-def autoregression(rng, rho, n):
-    """A stationary Gaussian series of mean 0 and variance 1."""
-    noise = rng.normal(size=n)
-    noise[1:] *= np.sqrt(1 - rho**2)
-    return lfilter([1], [1, -rho], noise)
-
-
-# The rules
-
-
-@pytest.mark.parametrize(("rho", "draws"), [(0.0, 200), (0.9, 4000), (0.97, 1000), (0.99, 1000), (0.999, 1000)])
-def test_false_alarms_on_pairs_in_equilibrium(rho, draws):
-    rng = np.random.default_rng(0)
-    pairs = [np.exp([autoregression(rng, rho, draws), autoregression(rng, rho, draws)]) for _ in range(200)]
-    found = [merge(*pair) for pair in pairs]
-    verdicts = [m.verdict for m in found]
-    assert verdicts.count("not thermalised") <= 10
-    if rho < 0.95:  # worth enough independent draws to tell
-        assert verdicts.count("thermalised") >= 180
-        assert np.mean([m.draw == 0 for m in found if m.verdict == "thermalised"]) >= 0.9
-
-
-@pytest.mark.parametrize("rho", [0.5, 0.9, 0.99])
-@pytest.mark.parametrize("slope", [0.0, -1.0])
-def test_stuck_chains_are_never_thermalised(rho, slope):
-    rng, draws = np.random.default_rng(1), 1000
-    drift = slope * np.linspace(0, 1, draws)
-    pairs = [(autoregression(rng, rho, draws), 3 + drift + 0.3 * autoregression(rng, rho, draws)) for _ in range(50)]
-    verdicts = [merge(a, b).verdict for a, b in pairs]
-    assert verdicts.count("thermalised") == 0
-    assert verdicts.count("not thermalised") >= {0.5: 48, 0.9: 35, 0.99: 0}[rho]
-
-
-def test_the_merge_is_where_the_curves_meet():
-    rng, time = np.random.default_rng(2), np.arange(4000)
-    informed = np.exp(autoregression(rng, 0.5, 4000)) * (1 - np.exp(-(time + 1) / 50))
-    late = np.exp(autoregression(rng, 0.5, 4000)) * (1 + 1000 * np.exp(-time / 100))
-    found = merge(informed, late)
-    assert found.verdict == "thermalised"
-    assert 550 <= found.draw <= 1000  # 1000 exp(-t/100) passes 1 at 691
-    assert 550 <= when_stationary(late, 50) <= 1000
-    assert merge(informed, 10 * late).verdict == "not thermalised"
-    later = np.exp(autoregression(rng, 0.5, 4000)) * np.where(time < 2600, 50, 1)  # within the second half
-    assert merge(informed, later)[:2] == ("thermalised", 2600)
-    assert np.isnan(when_stationary(np.linspace(0, 1, 4000) + 0.01 * informed, 50))
-
-
-def test_a_chain_that_leaves_at_the_end_is_not_settled():
-    rng = np.random.default_rng(3)
-    informed, other = rng.normal(size=(2, 1000))
-    other[-50:] += 5
-    assert merge(informed, other).verdict != "thermalised"
-
-
-def test_blockwise_rhat_is_the_papers():
-    rng = np.random.default_rng(4)
-    x = rng.normal(size=(3, 120, 2))
-    m, n = 3, 50
-    for block, found in enumerate(blockwise_rhat(x, n)):
-        part = x[:, block * n : (block + 1) * n]
-        within = part.var(axis=1, ddof=1).mean(0)
-        between = n * part.mean(1).var(axis=0, ddof=1)
-        pooled = (n - 1) / n * within + between / n
-        np.testing.assert_allclose(found, (m + 1) / m * pooled / within - (n - 1) / (m * n))
-        rank = [float(az.rhat(part[..., i])) for i in range(2)]
-        np.testing.assert_allclose(blockwise_rhat(x, n, rank=True)[block], rank)
-    assert len(blockwise_rhat(x, n)) == 2
-    with pytest.raises(ValueError, match="two chains"):
-        blockwise_rhat(x[:1], n)
-
-
-def test_times():
-    assert when_close(np.array([[9.0], [1.1], [1.5], [1.0], [1.1]]), 50) == 150
-    assert np.isnan(when_close(np.array([[1.0], [np.nan]]), 50))
-    rng = np.random.default_rng(5)
-    series = rng.normal(size=1000)
-    series[:7] = 30
-    assert when_stationary(series, 10) == 10
-    assert when_settled(series[10:], stretch_of(series), 10) == 0
-
-
-@pytest.mark.parametrize(
-    ("series", "message"),
-    [
-        (np.ones(99), "two blocks"),
-        (np.ones(200), "constant"),
-        (np.r_[np.arange(100.0), np.ones(100)], "constant"),
-        (np.r_[np.nan, np.arange(199.0)], "not finite"),
-        (np.arange(150.0), "differ in length"),
-    ],
-)
-def test_bad_series_are_refused(series, message):
-    with pytest.raises(ValueError, match=message):
-        merge(np.random.default_rng(0).normal(size=200), series)
-
-
-@pytest.mark.parametrize(
-    ("shift", "rho", "drop", "sentence"),
-    [
-        (0.0, 0.5, 0, "thermalised from the first sweep on; over the second half .* 99% interval .* within -1 to 1"),
-        (0.0, 0.5, 600, "thermalised from sweep 1,200 on; over the last quarter .* 99% interval .* within -1 to 1"),
-        (
-            50.0,
-            0.5,
-            0,
-            "not thermalised; .* 52 standard deviations above .* equilibrium differ by at most 0.35",
-        ),
-        (50.0, 0.99, 0, "undecided; .* is worth .* independent draws, and a verdict takes 20. Run longer"),
-        (
-            0.9,
-            0.9,
-            0,
-            "undecided; .* no more than the .* in equilibrium, but .* not within -1 to 1. Run longer",
-        ),
-    ],
-)
-def test_verdicts_in_sentences(shift, rho, drop, sentence):
-    rng = np.random.default_rng(0)
-    informed, other = autoregression(rng, rho, 1000), shift + autoregression(rng, rho, 1000)
-    other[:drop] += 50
-    found = _judge({"informed": informed, "zero": other}, rng.normal(size=(2, 1000, 3)), None, 50, 2)
-    words = found.attrs["verdict"]
-    assert re.fullmatch(f"zero: {sentence}.", words), words
-    assert "e+" not in words
-    assert "±" not in words
-
-
-# Chains
 
 
 @pytest.fixture(scope="module")

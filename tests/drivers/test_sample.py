@@ -1,8 +1,5 @@
 """The JAX driver: the same law as ``pm.sample``, the same result, on any number of chains and devices."""
 
-import json
-import os
-import subprocess
 import sys
 from functools import cache
 
@@ -22,7 +19,7 @@ from pymc_gibbsnn.backends.jax_backend import xla_options
 from pymc_gibbsnn.drivers import program as _program
 from pymc_gibbsnn.drivers import sample as sampling
 from pymc_gibbsnn.drivers.program import Program, _factors_batches
-from tests.helpers import check_mean
+from tests.helpers import check_mean, pmg_sample
 
 X = np.random.default_rng(0).normal(size=(8, 2))
 Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=8)
@@ -34,19 +31,13 @@ def model():
     return pmg.mlp(X, Y, 3, noise=0.3)
 
 
-def sample(model, draws=20, step=None, **kwargs):
-    with model:
-        step = step or pmg.GibbsNN()
-        return pmg.sample(draws, step=step, **({"chains": 2, "random_seed": 7, "progressbar": False} | kwargs))
-
-
 def w1(idata):
     return idata["posterior"]["W1"].values
 
 
 def test_the_draws_are_those_of_the_step_in_jax(model):
     """Number by number, from the same key."""
-    idata = sample(model, 5, chains=2)
+    idata = pmg_sample(model, 5, chains=2)
     step = pmg.GibbsNN(model=model, compile_kwargs={"mode": "JAX"})
     for chain, seed in enumerate(_get_seeds_per_chain(7, 2)):
         point = model.initial_point()
@@ -64,10 +55,10 @@ def test_chains_do_not_depend_on_those_beside_them(model, monkeypatch):
     """Three calls of a chain, which is spared vmap, or one call of three chains."""
     programs, run = [], Program.run
     monkeypatch.setattr(Program, "run", lambda self, *arguments: (programs.append(self), run(self, *arguments))[1])
-    alone = sample(model, 5, tune=2, chains=3)
+    alone = pmg_sample(model, 5, tune=2, chains=3)
     assert len(programs[0].chains) == 3
     monkeypatch.setattr(_program, "_factors_batches", lambda program: True)
-    together = sample(model, 5, tune=2, chains=3)
+    together = pmg_sample(model, 5, tune=2, chains=3)
     assert len(programs[-1].chains) == 1
     for group in ("posterior", "sample_stats"):
         for name, series in alone[group].data_vars.items():
@@ -109,7 +100,7 @@ def functions(idata, model):
 )
 def test_the_law_is_that_of_pm_sample(model, interweave, precision):
     step = pmg.GibbsNN(model=model, interweave=interweave)
-    idata = sample(model, 2500, step, chains=4, tune=500, precision=precision, var_names=WEIGHTS)
+    idata = pmg_sample(model, 2500, step, chains=4, tune=500, precision=precision, var_names=WEIGHTS)
     assert w1(idata).dtype == precision
     expected = functions_by_pm_sample(interweave)
     for name, found in functions(idata, model).items():
@@ -126,7 +117,7 @@ def test_the_result_is_that_of_pm_sample(model):
             5, tune=0, chains=2, cores=1, step=pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"}), progressbar=False,
             compute_convergence_checks=False,
         )  # fmt: skip
-    other = sample(model, 5)
+    other = pmg_sample(model, 5)
     for group in ("posterior", "sample_stats", "observed_data", "constant_data"):
         expected, found = one[group], other[group]
         assert set(expected.data_vars) - {"sampling_time"} <= set(found.data_vars)
@@ -145,7 +136,7 @@ def test_the_result_is_that_of_pm_sample(model):
 
 def test_var_names_and_start(model):
     start = pmg.initial_values(model, "prior", chains=2, random_seed=0)
-    idata = sample(model, 3, initvals=start, var_names=["W2", "b2"])
+    idata = pmg_sample(model, 3, initvals=start, var_names=["W2", "b2"])
     assert list(idata["posterior"].data_vars) == ["W2", "b2"]
     assert not np.allclose(idata["sample_stats"]["lp"][0], idata["sample_stats"]["lp"][1])
 
@@ -162,24 +153,24 @@ def test_a_program_is_compiled_once(model, monkeypatch):
     monkeypatch.setattr(jax.stages.Lowered, "compile", watched)
     needed = xla_options("cpu")
     compiled.clear()
-    sample(model, 20, tune=5)
+    pmg_sample(model, 20, tune=5)
     assert len(programs) > 3
     assert compiled == [{"compiler_options": needed}]
 
 
 def test_seeds_decide_and_the_length_of_calls_does_not(model, monkeypatch):
-    first, other = (w1(sample(model, random_seed=seed)) for seed in (1, 2))
+    first, other = (w1(pmg_sample(model, random_seed=seed)) for seed in (1, 2))
     monkeypatch.setattr(sampling, "SECONDS_A_CALL", 0)
-    again = w1(sample(model, random_seed=1))
+    again = w1(pmg_sample(model, random_seed=1))
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first, other)
     assert not np.allclose(first[0], first[1])
 
 
 def test_thinning(model):
-    every = w1(sample(model, 12))
+    every = w1(pmg_sample(model, 12))
     np.testing.assert_array_equal(
-        w1(sample(model, 2, thin=3, step=pmg.GibbsNN(model=model, sweeps_per_draw=2))), every[:, 5::6]
+        w1(pmg_sample(model, 2, thin=3, step=pmg.GibbsNN(model=model, sweeps_per_draw=2))), every[:, 5::6]
     )
 
 
@@ -197,7 +188,7 @@ def test_step_sizes_change_while_tuning_and_noise_falls():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Program, "run", watch)
         patch.setattr(sampling, "SECONDS_A_CALL", 0)  # a call a draw
-        sample(model, 10, step=step, tune=20)
+        pmg_sample(model, 10, step=step, tune=20)
     steps = [call[1] for call in calls]
     assert len(set(steps[:20])) > 5
     assert len(set(steps[19:])) == 1
@@ -206,8 +197,8 @@ def test_step_sizes_change_while_tuning_and_noise_falls():
 
 
 def test_tuning_by_default_is_what_the_step_asks_for(model):
-    assert sample(model, 2)["posterior"].attrs["tuning_steps"] == 0
-    idata = sample(model, 2, step=pmg.GibbsNN(model=model, interweave="langevin"))
+    assert pmg_sample(model, 2)["posterior"].attrs["tuning_steps"] == 0
+    idata = pmg_sample(model, 2, step=pmg.GibbsNN(model=model, interweave="langevin"))
     assert idata["posterior"].attrs["tuning_steps"] == 1000
 
 
@@ -219,7 +210,7 @@ def test_two_networks_in_one_model():
             pm.Normal(f"y{i}", X @ w + b, 0.3, observed=y)
             names.append([w, b])
         steps = [pmg.GibbsNN(vars) for vars in names]
-    idata = sample(model, 2000, step=steps)
+    idata = pmg_sample(model, 2000, step=steps)
     gram = np.c_[X, np.ones(8)].T @ np.c_[X, np.ones(8)] / 0.09 + np.eye(3)
     mean = np.linalg.solve(gram, np.c_[X, np.ones(8)].T @ Y / 0.09)
     for i, sign in enumerate((1, -1)):
@@ -240,18 +231,18 @@ def test_free_variables_without_a_step_are_refused(model):
     with model:
         pm.Poisson("count", 1.0)
     with pytest.raises(ValueError, match=r"No step moves the free variables \['count'\]"):
-        sample(model)
+        pmg_sample(model)
 
 
 def test_variables_with_two_steps_are_refused(model):
     step = pmg.GibbsNN(model=model)
     with pytest.raises(ValueError, match=r"More than one step moves.*W1"):
-        sample(model, step=[step, step])
+        pmg_sample(model, step=[step, step])
 
 
 def test_steps_of_other_models_are_refused(model):
     with pytest.raises(ValueError, match="found a GibbsNN of another model"):
-        sample(model, step=pmg.GibbsNN(model=pmg.mlp(X, Y, 2, noise=0.3)))
+        pmg_sample(model, step=pmg.GibbsNN(model=pmg.mlp(X, Y, 2, noise=0.3)))
 
 
 @pytest.mark.parametrize(
@@ -270,14 +261,14 @@ def test_steps_of_other_models_are_refused(model):
 )
 def test_impossible_arguments_are_refused(model, arguments, message):
     with pytest.raises(ValueError, match=message):
-        sample(model, **arguments)
+        pmg_sample(model, **arguments)
 
 
 def test_double_precision_of_a_single_model_is_refused():
     with pytensor.config.change_flags(floatX="float32"):
         model = pmg.mlp(X, Y, 3, noise=0.3)
         with pytest.raises(ValueError, match="floatX='float64'"):
-            sample(model, precision="float64")
+            pmg_sample(model, precision="float64")
 
 
 def test_a_chain_that_leaves_the_numbers_stops(model, monkeypatch):
@@ -292,30 +283,30 @@ def test_a_chain_that_leaves_the_numbers_stops(model, monkeypatch):
 
     monkeypatch.setattr(Program, "run", broken)
     with pytest.warns(UserWarning, match=r"lp is not finite in chains \[1\]"):
-        idata = sample(model, 10_000)
+        idata = pmg_sample(model, 10_000)
     assert idata["posterior"].sizes["draw"] == sum(done[:2]) + done[2] // 2
     done[:] = [0, 0]
     with pytest.raises(FloatingPointError, match="lp is not finite"):
-        sample(model, 10_000)
+        pmg_sample(model, 10_000)
 
 
 def test_data_are_checked_again(model):
     step = pmg.GibbsNN(model=model)
     model.set_data("X", np.full_like(X, np.nan))
     with pytest.raises(pmg.NetworkError, match="16 values that are NaN"):
-        sample(model, step=step)
+        pmg_sample(model, step=step)
 
 
 def test_changed_data_are_used(model):
     step = pmg.GibbsNN(model=model)
     model.set_data("X", 2 * X)
-    np.testing.assert_array_equal(w1(sample(model, step=step)), w1(sample(model)))
+    np.testing.assert_array_equal(w1(pmg_sample(model, step=step)), w1(pmg_sample(model)))
 
 
 def test_jax_missing(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(ImportError, match=r"pymc-gibbsnn\[jax\]"):
-        sample(model)
+        pmg_sample(model)
 
 
 # Interrupts, progress, memory
@@ -331,14 +322,14 @@ def test_an_interrupt_returns_what_was_drawn(model, monkeypatch):
         return run(*arguments)
 
     monkeypatch.setattr(Program, "run", interrupted)
-    idata = sample(model, 10_000)
+    idata = pmg_sample(model, 10_000)
     assert idata["posterior"].sizes["draw"] == sum(done) < 10_000
     with pytest.raises(KeyboardInterrupt):
-        sample(model)
+        pmg_sample(model)
 
 
 def test_progress(model, capsys):
-    sample(model, 30, progressbar=True)
+    pmg_sample(model, 30, progressbar=True)
     shown = capsys.readouterr().out
     assert "30/30" in shown
     assert "lp" in shown
@@ -347,92 +338,4 @@ def test_progress(model, capsys):
 def test_more_draws_than_memory_holds(model, monkeypatch):
     monkeypatch.setattr(machine, "free_memory", lambda: 10_000)
     with pytest.warns(UserWarning, match=r"GiB.*Z2.*var_names="):
-        sample(model)
-
-
-# A store on disk
-
-
-def test_a_store(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(sampling, "SECONDS_A_CALL", 0)
-    path = tmp_path / "draws.zarr"
-    expected, found = sample(model, 5), sample(model, 5, store=path)
-    for group in ("posterior", "sample_stats", "observed_data"):
-        for name, variable in expected[group].data_vars.items():
-            np.testing.assert_array_equal(found[group][name], variable)
-            assert found[group][name].dims == variable.dims
-    assert found["posterior"].attrs["inference_library"] == "pymc_gibbsnn"
-    with pytest.raises(FileExistsError, match="give another path, or append=True"):
-        sample(model, store=path)
-    more = sample(model, 3, store=path, append=True, random_seed=8)
-    np.testing.assert_array_equal(more["posterior"]["draw"], np.arange(8))
-    np.testing.assert_array_equal(w1(more)[:, :5], w1(expected))
-    assert not np.allclose(w1(more)[:, 5:], w1(expected)[:, :3])
-    assert len(list((path / "posterior" / "W1" / "c").rglob("*"))) < 10
-    with pytest.raises(ValueError, match="holds the posterior"):
-        sample(model, 3, store=path, append=True, chains=3)
-
-
-def test_zarr_missing(model, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(ImportError, match="pip install zarr"):
-        sample(model, store=tmp_path / "draws.zarr")
-
-
-# Devices
-
-MESH = """
-import contextlib, json, sys
-import jax
-import numpy as np
-import pymc_gibbsnn as pmg
-
-found = {}
-
-
-def draw(n, devices, shards):
-    idata = pmg.sample(
-        4, step=pmg.GibbsNN(), chains=8, devices=jax.devices()[:devices], shards=shards, random_seed=1,
-        progressbar=False, initvals={"W1": np.ones((3, 2)), "Z2": np.ones((n, 3))},
-    )
-    return idata["posterior"]["Z2"].values.ravel().tolist()
-
-
-X = np.random.default_rng(0).normal(size=(6, 2))
-with pmg.mlp(X, np.maximum(X[:, 0], 0), 3, noise=0.3):
-    for devices in (1, 8, 4):
-        found[f"6 {devices} 1"] = draw(6, devices, 1)
-
-jax.threefry_partitionable = lambda flag: contextlib.nullcontext()  # rows that are spread need other random numbers
-for n in (16, 13):
-    X = np.random.default_rng(0).normal(size=(n, 2))
-    model = pmg.mlp(X, np.maximum(X[:, 0], 0), 3, noise=0.3)
-    with model:
-        for devices, shards in ((1, 1), (8, 4) if n == 16 else (8, 8)):
-            found[f"{n} {devices} {shards}"] = draw(n, devices, shards)
-    try:
-        with model:
-            pmg.sample(4, step=pmg.GibbsNN(), chains=3, devices=jax.devices())
-    except ValueError as error:
-        found["uneven"] = str(error)
-small = pmg.mlp(X[:4], X[:4, 0], 3, noise=0.3)
-try:
-    with small:
-        pmg.sample(4, step=pmg.GibbsNN(), devices=jax.devices(), shards=8)
-except ValueError as error:
-    found["shards"] = str(error)
-print(json.dumps(found))
-"""
-
-
-@pytest.mark.slow
-def test_a_mesh_of_devices_draws_the_same():
-    """Eight devices on the CPU: chains over all, rows over four or eight, evenly and not."""
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    done = subprocess.run([sys.executable, "-c", MESH], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert "3 chains cannot be spread evenly over 8 groups of devices" in found.pop("uneven")
-    assert "8 shards are more than the 4 rows" in found.pop("shards")
-    for name, values in found.items():
-        np.testing.assert_allclose(values, found[f"{name.split()[0]} 1 1"], rtol=1e-6, err_msg=name)
+        pmg_sample(model)

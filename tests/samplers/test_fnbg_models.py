@@ -6,17 +6,14 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-import xarray as xr
 from pytensor.graph.replace import clone_replace
 from scipy.special import softmax
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks import new_rows
-from pymc_gibbsnn.networks.deterministic import read_classical
 from pymc_gibbsnn.networks.minibatch import read_minibatches
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.plots import plot_acceptance, plot_class_probabilities
-from pymc_gibbsnn.samplers.blocks import flat_layers, partition
 from tests.helpers import PYTHON, QUIET, check_mean, compile_draw
 
 X = np.random.default_rng(0).normal(size=(30, 3))
@@ -87,65 +84,7 @@ def test_bad_data():
         pmg.FNBG([pt.scalar("other")], model=model)
 
 
-def classical(build, likelihood=pm.Bernoulli):
-    with pm.Model() as model:
-        w, v = pm.Normal("w", 0, 1, shape=(4, 3)), pm.Normal("v", 0, 1, shape=4)
-        f = build(w, v)
-        kwargs = {"mu": f, "sigma": 1} if likelihood is pm.Normal else {"logit_p": f}
-        likelihood("y", observed=np.arange(30) % 2, **kwargs)
-    return model
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda w, v: pt.tanh(X @ w.T) @ pt.exp(v), "a variable with a Normal prior"),
-        (lambda w, v: pt.tanh(X @ w.T + v) @ v, "twice"),
-        (lambda w, v: (pt.tanh(X @ w.T) * v) @ v, "elementwise|activation"),
-        (lambda w, v: (pt.tanh(X @ w.T) * np.arange(4)) @ v, "constant"),
-        (lambda w, v: pt.special.softmax(X @ w.T, axis=1) @ v, "one activation"),
-        (lambda w, v: pt.tanh(pm.Data("X", X[:, :2]) @ w.T) @ v, "takes 3 inputs, but the input data has 2"),
-    ],
-)
-def test_reader_refuses_by_name(build, message):
-    with pytest.raises(NetworkError, match=message):
-        read_classical(classical(build))
-
-
-def test_reader_knows_layouts_and_refuses_other_likelihoods():
-    with pm.Model() as model:
-        w = pm.Normal("w", 0, [[1.0], [2.0], [3.0]], shape=(3, 4))
-        b = pm.Normal("b", 0, 1)
-        v = pm.Normal("v", 0, 1, shape=4)
-        pm.Normal("y", pt.sqrt(2) * pt.maximum(X @ w, 0) @ v + b, 0.5, observed=X[:, 0])
-    network = read_classical(model)
-    assert [layer.layout for layer in network.layers] == ["columns", "vector"]
-    assert [layer.shape for layer in network.layers] == [(4, 3), (1, 4)]
-    with pm.Model() as model:
-        w = pm.Normal("w", 0, 1, shape=3)
-        pm.Geometric("y", pm.math.sigmoid(X @ w), observed=np.arange(1, 31))
-    with pytest.raises(NetworkError, match="geometric"):
-        read_classical(model)
-    step = pmg.FNBG(model=model, compile_kwargs=PYTHON)  # by the general sweep
-    assert len(step.transition.start()["log_scale"]) == 1
-
-
 # Blocks
-
-
-def test_partitions():
-    layers = flat_layers({"W": (2, 5), "b": (), "v": (3,)})
-    assert [list(block) for block in partition("node", layers)] == [
-        [0, 1, 2, 3, 4],
-        [5, 6, 7, 8, 9],
-        [10],
-        [11, 12, 13],
-    ]
-    for blocks, count in (("layer", 3), ("all", 1), (2, 9), (5, 4), ([[0, 13], list(range(1, 13))], 2)):
-        found = partition(blocks, layers)
-        assert len(found) == count
-        np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.arange(14))
-    assert max(map(len, partition(2, layers))) == 2
 
 
 @pytest.mark.parametrize("blocks", ["layer", 2, "correlated", pytest.param("all", marks=pytest.mark.slow)])
@@ -158,18 +97,6 @@ def test_every_block_moves(model, blocks):
     idata = sample(model, 5, step=pmg.FNBG(model=model, blocks=blocks, scale=1e-3, compile_kwargs=PYTHON), **kwargs)
     for name in ("W1", "b1", "W2", "b2"):
         assert (np.diff(idata["posterior"][name].values, axis=1) != 0).all()
-
-
-def test_correlated_parameters_share_a_block():
-    rng = np.random.default_rng(0)
-    shared = rng.normal(size=(2, 500, 1))
-    theta = np.concatenate([shared + 0.1 * rng.normal(size=(2, 500, 2)), rng.normal(size=(2, 500, 2))], axis=2)
-    theta[..., [1, 3]] = theta[..., [3, 1]]
-    theta[1] += 100  # chains in different places say nothing
-    with pm.Model() as model:
-        pm.Normal("theta", shape=4)
-    idata = {"posterior": xr.Dataset({"theta": (("chain", "draw", "d"), theta)})}
-    assert pmg.correlated_blocks(idata, model, largest=2) == [[0, 3], [1, 2]]
 
 
 # Minibatches
