@@ -20,7 +20,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 PYTENSOR_3 = int(pytensor.__version__.split(".")[0]) >= 3
 PYMC_6 = int(pm.__version__.split(".")[0]) >= 6
-ARVIZ_1 = int(version("arviz").split(".")[0]) >= 1  # ArviZ brings Matplotlib with it: imported where it is used
+ARVIZ_1 = int(version("arviz").split(".")[0]) >= 1  # ArviZ imports Matplotlib, so it is imported where it is used
 
 
 # The operations that pick elements of an array

@@ -57,7 +57,7 @@ def declare(op_class: type[Op], *, numba: Callable, jax: Callable | None = None)
 
     def function_and_number(op: RandomVariable, node) -> tuple[Callable, int | None]:
         function, key = function_and_key(op, node)
-        return function, None if key is None else int(key, 16)  # for random variables PyTensor asks for a number
+        return function, None if key is None else int(key, 16)  # PyTensor wants a number for random variables
 
     if issubclass(op_class, RandomVariable):
         numba_core_rv_funcify.register(op_class, function_and_number)

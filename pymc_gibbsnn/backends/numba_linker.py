@@ -86,7 +86,7 @@ class KernelLinker(NumbaLinker):
                 keys.append(None)
                 return function
             keys.append((tuple(sources[v] for v in node.inputs), key))
-            # PyTensor's key tells one function from another where Numba's types of the inputs are the same.
+            # PyTensor's key distinguishes functions only where Numba's types of the inputs are the same: add the types.
             key = _hash(key, *map(_kind, node.inputs))
             kernel = _kernel(function, key)
             return kernel if isinstance(op, INLINED) else _call_by_address(key, len(node.inputs))
@@ -121,7 +121,7 @@ class KernelLinker(NumbaLinker):
                     raise _failures.pop() from None
                 raise
 
-        # Numba names a file of its cache after the function's own, to which PyTensor gives a random name.
+        # Numba names files of its cache after the file of the function, to which PyTensor gives a random name.
         code = function.__code__.replace(co_filename="<pymc_gibbsnn>", co_firstlineno=1)
         function = FunctionType(code, function.__globals__, function.__name__)
         compiled = _cached(numba_njit(function, final_function=True), key)
@@ -178,14 +178,14 @@ def _call_by_address(key: str, inputs: int) -> Callable:
             key, *lowering
         )
 
-    # Numba wants to see each argument of an intrinsic.
+    # An intrinsic of Numba must name each of its arguments.
     names = ", ".join(f"x{i}" for i in range(inputs))
     return intrinsic(eval(f"lambda typing_context, {names}: typed([{names}])", {"typed": typed}))
 
 
 def _compiled(key: str, arguments: tuple[types.Type, ...]):
     """Compile a kernel for arguments of these types, or load it from the cache; return what Numba knows of it."""
-    # Where the kernel takes *arguments, Numba compiles it for a tuple of them.
+    # If the kernel takes ``*arguments``, Numba compiles it for a tuple of them.
     _, _, folded, _ = _kernels[key].get_call_template(arguments, {})
     return _kernels[key].overloads[tuple(folded)]
 

@@ -340,7 +340,7 @@ def reliability(
     p, labels = _checked(probabilities, labels)
     bins = whole("bins", bins)
     confidence, right = p.max(axis=1), p.argmax(axis=1) == labels
-    index = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)  # bins (a, b]
+    index = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)  # a bin holds its right end
     count = np.bincount(index, minlength=bins)
     sums = [np.bincount(index, weights=x, minlength=bins) for x in (confidence, right)]
     with np.errstate(invalid="ignore"):

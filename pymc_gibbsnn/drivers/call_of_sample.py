@@ -40,7 +40,7 @@ def check_call_of_sample(model: pm.Model, sizes: dict[str, int], latents: Sequen
         If ``initvals`` do not go with the model.
     """
     call = call_in_pymc("sample")
-    if call is None or "initial_points" in call.f_locals:  # PyMC has looked at the starts already
+    if call is None or "initial_points" in call.f_locals:  # PyMC has already used the starts
         return False
     asked, names = call.f_locals, call.f_locals["var_names"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-# Of the module signal, which looks up a name for each handler: that takes ten times as long.
+# The module ``signal`` has the same functions, but looks up a name for each handler, which takes ten times as long.
 from _signal import SIGINT, getsignal, signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

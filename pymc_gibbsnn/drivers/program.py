@@ -32,7 +32,7 @@ from pymc_gibbsnn.samplers.transition import Transition
 __all__ = ["Program", "jaxify"]
 
 SMALL = 64  # how many numbers a constant may have to stay in the program
-# Draws that stay on the device between two calls
+# How many draws, and how many bytes of them, may stay on the device until a call ends
 MOST_A_CALL, BYTES_A_CALL = 1000, 2**27
 
 

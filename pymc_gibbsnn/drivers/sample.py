@@ -154,9 +154,9 @@ def sample(
     points = _points(model, initvals, seeds)
     sweeps = steps[0].sweeps_per_draw
     with jax.enable_x64(precision == "float64"), warnings.catch_warnings():
-        # Graphs ask for double precision by name; where it is off, JAX says each time that it gives single.
+        # Graphs ask for double precision by name. Where it is off, JAX warns each time that it gives single precision.
         warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
-        warnings.filterwarnings("ignore", "Skipping Assert", UserWarning)  # PyTensor's, of shapes that were checked
+        warnings.filterwarnings("ignore", "Skipping Assert", UserWarning)  # PyTensor's, on shapes we have checked
         started = time.perf_counter()
         program = Program(transitions, model.value_vars, recorded, points, keys, placement, precision)
         results.check(_datasets(model, *program.nothing(), before))
@@ -178,7 +178,7 @@ def sample(
     attrs = {
         "inference_library": "pymc_gibbsnn",
         "inference_library_version": __version__,
-        "compilation_time": progress.first - started,  # the first draw included
+        "compilation_time": progress.first - started,  # this includes the first draw
         "sampling_time": time.perf_counter() - progress.first,
         "tuning_steps": tune,
         "thinning": thin,

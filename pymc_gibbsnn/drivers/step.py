@@ -172,8 +172,8 @@ class GraphStep(BlockedStep):
                 functions[name].trust_input = True
         self._inputs = {v.name: v.dtype for v in graph.values}
         self._tuning_dtype = graph.tuning.dtype
-        self._stages, self._functions = graph.stages, functions  # at once: an interrupt leaves all or nothing
-        # The code is made at the first call: before chains fork, so that they share it.
+        self._stages, self._functions = graph.stages, functions  # both at once, so that an interrupt leaves all or none
+        # Code is made at the first call. We make that call before chains fork, so that they share the code.
         values, random = self._values(self._point), random_state(np.random.default_rng(0), self._uses_jax)
         tuning = np.asarray(0, self._tuning_dtype)
         with self._settings():
@@ -231,7 +231,7 @@ class GraphStep(BlockedStep):
         self.carry = {name: _in_order(value) for name, value in self.transition.start().items()}
         self._data = [(v, v.container.storage[0]) for v in self.transition.data]
         self._is_over = False
-        self.tune = True  # until PyMC says otherwise
+        self.tune = True  # PyMC says when tuning ends
         self._set_tune_steps(tuning_steps())
 
     def setup_chain(self, rng, tune: int, draws: int) -> None:
@@ -261,7 +261,7 @@ class GraphStep(BlockedStep):
         try:
             new, stats = self._draw(point)
             reason = "" if math.isfinite(stats["lp"]) else f"its log density is {stats['lp']}"
-        except ValueError as error:  # of a factorisation
+        except ValueError as error:  # a matrix could not be factorised
             if self.steps == 0 and (why := why_not_finite(self.model, point)):
                 raise FloatingPointError(f"The first draw of a chain has failed. {why}") from error
             if not isinstance(error, np.linalg.LinAlgError):

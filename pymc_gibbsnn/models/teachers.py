@@ -156,7 +156,7 @@ def teacher_student(
     spread = {} if n is not None else {"loc": X.mean(0), "scale": X.std(0)}
     X_test = rng.normal(**spread, size=(n_test, *X.shape[1:]))
     if network is not None:
-        network = read_network(model)  # with the new observations
+        network = read_network(model)  # again, because it now has new observations
         _add_score(model, network)
     return TeacherStudent(model, teacher, X, y, X_test, _function(function, teacher, X_test))
 

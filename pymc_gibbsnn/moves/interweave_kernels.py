@@ -125,7 +125,7 @@ def numba_passes(op, node):
                     pull += r[k] * g[k, j]
                 drift = np.dot(a[j] * pull, x) - lam * w[j]
                 _solve(factors[j], drift)
-                step = drift  # in the precision of the weights
+                step = drift  # this array has the precision of the weights, which the next line may not change
                 step[:] = (1 - persistence) * drift + scale * xi[p, j]
                 _solve_transposed(factors[j], step)
                 w_new, z_new = w[j] + step, z[j] + np.dot(x, step)

@@ -102,7 +102,7 @@ def interweave_langevin(
     rng, uniform_ = draw(uniform, rng, zero, one, size=(1,))
 
     scale = 1 / pt.sqrt(precision.mean(axis=0))
-    couplings = v.T @ g  # Wᵀ S⁻¹ W, its diagonal κ
+    couplings = v.T @ g  # Wᵀ S⁻¹ W, which has κ on its diagonal
     cross, own = _mean_slopes(function)
     curvatures, r = pt.linalg.eigh(couplings * (cross + (own - cross) * pt.eye(shape[0])))
     shrink = 1 / pt.sqrt(1 + pt.maximum(curvatures, 0)[:, None] * eigenvalues)

@@ -278,7 +278,7 @@ def _jax(op, node):
         else:
             gram = jax.lax.map(lambda kept: update_gram(x, *kept), (gram, squares, now))
             if x.dtype == jnp.float32:
-                j = (SWEEPS_A_RENEWAL * rho[1, 0] * len(w)).astype(jnp.int32)  # a unit at random, or none
+                j = (SWEEPS_A_RENEWAL * rho[1, 0] * len(w)).astype(jnp.int32)  # a random unit, or none
                 gram = jax.lax.cond(j < len(w), lambda: gram.at[j].set(_form_gram(x, now[j])), lambda: gram)
         factors = jax.lax.map(lambda q: cholesky(q[0] * q[1] + jnp.diag(q[2])), ((v * g).sum(0), gram, precision))
 

@@ -354,7 +354,7 @@ def _numba(op, node):
             kappa = (v[:, j] * g[:, j]).sum()
             _pull(r, delta, w, g[:, j], pull)
             square = _inner(pull, pull)
-            w[:] = 0  # until this unit moves
+            w[:] = 0  # if this unit does not move, nothing is to be subtracted from the residual
             low, high = -points[j, 0], 1 - points[j, 0]
             for point in points[j, 1:]:
                 new = low + point * (high - low)

@@ -53,7 +53,7 @@ def draw_postactivations(
     rng : Variable
     a : Variable, (n, h)
     """
-    v_below, v_above = (v.squeeze(tuple(range(1, v.ndim))) for v in (noise_below, noise_above))  # one a layer
+    v_below, v_above = (v.squeeze(tuple(range(1, v.ndim))) for v in (noise_below, noise_above))  # one for each layer
     rng, a = draw(isotropic_normal, rng, s, v_below)
     rng, y_model = draw(isotropic_normal, rng, a @ transpose(w), v_above)
     return rng, a + (y - y_model) @ (noise_below * g)

@@ -123,7 +123,7 @@ class ClassicalNetwork:
         if self.batches is not None:
             self.batches.check()
         labels = self.likelihood.value
-        while is_elemwise(labels, ps.Cast):  # PyMC casts labels, silently
+        while is_elemwise(labels, ps.Cast):  # PyMC casts labels to integers without saying so
             labels = labels.owner.inputs[0]
         if self.likelihood.is_discrete and labels.dtype.startswith("float"):
             raise NetworkError(f"The data of '{self.likelihood.name}' are of dtype {labels.dtype}: give integers.")

@@ -105,7 +105,7 @@ def read_minibatches(expressions: Sequence[Variable]) -> tuple[list[Variable], B
     nodes = _minibatches(expressions)
     if not nodes:
         return list(expressions), None
-    if len({(node.inputs[-1], node.outputs[0].type.shape[0]) for node in nodes}) > 1:  # generators, sizes
+    if len({(node.inputs[-1], node.outputs[0].type.shape[0]) for node in nodes}) > 1:  # two generators or sizes
         found = " and ".join(
             f"{node.outputs[0].type.shape[0]} rows of {', '.join(map(_name, node.inputs[:-1]))}" for node in nodes
         )

@@ -137,7 +137,7 @@ def plot_acceptance(idata: Any, *, axes: Any = None) -> np.ndarray:
     stats = idata["sample_stats"]
     found = [name for name in stats.data_vars if name.startswith("acceptance_") and name != "acceptance_rate"]
     nodes = [name for name in found if re.fullmatch(r".*_\d+", name) and name.rpartition("_")[0] in found]
-    layers = sorted((name for name in found if name not in nodes), key=_natural)  # PyMC keeps no order
+    layers = sorted((name for name in found if name not in nodes), key=_natural)  # PyMC does not keep their order
     if not layers:
         raise ValueError("sample_stats holds no 'acceptance_W1' or the like: sample with pmg.FNBG.")
     nodes.sort(key=_natural)
@@ -155,7 +155,7 @@ def plot_acceptance(idata: Any, *, axes: Any = None) -> np.ndarray:
             ax.bar(x, means.mean(), color=colour(owner), alpha=0.5)
             ax.plot(np.full(len(means), x), means, ".", color="0.2", ms=4)
         short = [name.removeprefix("acceptance_") for name in names]
-        if names is nodes and len(nodes) > 30:  # too many for names of their own
+        if names is nodes and len(nodes) > 30:  # there is no room for the names of so many nodes
             shown = np.unique(owners)
             middles = [np.flatnonzero(owners == owner).mean() for owner in shown]
             ax.set_xticks(middles, [f"nodes of {layers[owner].removeprefix('acceptance_')}" for owner in shown])

@@ -22,7 +22,7 @@ def relative_mass(a):
     For a > 0 this is Mills' ratio R(a) = √(π/2) erfcx(a/√2); for a ≤ 0 it is √(2π) − R(−a) exp(−a²/2).
     """
     beyond = SQRT_HALF_PI * erfcx(abs(a) * SQRT_HALF)
-    left = min(a, 0.0)  # exp(0) = 1 costs less than a branch
+    left = min(a, 0.0)  # for a > 0 the exponential below is 1, which costs less than a branch
     return (2 * SQRT_HALF_PI if a < 0 else 0.0) + math.copysign(beyond, a) * exp(-0.5 * left * left)
 
 

@@ -116,7 +116,7 @@ def _is_left(u, beyond0, height0, beyond1, height1, sd0, sd1):
     bool
         Whether the draw lies on the left.
     """
-    ratio = exp(-abs(height0 - height1))  # of the lower mode to the higher
+    ratio = exp(-abs(height0 - height1))  # that of the densities at the lower and the higher mode
     mass0 = sd0 * relative_mass(beyond0) * (ratio if height0 < height1 else 1.0)
     mass1 = sd1 * relative_mass(beyond1) * (ratio if height1 < height0 else 1.0)
     return u * (mass0 + mass1) < mass0

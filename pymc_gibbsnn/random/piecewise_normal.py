@@ -145,7 +145,7 @@ class Piece(NamedTuple):
     log_mass: Any  # logarithm of the mass of the piece, up to what all pieces share
     mean: Any
     sd: Any
-    interval: Interval  # of x
+    interval: Interval  # that of x
 
 
 def pieces(m, v, t, kappa, edges, a, c, xp, log_ndtr):

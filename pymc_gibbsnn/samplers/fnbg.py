@@ -169,10 +169,10 @@ def sweep_by_density(target: Target, blocks: Sequence[np.ndarray]) -> Sweep:
             new_theta = pt.switch(member, theta + steps, theta)
             new = density(new_theta)
             log_ratio = new - current
-            accepted = log_u < log_ratio  # False where it is NaN
+            accepted = log_u < log_ratio  # false if the ratio is NaN
             return pt.switch(accepted, new_theta, theta), pt.switch(accepted, new, current), log_ratio
 
-        # The number of parameters is known: JAX has to know it before it compiles.
+        # We state the number of parameters, which JAX must know before it compiles.
         theta = pt.specify_shape(pt.concatenate([x.ravel() for x in target.locate(state, data)]), (ends[-1],))
         thetas, densities, log_ratios = pytensor.scan(
             move,

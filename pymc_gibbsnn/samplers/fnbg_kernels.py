@@ -143,7 +143,7 @@ def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Calla
         z, z_next = np.empty((widest, n), theta.dtype), np.empty((widest, n), theta.dtype)
         new_next, above = np.empty((widest, n), theta.dtype), np.empty((widest, n), theta.dtype)
         a = np.empty((widest + 1, n), theta.dtype)
-        rows, posts = np.empty((2, n), theta.dtype), np.empty((2, n), theta.dtype)  # a unit before and after its move
+        rows, posts = np.empty((2, n), theta.dtype), np.empty((2, n), theta.dtype)  # of a unit, before and after a move
         scratch = np.empty((2, n), theta.dtype)
 
         d_out, d_in, bias = layers[0]
@@ -155,10 +155,10 @@ def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Calla
         current = from_layer(0, z, y, theta, layers, a, above, scratch)
 
         log_ratios = np.empty_like(log_u)
-        q = number = 0  # of a block, and of the first weight of a layer
+        q = number = 0  # the number of the block, and that of the first weight of the layer
         for l in range(last + 1):
             d_out, d_in, bias = layers[l]
-            pieces = 0  # of a unit
+            pieces = 0  # how many pieces a unit has
             while q + pieces < len(blocks) and blocks[q + pieces, 0] == l and blocks[q + pieces, 1] == 0:
                 pieces += 1
             cuts = blocks[q : q + pieces, 2:]
@@ -188,7 +188,7 @@ def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Calla
                     for i in range(first, end):
                         log_ratio -= 0.5 * precision[i] * steps[i] * (2 * theta[i] + steps[i])
                     log_ratios[q] = log_ratio
-                    if log_u[q] < log_ratio:  # False where it is NaN
+                    if log_u[q] < log_ratio:  # false if the ratio is NaN
                         current = new
                         theta[first:end] += steps[first:end]
                         z[k] = rows[1]

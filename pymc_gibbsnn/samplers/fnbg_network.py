@@ -247,7 +247,7 @@ def _sweep(
                 new_next = z_next + column[:, None] * (activate(new_row[None]) - activate(row[None]))
                 new = log_likelihood(min(l + 1, last), new_next)
                 log_ratio = power * (new - current) + log_prior
-                accepted = log_u < log_ratio  # False where it is NaN
+                accepted = log_u < log_ratio  # false if the ratio is NaN
                 changed = zip((new_row, new_next, new), state, strict=True)
                 return tuple(xp.where(accepted, one, other) for one, other in changed), (log_ratio, accepted)
 

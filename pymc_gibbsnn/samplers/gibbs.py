@@ -126,7 +126,7 @@ def gibbs(
             rng, state, kept, found = sweep.step(rng, state, kept)
             values = state.new_values
             stats |= statistics(state) | found
-            densities |= log_densities(state)  # data that networks share count once
+            densities |= log_densities(state)  # by name, so that data which networks share count once
         changed = {name: value for name, value in kept.items() if value is not carry[name]}
         return rng, values, changed, {"lp": sum(densities.values())} | stats
 

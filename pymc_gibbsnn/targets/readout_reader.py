@@ -1,4 +1,4 @@
-"""Finds the linear readout of a network in a PyMC model: the weights and biases that its data are linear in."""
+"""The reader of the linear readout of a network in a PyMC model: the weights and biases in which the mean is linear."""
 
 from __future__ import annotations
 

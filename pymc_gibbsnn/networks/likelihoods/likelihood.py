@@ -195,7 +195,7 @@ class Likelihood:
         """
         raise NotImplementedError
 
-    # Models that are written in one call
+    # What is needed to write a model in one call
 
     @classmethod
     def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
