@@ -278,18 +278,25 @@ def positive_array(name: str, value: Any, count: int, each: str, what: str) -> n
 
 
 def each(name: str, value: Any, things: Sequence[str], words: Sequence[str], what: str) -> list[float | str]:
-    """A positive, finite number or a word for each of some things, given for all of them at once or one by one.
+    """Require a positive, finite number or a word for each of some things, given for all at once or one by one.
 
     Parameters
     ----------
     name : str
+        The name of the argument.
     value : float, str, or sequence of them
+        What the user gave.
     things : sequence of str
-        Their names.
+        The names of the things.
     words : sequence of str
-        What may stand in place of a number.
+        The words that may stand in place of a number.
     what : str
         What the numbers are, in words.
+
+    Returns
+    -------
+    list of float or str
+        One for each of the things.
 
     Raises
     ------

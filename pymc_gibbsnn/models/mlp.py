@@ -173,13 +173,20 @@ def _precisions(name: str, prior: float | str, d: int, inputs: str) -> tuple[flo
     Parameters
     ----------
     name : str
-        That of the weights.
+        The name of the weights.
     prior : float, "learned" or "relevance"
         What the user asks for.
     d : int
-        Number of the layer's inputs.
+        The number of the layer's inputs.
     inputs : str
-        Their dimension.
+        The name of the dimension of the inputs.
+
+    Returns
+    -------
+    tau : float or Variable
+        The precision of the weights.
+    bias_tau : float
+        That of the biases.
     """
     if isinstance(prior, str):
         shape = {"dims": inputs} if prior == "relevance" else {}

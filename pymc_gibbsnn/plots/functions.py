@@ -184,7 +184,7 @@ def plot_coverage(samples: ArrayLike, y: ArrayLike, *, ax: Any = None) -> Any:
     """Plot the share of observations within the central interval of their prediction, by the level of the interval.
 
     Calibrated predictions of real numbers lie on the diagonal, within the grey band of chance in 95 of 100 cases.
-    Above it predictions are too wide, below it too narrow.
+    Above it predictions are too wide, below it too narrow [1]_.
 
     Parameters
     ----------
@@ -205,6 +205,11 @@ def plot_coverage(samples: ArrayLike, y: ArrayLike, *, ax: Any = None) -> Any:
         If Matplotlib is not installed.
     ValueError
         If the shapes do not fit.
+
+    References
+    ----------
+    .. [1] T. Gneiting, F. Balabdaoui, A. E. Raftery. Probabilistic forecasts, calibration and sharpness. Journal of the
+       Royal Statistical Society B 69 (2007).
 
     Examples
     --------
