@@ -22,6 +22,7 @@ from pymc_gibbsnn._compat import dataset_of
 __all__ = [
     "boolean",
     "check_finite",
+    "column_names",
     "describe",
     "each",
     "finite",
@@ -405,3 +406,18 @@ def check_finite(name: str, values: np.ndarray, error: type[ValueError] = ValueE
     bad = int((~np.isfinite(values)).sum())
     if bad:
         raise error(f"{name} holds {bad} values that are NaN or infinite: drop or impute these rows first.")
+
+
+def column_names(values: ArrayLike, count: int) -> np.ndarray:
+    """Return the names of the columns of a data frame, or their numbers where the values are no frame of named columns.
+
+    Parameters
+    ----------
+    values : array_like, or a data frame of pandas or polars
+    count : int
+        How many columns there are.
+    """
+    names = getattr(values, "columns", None)
+    listed = [] if names is None or callable(names) else list(names)
+    named = len(listed) == count and all(isinstance(name, str) for name in listed)
+    return np.array(listed) if named else np.arange(count)

@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import boolean, finite, one_of, positive, positive_array, whole, widths
+from pymc_gibbsnn._arguments import boolean, column_names, finite, one_of, positive, positive_array, whole, widths
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL
 from pymc_gibbsnn.networks.named_activations import named_activation
@@ -96,6 +96,7 @@ def classical_mlp(
     ['W1', 'b1', 'W2', 'b2']
     """
     law = CLASSICAL[one_of("likelihood", likelihood, CLASSICAL)]
+    frames = X, y
     X = finite("X", X)
     y, classes = law.targets(y)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
@@ -118,6 +119,9 @@ def classical_mlp(
     sizes = [X.shape[1], *hidden, law.width(y, classes)]
     dims = ["feature", *(f"hidden_{l}" for l in range(2, len(sizes))), "class" if y.ndim == 1 else "output"]
     coords = {dim: np.arange(size) for dim, size in zip(dims, sizes, strict=True) if size is not None}
+    coords["feature"] = column_names(frames[0], X.shape[1])
+    if y.ndim == 2:
+        coords["output"] = column_names(frames[1], y.shape[1])
     coords |= {} if classes is None else {"class": classes}
     with pm.Model(coords=coords) as model:
         a = pm.Data("X", X, dims=("row", "feature"))

@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn._arguments import boolean, each, finite, one_of, widths
+from pymc_gibbsnn._arguments import boolean, column_names, each, finite, one_of, widths
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.likelihoods import ArgmaxLabel, SignLabel
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
@@ -47,7 +47,8 @@ def mlp(
     Parameters
     ----------
     X : array_like, shape (n, d)
-        Inputs of n samples, finite; standardise them for the priors to make sense. They become the data variable "X".
+        Inputs of n samples, finite; standardise them for the priors to make sense. They become the data variable
+        "X"; the names of the columns of a data frame become the coordinate "feature".
     y : array_like, shape (n,) or (n, k)
         What is observed; it becomes the data variable "y_data". These are finite targets of one or of k outputs, with
         integers taken as real numbers; for a probit likelihood they are labels of shape (n,) of two classes or more:
@@ -104,6 +105,7 @@ def mlp(
     ['W1', 'b1', 'Z2', 'A2', 'W2', 'b2']
     """
     probit = one_of("likelihood", likelihood, ("normal", "probit")) == "probit"
+    frames = X, y
     X = finite("X", X)
     y, classes = read_labels(y) if probit else (finite("y", y), None)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
@@ -130,11 +132,12 @@ def mlp(
     bias = boolean("bias", bias)
     dims = ["feature", *(f"hidden_{l}" for l in range(2, len(sizes) + 1))]
     coords = {dim: np.arange(size) for dim, size in zip(dims, sizes, strict=True)}
+    coords["feature"] = column_names(frames[0], X.shape[1])
     single = len(classes) == 2 if probit else y.ndim == 1
     if probit:
         coords["class"] = classes
     elif not single:
-        coords["output"] = np.arange(y.shape[1])
+        coords["output"] = column_names(frames[1], y.shape[1])
 
     with pm.Model(coords=coords) as model:
         a = pm.Data("X", X, dims=("row", "feature"))

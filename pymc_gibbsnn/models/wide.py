@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import finite, number, positive, whole
+from pymc_gibbsnn._arguments import column_names, finite, number, positive, whole
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import named_activation
 
@@ -46,7 +46,8 @@ def wide_mlp(
     Parameters
     ----------
     X : array_like, shape (n, d)
-        Inputs of n samples, finite and standardised. They become the data variable "X".
+        Inputs of n samples, finite and standardised. They become the data variable "X"; the names of the columns of
+        a data frame become the coordinate "feature".
     y : array_like, shape (n,) or (n, k)
         Targets of one or of k outputs, finite. They become the data variable "y_data".
     width : int
@@ -88,6 +89,7 @@ def wide_mlp(
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'W2', 'b2']
     """
+    frames = X, y
     X, y = finite("X", X), finite("y", y)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(
@@ -104,9 +106,10 @@ def wide_mlp(
     psi, d = named_activation(activation), X.shape[1]
     dims = ["feature", *(f"hidden_{l}" for l in range(2, depth + 2))]
     coords = {dim: np.arange(size) for dim, size in zip(dims, [d, *[width] * depth], strict=True)}
+    coords["feature"] = column_names(frames[0], d)
     out = ("output",) if y.ndim == 2 else ()
     if out:
-        coords["output"] = np.arange(y.shape[1])
+        coords["output"] = column_names(frames[1], y.shape[1])
     with pm.Model(coords=coords) as model:
         a = pm.Data("X", X, dims=("row", "feature"))
         targets = pm.Data("y_data", y, dims=("row", *out))

@@ -12,7 +12,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
-from pymc_gibbsnn._arguments import finite
+from pymc_gibbsnn._arguments import column_names, describe, finite
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 
@@ -142,6 +142,7 @@ class Inputs:
     def _checked(self, name: str, leaf: Variable, x: ArrayLike) -> np.ndarray:
         """Return new rows of a leaf as an array of its dtype; raise ValueError if they do not fit it."""
         old = evaluate_leaf(leaf)
+        self._check_columns(name, leaf, x)
         x = x if np.ma.isMaskedArray(x) else np.asarray(x)
         if x.shape[1:] != old.shape[1:] or x.ndim != old.ndim or not len(x):
             whole = str(("m", *old.shape[1:])).replace("'", "")
@@ -151,6 +152,19 @@ class Inputs:
         if old.dtype.kind in "iu" and (x != np.floor(x)).any():
             raise ValueError(f"{name} must hold integers, as '{leaf.name}' does.")
         return x.astype(old.dtype)
+
+    def _check_columns(self, name: str, leaf: Variable, x: ArrayLike) -> None:
+        """Refuse a data frame whose columns are named otherwise than those of the data, or stand in another order."""
+        dims = self.model.named_vars_to_dims.get(leaf.name, ())
+        coords = [self.model.coords.get(dim) for dim in dims]
+        if len(coords) != 2 or coords[1] is None or not all(isinstance(column, str) for column in coords[1]):
+            return
+        old, new = [str(column) for column in coords[1]], column_names(x, len(coords[1])).tolist()
+        if isinstance(new[0], str) and new != old:
+            raise ValueError(
+                f"The columns of {name} must be those of the data, {describe(old)}, in this order; found "
+                f"{describe(new)}."
+            )
 
 
 def evaluate_leaf(leaf: Variable) -> np.ndarray:

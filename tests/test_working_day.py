@@ -1,0 +1,101 @@
+"""What a user does with a table of numbers: standardise, fit, check, predict, save, load elsewhere, predict again."""
+
+import subprocess
+import sys
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn import _compat
+
+AGAIN = """
+import sys
+import arviz as az, numpy as np, pandas as pd
+import pymc_gibbsnn as pmg
+
+folder = sys.argv[1]
+train, new = pd.read_csv(folder + "/train.csv"), pd.read_csv(folder + "/new.csv")
+model = pmg.mlp(train[["age", "height"]], train["weight"], 3, noise="learned", prior="relevance")
+idata = az.from_zarr(folder + "/posterior.zarr") if sys.argv[2] == "zarr" else az.from_netcdf(folder + "/posterior.nc")
+found = pmg.predict(idata, model, new, random_seed=1)
+np.save(folder + "/again.npy", found["quantiles"].values)
+"""
+
+
+def table(rows: int, seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, 2))
+    y = np.tanh(X[:, 0]) + 0.1 * rng.normal(size=rows)
+    return pd.DataFrame({"age": X[:, 0], "height": X[:, 1], "weight": y}, index=[f"p{i}" for i in range(rows)])
+
+
+@pytest.mark.filterwarnings("ignore:The following trace variables were implicitly frozen")
+def test_a_working_day(tmp_path):
+    train, new = table(30, 1), table(4, 2)[["age", "height"]]
+    recorded = ["W1", "b1", "W2", "b2", "variance_Z2", "variance_A2", "variance_y", "precision_W1", "precision_W2"]
+    with pmg.mlp(train[["age", "height"]], train["weight"], 3, noise="learned", prior="relevance") as model:
+        idata = pm.sample(
+            20,
+            tune=20,
+            chains=2,
+            cores=1,
+            step=pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"}),
+            var_names=recorded,
+            random_seed=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+    assert list(idata["posterior"]["precision_W1"]["feature"].values) == ["age", "height"]
+    assert list(idata["posterior"]["W1"].dims) == ["chain", "draw", "hidden_2", "feature"]
+    found = pmg.predict(idata, model, new, random_seed=1)
+    assert list(found["point"].values) == list(new.index)
+    pmg.log_predictive(idata, model)
+    assert "elpd" in str(az.loo(idata))
+
+    # What comes with ArviZ: Zarr from version 1 on, NetCDF before.
+    file_format = "zarr" if _compat.ARVIZ_1 else "nc"
+    (idata.to_zarr if _compat.ARVIZ_1 else idata.to_netcdf)(str(tmp_path / f"posterior.{file_format}"))
+    train.to_csv(tmp_path / "train.csv", index=False)
+    new.to_csv(tmp_path / "new.csv", index=False)
+    subprocess.run(
+        [sys.executable, "-c", AGAIN, str(tmp_path), file_format], check=True, capture_output=True, timeout=300
+    )
+    np.testing.assert_array_equal(np.load(tmp_path / "again.npy"), found["quantiles"].values)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda X, y: pmg.mlp(X, y, 2),
+        lambda X, y: pmg.classical_mlp(X, y, 2, likelihood="normal"),
+        lambda X, y: pmg.wide_mlp(X, y, 2),
+    ],
+    ids=["mlp", "classical", "wide"],
+)
+def test_names_of_columns_are_kept_and_checked(make):
+    data = table(9, 1)
+    model = make(data[["age", "height"]], data[["weight", "height"]])
+    assert list(model.coords["feature"]) == ["age", "height"]
+    assert list(model.coords["output"]) == ["weight", "height"]
+    point = {v.name: np.zeros((1, 1, *v.shape.eval())) for v in model.free_RVs if v.name[0] in "Wb"}
+    posterior = {
+        "posterior": xr.Dataset(
+            {name: (("chain", "draw", *model.named_vars_to_dims[name]), x) for name, x in point.items()}
+        )
+    }
+    with pytest.raises(ValueError, match=r"columns of X_new must be .*'age', 'height'.*found \['height', 'age'\]"):
+        pmg.predict(posterior, model, data[["height", "age"]])
+    assert pmg.predict(posterior, model, data[["age", "height"]])["mean"].shape == (9, 2)
+    assert pmg.predict(posterior, model, data[["height", "age"]].values)["mean"].shape == (9, 2)
+
+
+def test_frames_of_polars():
+    polars = pytest.importorskip("polars")
+    data = polars.from_pandas(table(9, 1))
+    model = pmg.mlp(data[["age", "height"]], data["weight"], 2)
+    assert list(model.coords["feature"]) == ["age", "height"]
