@@ -112,7 +112,9 @@ def merge(informed: ArrayLike, uninformed: ArrayLike, block: int = 50) -> Merge:
     for name, x in series.items():
         check_series(name, x, block)
     if len(series["informed"]) != len(series["uninformed"]):
-        raise ValueError(f"The series differ in length: {len(series['informed'])} and {len(series['uninformed'])}.")
+        raise ValueError(
+            f"The series must not differ in length; found {len(series['informed'])} and {len(series['uninformed'])}."
+        )
     a, b = scaled(*series.values())
     law, settled = stretch_of(a), when_settled(b, stretch_of(a), block)
     bound = float(stdtrit(max(law.ess - 1, 1), (1 + CONFIDENCE) / 2) * np.sqrt(3 / law.ess))
@@ -188,8 +190,8 @@ def check_series(name: str, series: np.ndarray, block: int) -> None:
     half = series[len(series) // 2 :]
     if np.ptp(half) <= 1e-12 * np.abs(half).max():
         raise ValueError(
-            f"The test function of '{name}' is constant over the second half of the chain: it tells nothing. "
-            f"Take another one, or a sampler that moves."
+            f"The test function of '{name}' is constant over the second half of the chain, which tells nothing about "
+            f"equilibrium: use another test function, or a sampler that moves."
         )
 
 

@@ -128,7 +128,7 @@ def log_predictive(
     if int(latent_draws) != latent_draws or latent_draws < 1:
         raise ValueError(f"latent_draws must be a positive integer; found {latent_draws}.")
     if X_new is not None and y_new is None:
-        raise ValueError("X_new needs y_new, what was observed there.")
+        raise ValueError("X_new needs y_new, which must hold what was observed at these inputs.")
     model, rng = model_of(model), np.random.default_rng(random_seed)
     posterior, present = posterior_of("idata", idata), {}
     fitted = X_new is None and y_new is None

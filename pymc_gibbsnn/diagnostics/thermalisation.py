@@ -249,10 +249,12 @@ def _chains(results: Mapping[str, object], block: int) -> dict[str, xr.Dataset]:
         posterior = posterior_of(f"results['{name}']", results[name])
         m = posterior.sizes["chain"]
         if name == "informed" and m > 1:
-            raise ValueError(f"One informed chain is understood; found {m}.")
+            raise ValueError(f"results['informed'] must hold one chain; found {m}.")
         chains |= {name if m == 1 else f"{name} {i + 1}": posterior.isel(chain=[i]) for i in range(m)}
     if len(chains) < 2:
-        raise ValueError("There is one chain only, 'informed'; it takes another to be compared with it.")
+        raise ValueError(
+            "results must hold another chain to compare with the informed one; found one chain only, 'informed'."
+        )
     lengths = {name: chain.sizes["draw"] for name, chain in chains.items()}
     if min(lengths.values()) < 2 * block or len(set(lengths.values())) > 1:
         raise ValueError(f"Chains must have equal lengths of at least two blocks of {block} draws; found {lengths}.")

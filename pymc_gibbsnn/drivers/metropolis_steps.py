@@ -159,5 +159,7 @@ def _stratified(model: pm.Model, batches: Batches | None) -> Batches:
         if own is not None and value.dtype.startswith("int") and value.ndim == 1:
             labels += clone_replace([batch], {own.index: pt.arange(own.rows)}, rebuild_strict=False)
     if len(labels) != 1:
-        raise ValueError(f"stratify= is for models that observe a minibatch of class labels; found {len(labels)}.")
+        raise ValueError(
+            f"stratify=True needs a model that observes one minibatch of class labels; found {len(labels)} of them."
+        )
     return replace(batches, labels=labels[0])

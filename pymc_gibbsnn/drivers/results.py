@@ -70,7 +70,9 @@ class Store:
                 for data in (self._open(group), part)
             )
             if found != given:
-                raise ValueError(f"The store {self.path} holds the {group} {found}, not {given}.")
+                raise ValueError(
+                    f"Draws must be like those of {self.path}, which holds the {group} {found}; found {given}."
+                )
 
     def append(self, groups: dict[str, xr.Dataset]) -> None:
         """Add the draws of one call, by group."""

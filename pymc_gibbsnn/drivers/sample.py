@@ -138,7 +138,7 @@ def sample(
     if tune is None:
         tune = max(step.default_tune_steps for step in steps)
     if len({step.sweeps_per_draw for step in steps}) > 1:
-        raise ValueError("The steps differ in sweeps_per_draw, but take turns: give all the same.")
+        raise ValueError("All steps must have the same sweeps_per_draw, because they take turns; found different ones.")
     draws, chains, thin = whole("draws", draws), whole("chains", chains), whole("thin", thin)
     tune, shards, append = whole("tune", tune, least=0), whole("shards", shards), boolean("append", append)
     precision = one_of("precision", precision or pytensor.config.floatX, ("float32", "float64"))

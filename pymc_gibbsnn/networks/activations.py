@@ -236,7 +236,7 @@ def read_piecewise_linear(expression: TensorVariable, z: TensorVariable) -> Piec
         return ACTIVATIONS["identity"]
     if isinstance(expression, Constant):
         if expression.data.size != 1:
-            raise NotPiecewiseLinearError(f"an array of shape {expression.data.shape}, where one number is understood")
+            raise NotPiecewiseLinearError(f"an array of shape {expression.data.shape} in place of a single number")
         return PiecewiseLinear([], [0.0], [float(expression.data.item())])
     op = None if expression.owner is None else expression.owner.op
     if isinstance(op, DimShuffle):

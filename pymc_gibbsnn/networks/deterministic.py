@@ -194,13 +194,13 @@ class _ClassicalReader(Reader):
             layer, offset, source, used = self._affine(part, leaves, observed)
             if offset is not None:
                 raise NetworkError(
-                    f"A layer of '{observed.name}' is {show(part)}, where it is A @ W.T + b, with one bias and no "
-                    f"other term."
+                    f"A layer of '{observed.name}' must be A @ W.T + b, with one bias and no other term; found "
+                    f"{show(part)}."
                 )
             if layer.factor != 1 or layer.bias_factor != 1:
                 raise NetworkError(
-                    f"A layer of '{observed.name}' is {show(part)}, where it is A @ W.T + b: put the factors "
-                    f"of '{layer.name}' and of its bias into their priors, the same model."
+                    f"A layer of '{observed.name}' must be A @ W.T + b; found {show(part)}: put the factors of "
+                    f"'{layer.name}' and of its bias into their priors, which gives the same model."
                 )
             layers.append(layer)
             members += used
@@ -231,8 +231,8 @@ class _ClassicalReader(Reader):
         inner = list(_affine_terms(source))
         if not inner or not all(equal_computations([term], [inner[0]]) for term in inner[1:]):
             raise NetworkError(
-                f"A layer of '{observed.name}' takes {show(source)}, where one activation of one affine term "
-                f"is understood."
+                f"The input of a layer of '{observed.name}' must be one activation of the output of one other layer; "
+                f"found {show(source)}."
             )
         z = pt.matrix("z", dtype=source.dtype)
         [output] = clone_replace([source], dict.fromkeys(inner, z), rebuild_strict=False)

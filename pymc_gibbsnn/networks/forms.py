@@ -226,7 +226,7 @@ def rebuild(expression: Variable, z: Variable, new: Variable) -> Variable:
         return new
     if isinstance(expression, Constant):
         if expression.data.size != 1:
-            raise NotElementwiseError(f"an array of shape {expression.data.shape}, where one number is understood")
+            raise NotElementwiseError(f"an array of shape {expression.data.shape} in place of a single number")
         number = expression.data.item()
         dtype = "bool" if isinstance(number, bool) else new.dtype
         return (ps if scalar else pt).constant(number, dtype=dtype)

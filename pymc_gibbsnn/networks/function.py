@@ -116,7 +116,7 @@ def _observed(model: pm.Model) -> Variable:
     observed = observed_variables(model)
     if len(observed) != 1:
         raise NetworkError(
-            f"The function of a model is that of one observed variable; found {[rv.name for rv in observed]}."
+            f"The function of a model must be that of one observed variable; found {[rv.name for rv in observed]}."
         )
     return observed[0]
 
@@ -169,7 +169,7 @@ def _without_noise(model: pm.Model, rv: Variable, inputs: dict[Variable, Variabl
     elif is_observed:
         center = mean(rv)
     else:
-        raise NetworkError(f"'{rv.name}' depends on the inputs and is no Normal: without noise it has no value.")
+        raise NetworkError(f"'{rv.name}' depends on the inputs and is no Normal: its value without noise is not known.")
     free = set(model.free_RVs)
     latents = [v for v in ancestors([center], blockers=free) if v in free and v not in inputs]
     [center] = clone_replace(

@@ -62,7 +62,7 @@ class Batches:
         """
         rows = {_name(data): int(evaluate(data.shape[0])) for data in self.data}
         if len(set(rows.values())) > 1:
-            raise ValueError(f"Minibatches are taken of data with as many rows each; found {rows}.")
+            raise ValueError(f"The data of which a minibatch is taken must have as many rows each; found {rows}.")
         if self.size > min(rows.values()):
             raise ValueError(
                 f"A minibatch of {self.size} rows is larger than the data, which have {min(rows.values())}."

@@ -286,7 +286,9 @@ class NewRows:
         for potential in self.model.potentials:
             touched = sorted(v.name for v in ancestors([potential], blockers=self._rvs) if v in latents)
             if touched:
-                raise NetworkError(f"The potential '{potential.name}' acts on {touched}: at new rows it is not known.")
+                raise NetworkError(
+                    f"The potential '{potential.name}' acts on {touched}, whose law at new rows is then not known."
+                )
 
     def _refuse(self, rv: Variable, expressions: list[Variable]) -> None:
         """Raise NetworkError, which says why the law of a variable is not known at new rows."""
