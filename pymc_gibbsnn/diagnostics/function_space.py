@@ -21,7 +21,8 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     r"""Compute the outputs of a network without its noise, and norms of its weights, for every draw of a posterior.
 
     The outputs are f(x) = W_L σ(⋯ σ(W_1 x + b_1) ⋯) + b_L at the weights of each draw. In contrast to single weights,
-    these quantities do not change when hidden units are permuted or scaled, so that R-hat and ESS of them make sense.
+    these quantities do not change when hidden units are permuted or scaled [1]_, so that R-hat and ESS of them make
+    sense.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     References
     ----------
     .. [1] T. Papamarkou, J. Hinkle, M. T. Young, D. Womble. Challenges in Markov chain Monte Carlo for Bayesian neural
-       networks. Statistical Science 37 (2022), on the symmetries of weights.
+       networks. Statistical Science 37 (2022).
 
     Examples
     --------

@@ -37,10 +37,10 @@ def predict(
 
     .. math:: p(y \mid x, D) = \int p(y \mid x, \theta) \, p(\theta \mid D) \, d\theta
 
-    For each draw of the posterior one y is drawn for each row of the inputs. Variables that have a row for each row of
-    the inputs, such as the latents of a noisy network, are drawn anew, whether or not the posterior holds them. All
-    others (weights, biases, learned variances, effects of groups) are taken from the posterior, and it is an error if
-    one is missing. The model's own data are neither changed nor, if new ones are given, used.
+    For each draw of the posterior one y is drawn for each row of the inputs [1]_. Variables that have a row for each
+    row of the inputs, such as the latents of a noisy network, are drawn anew, whether or not the posterior holds them.
+    All others (weights, biases, learned variances, effects of groups) are taken from the posterior, and it is an error
+    if one is missing. The model's own data are neither changed nor, if new ones are given, used.
 
     This works for noisy, classical and wide networks, alone or as parts of larger models, and for any other PyMC model
     whose rows are independent given the variables that all rows share, which is checked first.

@@ -40,7 +40,7 @@ def initial_values(
         - "prior": weights and scales are drawn from their prior, and latents by running the network forwards. Where
           there are class labels, the entries of the last latent change places or signs so that they agree with them.
         - "informed": weights and scales are the teacher's. Latents that the teacher does not give are drawn from them
-          by running the network forwards. If it gives all latents, an informed chain starts in equilibrium.
+          by running the network forwards. If it gives all latents, an informed chain starts in equilibrium [1]_.
     teacher : mapping of str to array_like, optional
         For "informed": values, by the names of the variables in the model.
     chains : int, optional
@@ -63,7 +63,7 @@ def initial_values(
     References
     ----------
     .. [1] G. Piccioli, E. Troiani, L. Zdeborová. Gibbs sampling the posterior of neural networks. arXiv 2306.02729,
-       section II, on zero, random and informed starts.
+       section II.
 
     Examples
     --------

@@ -7,9 +7,9 @@ The scale of a unit of a network has this law given all the rest. u = log x has 
 
     ψ(r) = −α (cosh r − 1) − p (eʳ − r − 1)
 
-for p ≥ 0; for p < 0, 1/x follows the law with |p| in place of p and a and b exchanged. Devroye's envelope [1]_, flat in
-the middle with exponential tails, accepts a share of the proposals that is bounded below over all parameters, the gamma
-law (b = 0) and the inverse gamma law (a = 0) included. The three backends share the formulas below.
+for p ≥ 0; for p < 0, 1/x follows the law with −p in place of p and with a and b exchanged. Devroye's envelope [1]_,
+flat in the middle with exponential tails, accepts a share of the proposals that is bounded below over all parameters,
+the gamma law (b = 0) and the inverse gamma law (a = 0) included. The three backends share the formulas below.
 
 References
 ----------
@@ -31,7 +31,7 @@ __all__ = ["GeneralisedInverseGaussianRV", "generalised_inverse_gaussian"]
 
 
 class GeneralisedInverseGaussianRV(RandomVariable):
-    r"""The generalised inverse Gaussian, with density ∝ x^{p−1} exp(−(a x + b/x)/2) on x > 0, elementwise.
+    r"""The generalised inverse Gaussian [1]_, with density ∝ x^{p−1} exp(−(a x + b/x)/2) on x > 0, elementwise.
 
     Parameters
     ----------

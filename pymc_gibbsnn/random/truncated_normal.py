@@ -86,7 +86,7 @@ class Interval(NamedTuple):
 
 
 class TruncatedNormalRV(RandomVariable):
-    r"""X ~ N(mean, sd²) given lower < X < upper, independently for n numbers.
+    r"""X ~ N(mean, sd²) given lower < X < upper, independently for n numbers [1]_.
 
     Parameters
     ----------
