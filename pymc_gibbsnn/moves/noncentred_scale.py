@@ -24,20 +24,17 @@ References
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random import uniform
 
 from pymc_gibbsnn._compat import draw, shape_inference
 from pymc_gibbsnn.backends.declare import declare
-from pymc_gibbsnn.backends.threads import BLOCK
-from pymc_gibbsnn.backends.vector_math import add_multiple, summing
+from pymc_gibbsnn.moves.noncentred_kernels import numba_scales
 from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 
@@ -251,140 +248,4 @@ def _jax(op, node):
     return scales
 
 
-# Numba goes through samples in blocks; sums have the precision of the samples within a block, and double over blocks.
-
-
-@numba_njit
-def _residuals(y, s, v):
-    """Compute Y − σ(Z) Wᵀ, from Y (n, c), σ(Z)ᵀ (h, n) and W (c, h), as an array (c, n)."""
-    r = np.empty((y.shape[1], y.shape[0]), y.dtype)
-    for start in range(0, len(y), BLOCK):
-        stop = start + BLOCK
-        r[:, start:stop] = y[start:stop].T
-        for k in range(len(r)):
-            for j in range(len(s)):
-                add_multiple(s[j, start:stop], -v[k, j], r[k, start:stop])
-    return r
-
-
-@numba_njit
-def _pull(r, delta, w, gain, pull):
-    """Subtract the last unit's change from the residual, and compute the pull at the next unit.
-
-    Parameters
-    ----------
-    r : array, (c, n)
-        The residual R, transposed, from which δ w is subtracted.
-    delta : array, (n,)
-        δ of the last unit.
-    w : array, (c,)
-        Its outgoing weights.
-    gain : array, (c,)
-        The column of G of the next unit.
-    pull : array, (n,)
-        Receives R · gain.
-    """
-    for start in range(0, len(pull), BLOCK):
-        stop = start + BLOCK
-        pull[start:stop] = 0
-        for k in range(len(r)):
-            add_multiple(delta[start:stop], -w[k], r[k, start:stop])
-            add_multiple(r[k, start:stop], gain[k], pull[start:stop])
-
-
-@summing
-def _inner(x, y):
-    """Compute Σ x y over two vectors."""
-    total = 0.0
-    for start in range(0, len(x), BLOCK):
-        of_block = x.dtype.type(0)
-        for i in range(start, min(start + BLOCK, len(x))):
-            of_block += x[i] * y[i]
-        total += of_block
-    return total
-
-
-@summing
-def _sums(m, e, s0, pull, s, bends):
-    """Compute Σ δ pull and Σ δ² over the samples of one unit.
-
-    Parameters
-    ----------
-    m, e : array, (n,)
-        M and the noise E of the unit.
-    s0 : array, (n,)
-        σ(M + E).
-    pull : array, (n,)
-        The pull of the layer above.
-    s : float
-        1/c.
-    bends : array, (2,)
-        α and β of σ(z) = α z + β |z|.
-
-    Returns
-    -------
-    first, second : float
-        The two sums.
-    """
-    first = second = 0.0
-    s = m.dtype.type(s)
-    for start in range(0, len(m), BLOCK):
-        first_of_block = second_of_block = m.dtype.type(0)
-        for i in range(start, min(start + BLOCK, len(m))):
-            x = m[i] + s * e[i]
-            delta = bends[0] * x + bends[1] * abs(x) - s0[i]
-            first_of_block += delta * pull[i]
-            second_of_block += delta * delta
-        first, second = first + first_of_block, second + second_of_block
-    return first, second
-
-
-def _numba(op, node):
-    """Make the function of the inputs of :class:`NoncentredScale` for Numba, in a loop over units."""
-
-    @numba_njit
-    def scales(m, z, y, v, g, incoming, outgoing, noise, power, log_u, points, bends):
-        n, h = len(y), len(log_u)
-        v, g, u = v.copy(), g.copy(), np.zeros_like(log_u)
-        m, e = np.ascontiguousarray(m.T), np.ascontiguousarray(z.T)
-        s0 = bends[0] * e + bends[1] * np.abs(e)
-        e = e - m
-        r, pull, delta, w = _residuals(y, s0, v), np.empty(n, z.dtype), np.zeros(n, z.dtype), np.zeros(len(v), v.dtype)
-        for j in range(h):
-            kappa = (v[:, j] * g[:, j]).sum()
-            _pull(r, delta, w, g[:, j], pull)
-            square = _inner(pull, pull)
-            w[:] = 0  # if this unit does not move, nothing is to be subtracted from the residual
-            low, high = -points[j, 0], 1 - points[j, 0]
-            for point in points[j, 1:]:
-                new = low + point * (high - low)
-                f = noise.item() * math.expm1(-2 * new)
-                first, second = _sums(m[j], e[j], s0[j], pull, math.exp(-new), bends)
-                log_ratio = (
-                    power.item() * new
-                    - 0.5 * (incoming[j] * math.expm1(2 * new) + outgoing[j] * math.expm1(-2 * new))
-                    - 0.5 * n * math.log1p(f * kappa)
-                    + first
-                    - 0.5 * kappa * second
-                    + 0.5 * f / (1 + f * kappa) * (square - 2 * kappa * first + kappa**2 * second)
-                )
-                if log_u[j] < log_ratio:
-                    u[j] = new
-                    x = m[j] + z.dtype.type(math.exp(-new)) * e[j]
-                    delta[:], w[:] = bends[0] * x + bends[1] * np.abs(x) - s0[j], v[:, j]
-                    gain = g[:, j].copy()
-                    for i in range(h):
-                        g[:, i] -= f / (1 + f * kappa) * (gain * v[:, i]).sum() * gain
-                    v[:, j] *= math.exp(-new)
-                    g[:, j] *= math.exp(-new)
-                    break
-                if new < 0:
-                    low = new
-                else:
-                    high = new
-        return u
-
-    return scales
-
-
-declare(NoncentredScale, numba=_numba, jax=_jax)
+declare(NoncentredScale, numba=numba_scales, jax=_jax)
