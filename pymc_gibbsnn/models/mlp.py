@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
@@ -194,4 +195,5 @@ def _precisions(name: str, prior: float | str, d: int, inputs: str) -> tuple[flo
     if isinstance(prior, str):
         shape = {"dims": inputs} if prior == "relevance" else {}
         return pm.Gamma(f"precision_{name}", 2, 2 / d, **shape), 1.0
-    return prior, prior
+    exact = np.asarray(prior, pytensor.config.floatX)  # of a plain number PyMC takes the root in single precision
+    return exact, exact
