@@ -14,6 +14,7 @@ from pymc_gibbsnn.drivers.gaussian_steps import MALA, PCN, PCNL
 from pymc_gibbsnn.drivers.gibbs_step import GibbsNN
 from pymc_gibbsnn.drivers.metropolis_steps import FNBG
 from pymc_gibbsnn.drivers.sample import sample
+from pymc_gibbsnn.drivers.stochastic_steps import ISGD, SGHMC, SGLD, ConstantSGD
 from pymc_gibbsnn.models.classical import classical_mlp
 from pymc_gibbsnn.models.datasets import noisy_xor
 from pymc_gibbsnn.models.initial_values import initial_values
@@ -33,17 +34,22 @@ from pymc_gibbsnn.plots import (
     plot_rhat,
     plot_thermalisation,
 )
+from pymc_gibbsnn.samplers.alpha_stable import stable_parameters
 from pymc_gibbsnn.samplers.blocks import correlated_blocks
 
 __all__ = [
     "ArgmaxLabel",
+    "ConstantSGD",
     "FNBG",
     "GibbsNN",
+    "ISGD",
     "MALA",
     "NetworkError",
     "PCN",
     "PCNL",
     "PiecewiseLinear",
+    "SGHMC",
+    "SGLD",
     "SignLabel",
     "TeacherStudent",
     "__version__",
@@ -66,6 +72,7 @@ __all__ = [
     "predict",
     "sample",
     "scoring",
+    "stable_parameters",
     "teacher_student",
     "thermalisation",
     "wide_mlp",

@@ -31,6 +31,10 @@ SUBTENSORS = tuple(
 )
 
 
+# How a loop is compiled that is evaluated once: PyTensor 3 takes the mode of the whole for it
+ONCE = {} if PYTENSOR_3 else {"mode": "FAST_COMPILE"}
+
+
 def observed_variables(model: pm.Model) -> list[Variable]:
     """List the observed variables of a model, each once.
 

@@ -264,10 +264,18 @@ class Program:
             chain = keys, values, changing[i]
             if "begin" in move.stages:
                 *chain, _ = run("begin", chain)
-            nothing = self._zeros(move.stats, keys)
-            *chain, found = jax.lax.fori_loop(
-                0, sweeps, lambda _, loop, run=run: run("step", loop[:3]), (*chain, nothing)
-            )
+
+            def steps(tunes, *chain, run=run, move=move):
+                def step(_, loop):
+                    *chain, found = run("step", loop[:3])
+                    return *(run("tune", chain)[:3] if tunes else chain), found
+
+                return jax.lax.fori_loop(0, sweeps, step, (*chain, self._zeros(move.stats, chain[0])))
+
+            if "tune" in move.stages:  # two loops: what only tuning needs is not touched afterwards
+                *chain, found = jax.lax.cond(tuning > 0, partial(steps, True), partial(steps, False), *chain)
+            else:
+                *chain, found = steps(False, *chain)
             if "record" in move.stages:
                 *chain, _ = run("record", chain)
             keys, values, new = chain

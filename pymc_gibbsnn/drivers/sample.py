@@ -30,6 +30,8 @@ from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["sample"]
 
+# What to do where a chain leaves the finite numbers, if its samplers have no advice of their own
+PRECISION = "in single precision, try precision='float64'; else the data or the initial values are too large"
 SECONDS_A_CALL = 1.0  # how long a call of the program takes; the progress bar and Ctrl-C are looked at between calls
 
 
@@ -135,6 +137,7 @@ def sample(
     steps = steps_of(step, model)
     transitions = _transitions(steps, model)
     recorded = _recorded(model, var_names)
+    advice = next((t.advice for t in transitions if t.advice), PRECISION)
     if tune is None:
         tune = max(step.default_tune_steps for step in steps)
     if len({step.sweeps_per_draw for step in steps}) > 1:
@@ -164,9 +167,9 @@ def sample(
             warnings.warn(message, UserWarning, stacklevel=2)
         with Progress(tune, draws, chains, progressbar) as progress:
             try:
-                for count, (_, stats) in _calls(program, tune, sweeps, tune):
+                for count, (_, stats) in _calls(program, tune, sweeps, tune, advice):
                     progress.advance(count, stats)
-                for count, (values, stats) in _calls(program, draws, sweeps * thin, 0):
+                for count, (values, stats) in _calls(program, draws, sweeps * thin, 0, advice):
                     with uninterrupted():
                         results.append(_datasets(model, values, stats, results.draws))
                         progress.advance(count, stats)
@@ -231,7 +234,7 @@ def _points(model: pm.Model, initvals, seeds: Sequence[int]) -> list[dict[str, n
     return points
 
 
-def _calls(program, draws: int, sweeps: int, tune: int) -> Iterator[tuple[int, tuple[dict, dict]]]:
+def _calls(program, draws: int, sweeps: int, tune: int, advice: str) -> Iterator[tuple[int, tuple[dict, dict]]]:
     """Make draws by calls of the program that take about a second each; the first is short, to learn how long it takes.
 
     Parameters
@@ -244,6 +247,8 @@ def _calls(program, draws: int, sweeps: int, tune: int) -> Iterator[tuple[int, t
         How many sweeps are made for each draw.
     tune : int
         How many of these draws, from the first on, are tuning steps.
+    advice : str
+        What an error says to do.
 
     Yields
     ------
@@ -262,7 +267,7 @@ def _calls(program, draws: int, sweeps: int, tune: int) -> Iterator[tuple[int, t
         count = min(count, program.capacity, draws - done)
         before = time.perf_counter()
         values, stats = program.run(count, sweeps, done, tune)
-        finite, reason = _finite_draws(stats)
+        finite, reason = _finite_draws(stats, advice)
         if finite:
             yield finite, tuple({name: x[:finite] for name, x in part.items()} for part in (values, stats))
         if reason:
@@ -272,7 +277,7 @@ def _calls(program, draws: int, sweeps: int, tune: int) -> Iterator[tuple[int, t
         count = max(1, int(min(count * SECONDS_A_CALL / seconds, 10 * count)))
 
 
-def _finite_draws(stats: dict[str, np.ndarray]) -> tuple[int, str]:
+def _finite_draws(stats: dict[str, np.ndarray], advice: str) -> tuple[int, str]:
     """Count the draws before the first one that is not finite, and say in words what is wrong with that one.
 
     The words are empty if all draws are finite. JAX does not stop at NaN, but goes on with it.
@@ -281,8 +286,7 @@ def _finite_draws(stats: dict[str, np.ndarray]) -> tuple[int, str]:
         bad = ~np.isfinite(series)
         if bad.any():
             return int(bad.any(axis=1).argmax()), (
-                f"{name} is not finite in chains {np.flatnonzero(bad.any(axis=0)).tolist()}: in single precision, try "
-                f"precision='float64'; else the data or the initial values are too large."
+                f"{name} is not finite in chains {np.flatnonzero(bad.any(axis=0)).tolist()}: {advice}."
             )
     return len(next(iter(stats.values()))), ""
 

@@ -14,6 +14,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 from pymc.blocking import PointType, StatsType
+from pymc.logprob.utils import ParameterValueError
 from pymc.step_methods.compound import BlockedStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator
@@ -261,21 +262,22 @@ class GraphStep(BlockedStep):
         try:
             new, stats = self._draw(point)
             reason = "" if math.isfinite(stats["lp"]) else f"its log density is {stats['lp']}"
-        except ValueError as error:  # a matrix could not be factorised
+        except ValueError as error:  # a matrix could not be factorised, a density is not defined
             if self.steps == 0 and (why := why_not_finite(self.model, point)):
                 raise FloatingPointError(f"The first draw of a chain has failed. {why}") from error
-            if not isinstance(error, np.linalg.LinAlgError):
+            if not isinstance(error, np.linalg.LinAlgError | ParameterValueError):
                 raise
-            reason = f"{str(error).splitlines()[0].rstrip('.')}. {LOST_DIGITS}"
+            reason = str(error).splitlines()[0].rstrip(".")
+            reason += "" if isinstance(error, ParameterValueError) else f". {LOST_DIGITS}"
             if self.steps == 0:
                 raise FloatingPointError(f"The first draw of a chain has failed: {reason}.") from error
         if reason and self.steps == 0:
-            why = why_not_finite(self.model, point)
+            why = why_not_finite(self.model, point) or self._advice
             raise FloatingPointError(f"The first draw of a chain is not finite: {reason}. {why}")
         if reason:
             warnings.warn(
                 f"A chain has left the finite numbers at draw {self.steps}, warm-up included: {reason}. "
-                f"From there on all its draws are NaN; those before are as they were drawn.",
+                f"From there on all its draws are NaN; those before are as they were drawn. {self._advice}".rstrip(),
                 UserWarning,
                 stacklevel=2,
             )
@@ -284,6 +286,10 @@ class GraphStep(BlockedStep):
             stats = dict.fromkeys(self.transition.stats, np.nan)
         self.steps += 1
         return new, [stats]
+
+    @property
+    def _advice(self) -> str:
+        return f"{self.transition.advice}." if self.transition.advice else ""
 
     def _check_data(self) -> None:
         """Raise RuntimeError if the data have changed since the chain began."""
@@ -306,6 +312,8 @@ class GraphStep(BlockedStep):
             self._run("begin", values, tuning)
             for _ in range(self.sweeps_per_draw):
                 stats = self._run("step", values, tuning)
+                if tuning > 0:
+                    self._run("tune", values, tuning)
                 hand_over_interrupt()
             self._run("record", values, tuning)
         new = {v.name: np.asarray(values[v.name], v.dtype) for v in self._vars}

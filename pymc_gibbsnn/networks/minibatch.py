@@ -22,7 +22,14 @@ from pymc_gibbsnn._compat import draw, observed_variables
 from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.substitution import substitute
 
-__all__ = ["Batches", "check_minibatches", "read_minibatches", "refuse_minibatches", "variables_on_minibatches"]
+__all__ = [
+    "Batches",
+    "check_minibatches",
+    "check_total_size",
+    "read_minibatches",
+    "refuse_minibatches",
+    "variables_on_minibatches",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +171,26 @@ def check_minibatches(model: pm.Model, total_size_needed: bool = True) -> None:
             )
         if total is not None and total <= 0:
             raise ValueError(f"total_size of '{rv.name}' must be positive, the number of all rows; found {int(total)}.")
+
+
+def check_total_size(model: pm.Model) -> None:
+    """Refuse a ``total_size`` that is not the number of rows of which the batches are taken.
+
+    Raises
+    ------
+    ValueError
+        Names the variable.
+    """
+    for rv in observed_variables(model):
+        observed = _minibatches([model.rvs_to_values[rv]])
+        if not observed or not isinstance(rv.owner.op, MinibatchRandomVariable):
+            continue
+        total, rows = int(evaluate(rv.owner.inputs[1])), int(evaluate(observed[0].inputs[0].shape[0]))
+        if total != rows:
+            raise ValueError(
+                f"total_size of '{rv.name}' must be the number of rows, {rows}; found {total}. To make data count for "
+                f"more or less than they are, set the temperature of the step."
+            )
 
 
 def variables_on_minibatches(model: pm.Model) -> list[str]:

@@ -7,7 +7,8 @@ symbolically, and compiled by whoever runs it.
 
 A sampler may move coordinates of its own instead of the model's variables. A driver calls it for a *turn* at a time:
 ``begin`` computes the carry from the variables, wherever other samplers have brought them; then come some steps, which
-need not look at the variables; ``record`` gives the variables their values, before anything else reads them.
+need not look at the variables, each followed by ``tune`` while the chain tunes; ``record`` gives the variables their
+values, before anything else reads them.
 """
 
 from __future__ import annotations
@@ -54,10 +55,15 @@ class Transition:
         blocks of samples over threads.
     begin : callable, optional
         ``begin(state, carry) -> carry``, before the steps of a turn.
+    tune : callable, optional
+        ``tune(rng, state, carry, tuning) -> (rng, state, carry)``, after each step as long as ``tuning`` is not 0; the
+        rng is None if nothing is drawn. What is learned here costs nothing afterwards.
     record : callable, optional
         ``record(rng, state, carry) -> (rng, state)``, after them.
     latents : list of Variable
         Those of the variables with a row for each row of the data, which predictions at other rows draw anew.
+    advice : str
+        What to do where a chain leaves the finite numbers, as a sentence without its full stop.
     """
 
     variables: list[Variable]
@@ -70,6 +76,8 @@ class Transition:
     begin: Callable | None = None
     record: Callable | None = None
     latents: list[Variable] = field(default_factory=list)
+    tune: Callable | None = None
+    advice: str = ""
 
     def __getstate__(self) -> dict[str, object]:
         """All but what is compiled."""
@@ -103,6 +111,8 @@ class Transition:
         if self.begin:
             stages["begin"] = Stage(None, {}, self.begin(state, carry), {})
         stages["step"] = Stage(*self.step(rng, state, carry, tuning))
+        if self.tune:
+            stages["tune"] = Stage(*self.tune(rng, state, carry, tuning), {})
         if self.record:
             next_rng, recorded = self.record(rng, state, carry)
             stages["record"] = Stage(None if next_rng is rng else next_rng, recorded, {}, {})
@@ -140,7 +150,7 @@ class Graph:
         The transition's value variables, then those that it reads and other steps move.
     carry : dict of str to Variable
     stages : dict of str to Stage
-        "step", and "begin" and "record" if the transition has them, each a function of all inputs.
+        "step", and "begin", "tune" and "record" if the transition has them, each a function of all inputs.
     """
 
     rng: Variable

@@ -1,0 +1,296 @@
+"""I-SGD, SGLD, SGHMC and constant SGD as they are called: the toy of the paper, UCI regression, MNIST, and their speed.
+
+After Franzese, Candela, Milios, Filippone, Michiardi (arXiv 2006.05087)::
+
+    OMP_NUM_THREADS=2 python benchmarks/stochastic_gradients.py --part toy
+    OMP_NUM_THREADS=2 python benchmarks/stochastic_gradients.py --part uci --data FOLDER [--splits 10]
+    OMP_NUM_THREADS=2 python benchmarks/stochastic_gradients.py --part mnist --data FOLDER
+    OMP_NUM_THREADS=2 python benchmarks/stochastic_gradients.py --part speed
+
+FOLDER holds ``mnist.npz`` and ``uci_*.npz``. ``--samplers`` names some of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pymc as pm
+from common import RESULTS, Results, print_table
+
+import pymc_gibbsnn as pmg
+
+SAMPLERS = {"I-SGD": pmg.ISGD, "SGLD": pmg.SGLD, "SGHMC": pmg.SGHMC, "constant SGD": pmg.ConstantSGD}
+PAPER = {  # RMSE, MNLL of I-SGD, table 1
+    "boston": (3.26, 3.46),
+    "concrete": (5.47, 12.33),
+    "protein": (4.77, 4.20),
+    "wine_red": (0.63, 1.03),
+    "yacht": (0.69, 4.19),
+}
+
+
+def toy(samplers: list[str], results: Results) -> None:
+    """Standard deviation of the predictive mean beside that of the exact posterior, by the size of the batch."""
+    rng = np.random.default_rng(1)
+    features, variance, n = 10, 0.1, 1000
+    x = rng.uniform(-2, 2, size=n)
+    omega = rng.normal(0, 1.5, size=features)
+
+    def basis(x):
+        return np.cos(np.multiply.outer(x, omega) - np.pi / 4)
+
+    y = basis(x) @ rng.normal(size=features) + variance**0.5 * rng.normal(size=n)
+    covariance = np.linalg.inv(np.eye(features) + basis(x).T @ basis(x) / variance)
+    eigenvalues, directions = np.linalg.eigh(covariance)
+    at = basis(np.linspace(-6, 6, 61))
+    exact = np.sqrt(np.einsum("ni,ij,nj->n", at, covariance, at))
+    inside = np.abs(np.linspace(-6, 6, 61)) <= 2
+    rows = []
+    for name in samplers:
+        for size in (10, 50, 200):
+            with pm.Model():
+                phi, targets = pm.Minibatch(basis(x), y, batch_size=size)
+                w = pm.Normal("w", 0, 1, shape=features)
+                pm.Normal("y", (phi * w).sum(-1), variance**0.5, observed=targets, total_size=n)
+                idata = pmg.sample(
+                    2000, tune=2000, step=SAMPLERS[name](sweeps_per_draw=50), chains=4, random_seed=1, progressbar=False
+                )
+            draws = idata["posterior"]["w"].values.reshape(-1, features)
+            spread = (draws @ at.T).std(0) / exact
+            variances = ((draws @ directions).var(0) / eigenvalues).tolist()
+            rows.append({
+                "sampler": name, "batch": size, "sd inside": float(np.median(spread[inside])),
+                "sd outside": float(np.median(spread[~inside])), "softest variance": variances[-1],
+                "stiffest variance": variances[0],
+            })  # fmt: skip
+    results["toy"] = rows
+    print_table("Ratios to the exact posterior", rows)
+
+
+def uci(samplers: list[str], data: Path, splits: int, results: Results) -> None:
+    """RMSE and mean negative log likelihood, beside table 1."""
+    rows = []
+    for name, reported in PAPER.items():
+        file = np.load(data / f"uci_{name}.npz")
+        for sampler in samplers:
+            found = []
+            for split in range(min(splits, 5) if name == "protein" else splits):
+                found.append(uci_split(file, split, SAMPLERS[sampler]))
+            rmse, mnll = np.transpose(found)
+            rows.append({
+                "data": name, "sampler": sampler, "RMSE": float(rmse.mean()), "sd": float(rmse.std()),
+                "MNLL": float(mnll.mean()), "sd of it": float(mnll.std()),
+                "paper's RMSE": reported[0], "paper's MNLL": reported[1],
+            })  # fmt: skip
+            results[f"uci {name} {sampler}"] = rows[-1]
+            print(rows[-1], flush=True)
+    print_table("UCI regression", rows)
+
+
+def uci_split(file, split: int, sampler) -> tuple[float, float]:
+    test = np.zeros(len(file["y"]), bool)
+    test[file[f"split_{split}_test"]] = True
+    X, y = file["X"], file["y"]
+    mean, scale = X[~test].mean(0), X[~test].std(0)
+    X = (X - mean) / np.where(scale > 0, scale, 1)
+    location, spread = y[~test].mean(), y[~test].std()
+    n, d = X[~test].shape
+    with pm.Model():
+        x_batch, y_batch = pm.Minibatch(X[~test], (y[~test] - location) / spread, batch_size=min(128, n // 2))
+        W1, b1 = pm.Normal("W1", 0, 1, shape=(50, d)), pm.Normal("b1", 0, 1, shape=50)
+        W2, b2 = pm.Normal("W2", 0, 50**-0.5, shape=50), pm.Normal("b2", 0, 1)
+        sigma = pm.HalfNormal("sigma", 1)
+        pm.Normal("y", pm.math.maximum(x_batch @ W1.T + b1, 0) @ W2 + b2, sigma, observed=y_batch, total_size=n)
+        idata = pmg.sample(
+            100, tune=100, step=sampler(sweeps_per_draw=200), chains=1, random_seed=split, progressbar=False
+        )
+    draws = {name: x.values[0] for name, x in idata["posterior"].items()}
+    a = np.maximum(np.einsum("nd,shd->snh", X[test], draws["W1"]) + draws["b1"][:, None], 0)
+    f = location + spread * (np.einsum("snh,sh->sn", a, draws["W2"]) + draws["b2"][:, None])
+    return (
+        float(pmg.scoring.rmse(f[None], y[test])),
+        -float(np.mean(log_density(f, spread * draws["sigma"][:, None], y[test]))),
+    )
+
+
+def log_density(f, sigma, y):
+    """Of each row under the mean of Gaussians over draws."""
+    terms = -0.5 * ((y - f) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
+    return np.logaddexp.reduce(terms, axis=0) - np.log(len(terms))
+
+
+def mnist_data(data: Path):
+    file = np.load(data / "mnist.npz")
+    X, X_test = (file[name].reshape(len(file[name]), -1) / 255 for name in ("x_train", "x_test"))
+    return X, file["y_train"].astype(int), X_test, file["y_test"].astype(int)
+
+
+def mnist_model(X, labels, hidden=100):
+    return pmg.classical_mlp(
+        X, labels, hidden, activation="relu", batch_size=128, total_size=len(X), prior_variance=[0.05, 0.05]
+    )
+
+
+def mnist(samplers: list[str], data: Path, results: Results, steps: int = 100) -> None:
+    """Test accuracy and negative log likelihood of a 784-100-10 network, beside Adam's point of as many steps."""
+    X, labels, X_test, labels_test = mnist_data(data)
+    with jax.enable_x64(False):
+        point, seconds = adam(X, labels, 20_000)
+    rows = [mnist_scores("Adam", probabilities(point, X_test)[None], labels_test, seconds)]
+    for name in samplers:
+        start = time.perf_counter()
+        with mnist_model(X, labels):
+            idata = pmg.sample(
+                100, tune=100, step=SAMPLERS[name](sweeps_per_draw=steps), chains=1, precision="float32", random_seed=1,
+                progressbar=False,
+            )  # fmt: skip
+        seconds = time.perf_counter() - start
+        draws = {k: x.values[0] for k, x in idata["posterior"].items()}
+        each = np.stack([probabilities({k: x[i] for k, x in draws.items()}, X_test) for i in range(100)])
+        rows.append(mnist_scores(name, each, labels_test, seconds))
+        print({k: float(x.values[0, -1]) for k, x in idata["sample_stats"].items()}, flush=True)
+        results[f"mnist {name}"] = rows[-1]
+        print(rows[-1], flush=True)
+    print_table("MNIST, 784-100-10", rows)
+
+
+def probabilities(point, X):
+    z = np.maximum(X @ point["W1"].T + point["b1"], 0) @ point["W2"].T + point["b2"]
+    z = np.exp(z - z.max(-1, keepdims=True))
+    return z / z.sum(-1, keepdims=True)
+
+
+def mnist_scores(name, each, labels, seconds):
+    p = each.mean(0)
+    single = np.mean(-np.log(np.maximum(each[:, np.arange(len(labels)), labels], 1e-12)))
+    nll = -np.log(np.maximum(p[np.arange(len(labels)), labels], 1e-12))
+    return {
+        "sampler": name, "accuracy": float((p.argmax(-1) == labels).mean()), "NLL": float(nll.mean()),
+        "NLL of one draw": float(single), "seconds": seconds,
+    }  # fmt: skip
+
+
+def negative_log_density(point, x, y, rows):
+    """−log joint of the same model on a batch, in plain JAX."""
+    z = jnp.maximum(x @ point["W1"].T + point["b1"], 0) @ point["W2"].T + point["b2"]
+    fit = jax.nn.log_softmax(z)[jnp.arange(len(y)), y].sum()
+    prior = sum((v**2).sum() for v in point.values()) / 2 / 0.05
+    return prior - rows / len(y) * fit
+
+
+def start_point(key):
+    keys = jax.random.split(key)
+    return {
+        "W1": 0.05 * jax.random.normal(keys[0], (100, 784)), "b1": jnp.zeros(100),
+        "W2": 0.1 * jax.random.normal(keys[1], (10, 100)), "b2": jnp.zeros(10),
+    }  # fmt: skip
+
+
+def adam(X, labels, steps: int, rate: float = 1e-3):
+    """A fitted point by Adam in plain JAX, and its seconds."""
+    rows = len(X)
+    X, labels, point = jnp.asarray(X, jnp.float32), jnp.asarray(labels), start_point(jax.random.key(0))
+
+    def step(i, loop):
+        key, point, m, v = loop
+        key, sub = jax.random.split(key)
+        index = jax.random.randint(sub, (128,), 0, rows)
+        g = jax.grad(negative_log_density)(point, X[index], labels[index], rows)
+        m = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, m, g)
+        v = jax.tree.map(lambda a, b: 0.999 * a + 0.001 * b**2, v, g)
+        t = i + 1.0
+        point = jax.tree.map(
+            lambda x, a, b: x - rate * a / (1 - 0.9**t) / (jnp.sqrt(b / (1 - 0.999**t)) + 1e-8), point, m, v
+        )
+        return key, point, m, v
+
+    zeros = jax.tree.map(jnp.zeros_like, point)
+    start = time.perf_counter()
+    run = jax.jit(lambda loop: jax.lax.fori_loop(0, steps, step, loop))
+    point = jax.block_until_ready(run((jax.random.key(1), point, zeros, zeros)))[1]
+    return {k: np.asarray(x) for k, x in point.items()}, time.perf_counter() - start
+
+
+def speed(samplers: list[str], results: Results, steps: int = 500, repeats: int = 5) -> None:
+    """Milliseconds a step after tuning, and of a plain JAX SGD step on the same model, with and without its noise."""
+    rng = np.random.default_rng(0)
+    X, labels = rng.uniform(size=(60_000, 784)), rng.integers(10, size=60_000)
+    with jax.enable_x64(False):
+        data, targets = jnp.asarray(X, jnp.float32), jnp.asarray(labels)
+
+    def sgd(noisy):
+        def step(i, loop):
+            key, point = loop
+            key, sub, *subs = jax.random.split(key, 6)
+            index = jax.random.randint(sub, (128,), 0, len(X))
+            g = jax.grad(negative_log_density)(point, data[index], targets[index], len(X))
+            point = jax.tree.map(lambda x, s: x - 1e-7 * s, point, g)
+            if noisy:
+                point = {
+                    k: x + 1e-3 * jax.random.normal(one, x.shape)
+                    for one, (k, x) in zip(subs, point.items(), strict=True)
+                }
+            return key, point
+
+        run = jax.jit(lambda loop: jax.lax.fori_loop(0, steps, step, loop))
+        with jax.enable_x64(False):
+            state = [(jax.random.key(1), start_point(jax.random.key(0)))]
+
+        def call():
+            with jax.enable_x64(False):
+                state[0] = jax.block_until_ready(run(state[0]))
+
+        return call
+
+    from common import time_in_turn
+
+    from pymc_gibbsnn.drivers.placement import Placement
+    from pymc_gibbsnn.drivers.program import Program
+
+    runs = {"SGD": sgd(False), "SGD with noise": sgd(True)}
+    with mnist_model(X, labels) as model, jax.enable_x64(False):
+        for name in samplers:
+            step = SAMPLERS[name]()
+            mesh = jax.sharding.Mesh(np.array(jax.devices()[:1], object).reshape(1, 1), ("chain", "row"))
+            point = {v.name: 0.05 * rng.normal(size=np.shape(x)) for v, x in
+                     zip(model.value_vars, model.initial_point().values(), strict=True)}  # fmt: skip
+            bias = model.replace_rvs_by_values([model["b2"]])[0]
+            program = Program(
+                [step.transition], model.value_vars, {"b2": bias}, [point], np.array([[0, 1]], np.uint32),
+                Placement(mesh, frozenset()), "float32",
+            )  # fmt: skip
+            program.run(10, 10, 0, 10)
+            runs[name] = lambda program=program: program.run(1, steps, 0, 0)
+    seconds = time_in_turn(runs, repeats)
+    plain = seconds["SGD"]
+    rows = [
+        {"": name, "ms": float(1000 * np.median(x) / steps), "ratio": float(np.median(x / plain)),
+         "ratio to SGD with noise": float(np.median(x / seconds["SGD with noise"]))}
+        for name, x in seconds.items()
+    ]  # fmt: skip
+    results["speed"] = rows
+    print_table("A step of a 784-100-10 network, batches of 128", rows)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=["toy", "uci", "mnist", "speed"], required=True)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
+    parser.add_argument("--output", type=Path, default=RESULTS / "stochastic_gradients.json")
+    arguments = parser.parse_args()
+    found = Results(arguments.output)
+    if arguments.part == "toy":
+        toy(arguments.samplers, found)
+    elif arguments.part == "uci":
+        uci(arguments.samplers, arguments.data, arguments.splits, found)
+    elif arguments.part == "mnist":
+        mnist(arguments.samplers, arguments.data, found)
+    else:
+        speed(arguments.samplers, found)

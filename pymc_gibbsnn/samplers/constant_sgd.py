@@ -1,0 +1,99 @@
+r"""Constant SGD: stochastic gradient descent whose rate makes its own noise sample.
+
+    θ ← θ − h g,   scalar h = T D/tr B,   diagonal h_j = T/b_j,
+
+with the gradient g of f = −log π on a batch, 2B the covariance of its noise, b the diagonal of B and D coordinates; in
+terms of the loss f/N and of the covariance C of one row's gradient of it, 2B = N² C/N_b, and these are the rates
+2 D N_b/(N tr C) and (2 N_b/N) C⁻¹ of the paper. No noise is injected. B is learned while the chain tunes.
+
+What it samples: a Gaussian close to the posterior where that is Gaussian and B is proportional to its curvature H
+(scalar), or to a diagonal H, and the batch is a small part of the data; otherwise the closest that a constant rate can
+give, which can be far. Coordinates without gradient noise come to rest.
+
+References
+----------
+.. [1] S. Mandt, M. D. Hoffman, D. M. Blei. Stochastic gradient descent as approximate Bayesian inference. JMLR 18
+   (2017), theorem 1 and corollary 1.
+"""
+
+from __future__ import annotations
+
+import pytensor
+import pytensor.tensor as pt
+
+from pymc_gibbsnn._arguments import boolean
+from pymc_gibbsnn.samplers.gradient_noise import learn_top, running_mean, start_top, zeros
+from pymc_gibbsnn.samplers.step_sizes import step_sizes
+from pymc_gibbsnn.samplers.stochastic_gradient import check_temperature, phases_from, stochastic_gradient
+from pymc_gibbsnn.samplers.transition import Transition
+from pymc_gibbsnn.targets.target import Target
+
+__all__ = ["constant_sgd"]
+
+FLOOR = 1e-2  # of the mean noise, below which none of a coordinate counts
+
+
+def constant_sgd(
+    target: Target,
+    *,
+    diagonal: bool = False,
+    temperature: float = 1.0,
+    cycle: int | None = None,
+    start: str | None = "adam",
+) -> Transition:
+    """Constant SGD on a target.
+
+    Parameters
+    ----------
+    target : Target
+    diagonal : bool
+        A rate for each coordinate.
+    temperature : float
+        T, by which rates are multiplied.
+    cycle, start
+        As of :func:`~pymc_gibbsnn.samplers.sgld.sgld`.
+
+    Returns
+    -------
+    Transition
+        Its statistics: ``lp``, ``exact`` and ``learning_rate``, the mean of h. It is at most N/(N_b λ), with λ the
+        largest eigenvalue of E g gᵀ, since a well-specified model diverges at twice that.
+    """
+    T, schedule, names = check_temperature(temperature), step_sizes(None, cycle), list(target.coordinates)
+    diagonal = boolean("diagonal", diagonal)
+    learned = {"rate": pt.zeros((), dtype=pytensor.config.floatX)} | start_top("gradient", target.coordinates)
+    learned |= zeros("before", target.coordinates) | zeros("noise", target.coordinates)
+    if diagonal:
+        learned |= zeros("preconditioner", target.coordinates)
+
+    def learn(g, kept, count):
+        found, noises = {}, []
+        for name, x in zip(names, g, strict=True):
+            b = running_mean(kept[f"noise_{name}"], (x - kept[f"before_{name}"]) ** 2 / 4, count - 1)
+            noises.append(pt.switch(count > 1, b, 0))
+            found |= {f"before_{name}": x, f"noise_{name}": noises[-1]}
+        mean = sum(b.sum() for b in noises) / sum(b.size for b in noises)
+        if diagonal:
+            P = [pt.switch(count > 1, mean / pt.maximum(b, FLOOR * mean), 1) for b in noises]
+            found |= {f"preconditioner_{name}": x for name, x in zip(names, P, strict=True)}
+            g = [pt.sqrt(p) * x for p, x in zip(P, g, strict=True)]
+        found |= learn_top("gradient", names, g, kept, count - 1)
+        most = target.batches.rows / target.batches.size / found["top_gradient"]
+        found["rate"] = pt.switch(count > 1, pt.minimum(T / mean, most), 0)
+        return found
+
+    def update(rng, theta, g, kept, factor, quiet):
+        h = [factor * kept["rate"] * (kept[f"preconditioner_{name}"] if diagonal else 1) for name in names]
+        moved = [x - rate * slope for x, rate, slope in zip(theta, h, g, strict=True)]
+        mean = sum((rate + pt.zeros_like(x)).sum() for x, rate in zip(theta, h, strict=True))
+        return rng, moved, {}, {"learning_rate": mean / sum(x.size for x in theta) if diagonal else h[0]}
+
+    return stochastic_gradient(
+        target,
+        update,
+        stats=["learning_rate"],
+        phases=phases_from(start),
+        learned=learned,
+        learn=learn,
+        schedule=schedule,
+    )

@@ -1,0 +1,144 @@
+r"""Stochastic-gradient Hamiltonian Monte Carlo, SGHMC, with the scales of the coordinates learned.
+
+With mass M = P⁻¹, step size ε and friction A, in the velocity v = ε P r of the momentum r, with the learning rate
+η = ε² P and the share α = ε A P of the velocity that friction takes in one step:
+
+    v ← (1 − α) v − η g + sqrt(2 η (α T − η b)) n,   n ~ N(0, I),
+    θ ← θ + v.
+
+For P = 1 this is r ← r − ε g − ε A r + sqrt(2 ε (A T − B̂)) n, θ ← θ + ε r, with B̂ = ε b: b, half the variance of the
+gradient noise, is noise that need not be injected. Adapted, P = sqrt(mean V / V) with second moments V = E g² of the
+gradients, learned while the chain tunes, as b is, and fixed afterwards; one setting then serves data sets of all sizes.
+
+What it samples: where b is known, the variances that follow from ε alone are too large by a share η H/4 of the
+order of 1e-3; what is left of the gradient noise after the subtraction of the diagonal b adds to them.
+
+References
+----------
+.. [1] T. Chen, E. B. Fox, C. Guestrin. Stochastic gradient Hamiltonian Monte Carlo. ICML (2014).
+.. [2] J. T. Springenberg, A. Klein, S. Falkner, F. Hutter. Bayesian optimization with robust Bayesian neural networks.
+   NeurIPS (2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import ArrayLike
+
+from pymc_gibbsnn._arguments import boolean, number, positive
+from pymc_gibbsnn.samplers.gradient_noise import grown, learn_top, preconditioner, running_mean, start_top, zeros
+from pymc_gibbsnn.samplers.metropolis_hastings import standard_normals
+from pymc_gibbsnn.samplers.step_sizes import step_sizes
+from pymc_gibbsnn.samplers.stochastic_gradient import check_temperature, phases_from, stochastic_gradient
+from pymc_gibbsnn.samplers.transition import Transition
+from pymc_gibbsnn.targets.target import Target
+
+__all__ = ["sghmc"]
+
+NOISE = 0.25  # the share of the noise that comes from the gradient, where a learned step size meets it most
+CYCLE_NOISE = 1.0  # at the start of a cycle
+FIRST = 1e-6  # ε² from which a learned one grows
+
+
+def sghmc(
+    target: Target,
+    *,
+    step_size: float | None = None,
+    friction: float = 0.05,
+    noise_estimate: float | None = None,
+    preconditioned: bool = True,
+    temperature: float = 1.0,
+    cycle: int | None = None,
+    control_variates: Mapping[str, ArrayLike] | None = None,
+    start: str | None = "adam",
+) -> Transition:
+    """SGHMC on a target.
+
+    Parameters
+    ----------
+    target : Target
+    step_size : float, optional
+        ε, positive; None learns it while the chain tunes.
+    friction : float
+        α, in (0, 1].
+    noise_estimate : float, optional
+        b of all coordinates, at least 0; None learns it of each while the chain tunes.
+    preconditioned : bool
+        Whether P is learned.
+    temperature : float
+        T.
+    cycle, control_variates, start
+        As of :func:`~pymc_gibbsnn.samplers.sgld.sgld`.
+
+    Returns
+    -------
+    Transition
+        Its statistics: ``lp``, ``exact``, ``step_size`` (ε), ``kinetic_temperature``, the mean of v²/η, which is T in
+        equilibrium, ``clip_rate``, the share of coordinates whose gradient noise is more than all that friction
+        allows, α T < η b, so that nothing is injected; and with a cycle ``exploring``.
+    """
+    T, schedule, names = check_temperature(temperature), step_sizes(None, cycle), list(target.coordinates)
+    alpha = number("friction", friction, "the share of the velocity lost in a step, in (0, 1]", lambda x: 0 < x <= 1)
+    preconditioned, learned = boolean("preconditioned", preconditioned), {}
+    if step_size is None:
+        learned |= {"rate": pt.zeros((), dtype=pytensor.config.floatX)} | start_top("gradient", target.coordinates)
+    else:
+        positive("step_size", step_size, ", or None to be learned")
+    if noise_estimate is None:
+        learned |= zeros("before", target.coordinates) | zeros("noise", target.coordinates)
+    else:
+        number("noise_estimate", noise_estimate, "at least 0, or None to be learned", lambda x: x >= 0)
+    if preconditioned:
+        learned |= zeros("second_moment", target.coordinates) | zeros("preconditioner", target.coordinates)
+
+    def learn(g, kept, count):
+        found = {}
+        if noise_estimate is None:
+            for name, x in zip(names, g, strict=True):
+                b = running_mean(kept[f"noise_{name}"], (x - kept[f"before_{name}"]) ** 2 / 4, count - 1)
+                found |= {f"before_{name}": x, f"noise_{name}": pt.switch(count > 1, b, 0)}
+        if preconditioned:
+            moments = [kept[f"second_moment_{name}"] for name in names]
+            moments = [running_mean(v, x**2, count) for v, x in zip(moments, g, strict=True)]
+            P = preconditioner(moments)
+            found |= {f"second_moment_{name}": v for name, v in zip(names, moments, strict=True)}
+            found |= {f"preconditioner_{name}": x for name, x in zip(names, P, strict=True)}
+            g = [pt.sqrt(p) * x for p, x in zip(P, g, strict=True)]
+        if step_size is None:
+            found |= learn_top("gradient", names, g, kept, count)
+            rate = 2 * alpha * (CYCLE_NOISE if cycle else NOISE) / found["top_gradient"]
+            found["rate"] = grown(rate, kept["rate"], count, FIRST)
+        return found
+
+    def update(rng, theta, g, kept, factor, quiet):
+        squared = pt.as_tensor(factor * (kept["rate"] if step_size is None else step_size**2))  # ε²
+        rng, n = standard_normals(rng, theta)
+        moved, velocities, kinetic, clipped = [], {}, 0, 0
+        for x, slope, xi, name in zip(theta, g, n, names, strict=True):
+            eta = squared * (kept[f"preconditioner_{name}"] if preconditioned else 1)
+            b = kept[f"noise_{name}"] if noise_estimate is None else noise_estimate
+            noise = 2 * eta * (alpha * T - eta * b)
+            sd = pt.sqrt(pt.maximum(noise, 0)) * (1 if quiet is None else 1 - quiet)
+            v = (1 - alpha) * kept[f"velocity_{name}"] - eta * slope + sd * xi
+            velocities[f"velocity_{name}"] = v
+            moved.append(x + v)
+            kinetic += pt.switch(eta > 0, v**2 / eta, 0).sum()
+            clipped += pt.sum(pt.lt(noise, 0) + pt.zeros_like(x))
+        size = sum(x.size for x in theta)
+        stats = {"step_size": pt.sqrt(squared), "kinetic_temperature": kinetic / size, "clip_rate": clipped / size}
+        return rng, moved, velocities, stats | ({} if quiet is None else {"exploring": quiet})
+
+    return stochastic_gradient(
+        target,
+        update,
+        stats=["step_size", "kinetic_temperature", "clip_rate"] + ["exploring"] * (cycle is not None),
+        phases=phases_from(start),
+        memory=zeros("velocity", target.coordinates),
+        learned=learned,
+        learn=learn if learned else None,
+        schedule=schedule,
+        control_variates=control_variates,
+    )

@@ -1,0 +1,121 @@
+r"""Stochastic-gradient Langevin dynamics, SGLD.
+
+    θ ← θ − ε P g + sqrt(2 ε T P) n,   n ~ N(0, I),
+
+with the gradient g of f = −log π on a batch, a temperature T (the target is π^(1/T)) and P = I or, preconditioned, the
+diagonal sqrt(mean V / V) of second moments V = E g² of the gradients, learned while the chain tunes and fixed
+afterwards: a fixed P leaves the target as it is.
+
+What it samples: on a quadratic f with curvature H, and with covariance 2B of the gradient, in one dimension and with
+P = 1, the variance is T/H times (1 + ε B/T)/(1 − ε H/2). To first order in ε that is 1 + ε E g²/2 at T = 1, which is
+what the step size is chosen by if none is given: such that the variance is too large by a tenth in the direction where
+the gradient is largest, and by less in all others.
+
+References
+----------
+.. [1] M. Welling, Y. W. Teh. Bayesian learning via stochastic gradient Langevin dynamics. ICML (2011).
+.. [2] C. Li, C. Chen, D. Carlson, L. Carin. Preconditioned stochastic gradient Langevin dynamics for deep neural
+   networks. AAAI (2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import ArrayLike
+
+from pymc_gibbsnn._arguments import boolean, positive
+from pymc_gibbsnn.samplers.gradient_noise import grown, learn_top, preconditioner, running_mean, start_top, zeros
+from pymc_gibbsnn.samplers.metropolis_hastings import standard_normals
+from pymc_gibbsnn.samplers.step_sizes import step_sizes
+from pymc_gibbsnn.samplers.stochastic_gradient import check_temperature, phases_from, stochastic_gradient
+from pymc_gibbsnn.samplers.transition import Transition
+from pymc_gibbsnn.targets.target import Target
+
+__all__ = ["sgld"]
+
+ERROR = 0.1  # of the variance, to first order, that a learned step size allows
+CYCLE_ERROR = 1.0  # at the start of a cycle
+FIRST = 1e-6  # the step size from which a learned one grows
+
+
+def sgld(
+    target: Target,
+    *,
+    step_size: float | None = None,
+    preconditioned: bool = False,
+    temperature: float = 1.0,
+    decay: Sequence[float] | None = None,
+    cycle: int | None = None,
+    control_variates: Mapping[str, ArrayLike] | None = None,
+    start: str | None = "adam",
+) -> Transition:
+    """SGLD on a target.
+
+    Parameters
+    ----------
+    target : Target
+    step_size : float, optional
+        ε, positive; None learns it while the chain tunes.
+    preconditioned : bool
+        Whether P is learned.
+    temperature : float
+        T.
+    decay, cycle
+        See :mod:`pymc_gibbsnn.samplers.step_sizes`.
+    control_variates : mapping of str to array, optional
+        See :mod:`pymc_gibbsnn.samplers.stochastic_gradient`.
+    start : {"adam", None}
+        Whether the chain is fitted first, while it tunes.
+
+    Returns
+    -------
+    Transition
+        Its statistics: ``lp``, ``exact``, ``step_size`` (ε_k), and with a cycle ``exploring``, 1 where no noise is
+        injected.
+    """
+    T, schedule, names = check_temperature(temperature), step_sizes(decay, cycle), list(target.coordinates)
+    preconditioned, learned = boolean("preconditioned", preconditioned), {}
+    if step_size is None:
+        learned |= {"rate": pt.zeros((), dtype=pytensor.config.floatX)} | start_top("gradient", target.coordinates)
+    else:
+        positive("step_size", step_size, ", or None to be learned")
+    if preconditioned:
+        learned |= zeros("second_moment", target.coordinates) | zeros("preconditioner", target.coordinates)
+
+    def learn(g, kept, count):
+        found = {}
+        if preconditioned:
+            moments = [kept[f"second_moment_{name}"] for name in names]
+            moments = [running_mean(v, x**2, count) for v, x in zip(moments, g, strict=True)]
+            P = preconditioner(moments)
+            found |= {f"second_moment_{name}": v for name, v in zip(names, moments, strict=True)}
+            found |= {f"preconditioner_{name}": x for name, x in zip(names, P, strict=True)}
+            g = [pt.sqrt(p) * x for p, x in zip(P, g, strict=True)]
+        if step_size is None:
+            found |= learn_top("gradient", names, g, kept, count)
+            rate = 2 * (CYCLE_ERROR if cycle else ERROR) / found["top_gradient"]
+            found["rate"] = grown(rate, kept["rate"], count, FIRST)
+        return found
+
+    def update(rng, theta, g, kept, factor, quiet):
+        epsilon = factor * (kept["rate"] if step_size is None else step_size)
+        P = [kept[f"preconditioner_{name}"] if preconditioned else 1 for name in names]
+        rng, n = standard_normals(rng, theta)
+        noise = 2 * epsilon * T * (1 if quiet is None else 1 - quiet)
+        moved = [x - epsilon * p * s + pt.sqrt(noise * p) * xi for x, p, s, xi in zip(theta, P, g, n, strict=True)]
+        stats = {"step_size": pt.as_tensor(epsilon)}
+        return rng, moved, {}, stats | ({} if quiet is None else {"exploring": quiet})
+
+    return stochastic_gradient(
+        target,
+        update,
+        stats=["step_size"] + ["exploring"] * (cycle is not None),
+        phases=phases_from(start),
+        learned=learned,
+        learn=learn if learned else None,
+        schedule=schedule,
+        control_variates=control_variates,
+    )

@@ -1,0 +1,221 @@
+r"""The skeleton that SGLD, SGHMC, I-SGD and constant SGD share: a gradient of each batch, and what it is good for.
+
+The potential is f = −log p(θ, y); g is its gradient on a batch of N_b of the N rows, drawn anew at each step, with the
+likelihood scaled by N/N_b: E g = ∇f. Nothing is accepted or rejected. While a chain tunes it is *fitted* first, by
+Adam, then it *learns* what its sampler wants to know of the gradients, and then *settles*, moving as it will move
+afterwards:
+
+    share of the tuning still to come     1 ......... 1/2 ......... 1/4 ......... 0
+                                            fitted        learns        settles
+
+With a control variate θ̂, at which the gradient ∇f(θ̂) on all rows is known, g = ∇f(θ̂) + g(θ) − g(θ̂), both on the same
+batch: its noise falls with the distance of θ from θ̂.
+
+References
+----------
+.. [1] D. P. Kingma, J. Ba. Adam: a method for stochastic optimization. ICLR (2015).
+.. [2] J. Baker, P. Fearnhead, E. B. Fox, C. Nemeth. Control variates for stochastic gradient MCMC. Statistics and
+   Computing 29 (2019).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import ArrayLike
+from pytensor.graph.basic import Variable
+
+from pymc_gibbsnn._arguments import one_of, positive
+from pymc_gibbsnn.samplers.full_gradient import control_variate
+from pymc_gibbsnn.samplers.metropolis_hastings import standard_normals
+from pymc_gibbsnn.samplers.step_sizes import Schedule
+from pymc_gibbsnn.samplers.transition import Transition
+from pymc_gibbsnn.targets.target import Target
+
+__all__ = ["Phases", "check_temperature", "phases_from", "stochastic_gradient"]
+
+TUNE_STEPS = 2000
+FITTED, LEARNED = 0.5, 0.25  # the shares of the tuning still to come where these phases end
+RATE, LAST_RATE = 0.02, 0.001  # of Adam, at its start and from the end of the first phase on
+JITTER = 0.1  # standard deviation of what Adam starts from in the place of zeros
+DIVERGED = (
+    "The sampler has diverged: take a smaller step size or temperature, smaller batches, or inputs of the order of one"
+)
+
+Arrays = list[Variable]
+
+
+@dataclass(frozen=True)
+class Phases:
+    """When, by the share of the tuning still to come: Adam trains above ``train``; what is learned is learned at most
+    at ``learn`` and above 1/4; the sampler moves at most at ``move``.
+    """
+
+    train: float
+    learn: float
+    move: float
+
+
+def phases_from(start: str | None) -> Phases:
+    """Those of a sampler that moves as it learns.
+
+    Raises
+    ------
+    ValueError
+        If ``start`` is neither "adam" nor None.
+    """
+    fitted = FITTED if one_of("start", start, ("adam", None)) else 1.0
+    return Phases(train=fitted, learn=fitted, move=fitted)
+
+
+def check_temperature(temperature: float) -> float:
+    """T, positive."""
+    return positive("temperature", temperature)
+
+
+def stochastic_gradient(
+    target: Target,
+    update: Callable,
+    *,
+    stats: list[str],
+    phases: Phases,
+    memory: dict[str, Variable] | None = None,
+    learned: dict[str, Variable] | None = None,
+    learn: Callable | None = None,
+    schedule: Schedule | None = None,
+    control_variates: Mapping[str, ArrayLike] | None = None,
+    advice: str = DIVERGED,
+) -> Transition:
+    """A chain that follows gradients of batches.
+
+    Parameters
+    ----------
+    target : Target
+    update : callable
+        ``update(rng, θ, g, kept, factor, quiet) -> (rng, θ', memory', stats)``; ``kept`` holds memory and what was
+        learned, ``factor`` is ε_k/ε of the schedule, and where ``quiet`` is true (None: nowhere) no noise is injected.
+    stats : list of str
+        Names of what it reports. Before these come ``lp``, the log density on the batch of the last step, at the place
+        before that step, and ``exact``, 0.
+    phases : Phases
+    memory : dict of str to Variable, optional
+        What the sampler carries from step to step, at the start of a chain; it begins anew where the sampler begins to
+        move.
+    learned : dict of str to Variable, optional
+        What it learns while the chain tunes, at the start of a chain. ``rate`` among them is a scalar or vector, 0 as
+        long as nothing is known.
+    learn : callable, optional
+        ``learn(g, kept, count) -> learned'`` with the number of gradients seen, this one included.
+    schedule : callable, optional
+        See :mod:`pymc_gibbsnn.samplers.step_sizes`.
+    control_variates : mapping of str to array, optional
+        θ̂ by names of the target's variables.
+    advice : str
+        What to do where the chain leaves the finite numbers.
+
+    Returns
+    -------
+    Transition
+    """
+    memory, learned = memory or {}, learned or {}
+    floatx = pytensor.config.floatX
+    nothing = pt.zeros((), dtype=floatx)
+    trains, names = phases.train < 1, list(target.coordinates)
+    gradients = {f"gradient_{name}": x for name, x in target.coordinates.items()} if trains or learn else {}
+    adam = {f"adam_{moment}_{name}": x for moment in (1, 2) for name, x in target.coordinates.items()}
+    adam = adam | {"fitted": nothing} if trains else {}
+    counts = {"gradients_seen": nothing} if learn else {}
+    counts |= {"steps_made": nothing} if schedule else {}
+    gradient_of_batch, of_control = (plain_gradient, {})
+    if control_variates is not None:
+        gradient_of_batch, of_control = control_variate(target, control_variates)
+
+    def step(rng: Variable, state: dict, carry: dict, tuning: Variable) -> tuple[Variable, dict, dict, dict]:
+        rng, data = target.draw_data(rng, carry)
+        theta = target.locate(state, data)
+        log_density, g = gradient_of_batch(target, theta, data, carry)
+        factor, quiet = schedule(carry["steps_made"]) if schedule else (1, None)
+        kept = {name: carry[name] for name in [*memory, *learned]}
+        if "rate" in kept:  # what has not been learned when the tuning is over never will be
+            kept["rate"] = pt.switch(pt.or_(tuning > 0, kept["rate"] > 0), kept["rate"], np.nan)
+        rng, moved, remembered, found = update(rng, theta, g, kept, factor, quiet)
+        if phases.move < 1 or learned:
+            moves = tuning <= phases.move
+            moved = [pt.switch(moves, new, old) for new, old in zip(moved, theta, strict=True)]
+            remembered = {name: pt.switch(moves, x, memory[name]) for name, x in remembered.items()}
+        # It stays where it was last finite, for good: densities need not be defined elsewhere.
+        total = sum(x.sum() for x in moved)
+        stopped = pt.or_(carry["stopped"] > 0, pt.or_(pt.isnan(total), pt.isinf(total)))
+        moved = [pt.switch(stopped, old, new) for new, old in zip(moved, theta, strict=True)]
+        lp = log_density + target.log_prior(theta, data)
+        found = {"lp": pt.switch(stopped, np.nan, lp), "exact": nothing} | found
+        new = {"stopped": stopped} | remembered | dict(zip(gradients, g, strict=False))
+        if schedule:
+            new["steps_made"] = carry["steps_made"] + pt.cast(tuning <= 0, floatx)
+        rng, state = target.draw(rng, cast_as(moved, theta), data)
+        return rng, state, {name: pt.cast(x, floatx) for name, x in new.items()}, found
+
+    def tune(rng: Variable, state: dict, carry: dict, tuning: Variable) -> tuple[Variable | None, dict, dict]:
+        g, new = [carry[name] for name in gradients], {}
+        if learn:
+            learning = pt.and_(tuning <= phases.learn, tuning > LEARNED)
+            count = carry["gradients_seen"] + 1
+            found = learn(g, {name: carry[name] for name in learned}, count) | {"gradients_seen": count}
+            new |= {name: pt.switch(learning, x, carry[name]) for name, x in found.items()}
+        if trains:
+            data, training = target.constant_data(carry), tuning > phases.train
+            theta = target.locate(state, data)
+            rng, moved, moments = train(rng, theta, g, {name: carry[name] for name in adam}, names, tuning)
+            moved = [pt.switch(training, after, before) for after, before in zip(moved, theta, strict=True)]
+            new |= {name: pt.switch(training, x, carry[name]) for name, x in moments.items()}
+            rng, state = target.draw(rng, cast_as(moved, theta), data)
+        else:
+            rng, state = None, {}
+        return rng, state, {name: pt.cast(x, floatx) for name, x in new.items()}
+
+    return Transition(
+        target.variables,
+        step,
+        target.start() | {"stopped": nothing} | of_control | memory | learned | gradients | adam | counts,
+        ["lp", "exact", *stats],
+        target.check,
+        TUNE_STEPS if gradients else 0,
+        tune=tune if gradients else None,
+        advice=advice,
+    )
+
+
+def plain_gradient(target: Target, theta: Arrays, data: dict, carry: dict) -> tuple[Variable, Arrays]:
+    """(ℓ, g) on the batch of a step."""
+    place = target.place(theta, data, with_gradient=True)
+    return place.log_likelihood, [-x for x in place.gradient]
+
+
+def train(rng: Variable, theta: Arrays, g: Arrays, kept: dict, names: list[str], tuning: Variable):
+    """(rng, θ', moments') after a step of Adam, whose rate falls to a tenth by a cosine while the chain is fitted.
+
+    A network whose weights are all zero has no gradient: at the first step small random numbers take the place of
+    zeros.
+    """
+    count = kept["fitted"] + 1
+    rate = LAST_RATE + (RATE - LAST_RATE) * (1 + pt.cos(math.pi * pt.minimum((1 - tuning) / (1 - FITTED), 1))) / 2
+    rng, xi = standard_normals(rng, theta)
+    moved, moments = [], {"fitted": count}
+    for x, slope, noise, name in zip(theta, g, xi, names, strict=True):
+        m = 0.9 * kept[f"adam_1_{name}"] + 0.1 * slope
+        v = 0.999 * kept[f"adam_2_{name}"] + 0.001 * slope**2
+        downhill = rate * (m / (1 - 0.9**count)) / (pt.sqrt(v / (1 - 0.999**count)) + 1e-8)
+        start = pt.and_(pt.eq(x, 0), pt.eq(count, 1))
+        moved.append(pt.switch(start, JITTER * noise, x - downhill))
+        moments |= {f"adam_1_{name}": m, f"adam_2_{name}": v}
+    return rng, moved, moments
+
+
+def cast_as(values: Arrays, like: Arrays) -> Arrays:
+    """The values in the data types of others."""
+    return [pt.cast(x, y.dtype) for x, y in zip(values, like, strict=True)]
