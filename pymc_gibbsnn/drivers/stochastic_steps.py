@@ -24,7 +24,7 @@ __all__ = ["ConstantSGD", "ISGD", "SGHMC", "SGLD"]
 
 
 class BatchedTarget(PlainTarget):
-    """A plain target whose minibatches stand for all rows, and no others."""
+    """A plain target whose minibatches must stand for all rows of the data, by ``total_size``."""
 
     def __init__(self, model: pm.Model, vars: Sequence[Variable] | None = None):
         self.model = model
@@ -37,43 +37,52 @@ class BatchedTarget(PlainTarget):
 
 
 class SGLD(GraphStep):
-    """Stochastic-gradient Langevin dynamics on the continuous variables of any model that observes minibatches.
+    """Stochastic-gradient Langevin dynamics (SGLD) on the continuous variables of any model that observes minibatches.
 
-    See :mod:`pymc_gibbsnn.samplers.sgld` for the step, and for what it samples: it is not exact. The model observes
-    ``pm.Minibatch(X, y, batch_size=...)`` with ``total_size``; on a model without minibatches a warning says that
-    gradients are exact.
+    A step is θ − ε g + sqrt(2 ε T) n with n ~ N(0, I), where g is the gradient of −log π on a batch that is drawn anew
+    at each step [1]_. It is not exact: :mod:`pymc_gibbsnn.samplers.sgld` says what it samples, and which statistics a
+    draw has. The model observes ``pm.Minibatch(X, y, batch_size=...)`` with ``total_size``; on a model without
+    minibatches a warning says that gradients are exact.
 
     Parameters
     ----------
     vars : list of Variable, optional
-        Free continuous variables to move; all by default.
+        Free continuous variables to move; by default all of them.
     step_size : float, optional
-        ε. By default learned while the chain tunes: variances are then too large by about a tenth at most.
+        ε, in squared units of the variables. By default it is learned while the chain tunes, such that variances are
+        too large by about a tenth at most.
     preconditioned : bool
-        Whether each coordinate has a scale of its own, learned as of RMSprop while the chain tunes.
+        Whether each coordinate has a scale of its own, which is learned while the chain tunes, as in the optimiser
+        RMSprop.
     temperature : float
-        T: the target is the posterior to the power 1/T.
+        T, without units: the target is the posterior to the power 1/T.
     decay : (float, float), optional
-        (a, γ) of a step size that falls as (1 + k/a)^(−γ) with the number k of steps after tuning. Weigh draws by the
-        statistic ``step_size`` then.
+        a and γ of a step size that falls as (1 + k/a)^(−γ) with the number k of steps after tuning. Draws are then to
+        be weighted by the statistic ``step_size``.
     cycle : int, optional
-        Steps of a cycle in which the step size falls from its largest value to 0 by a cosine; its first half injects no
-        noise. With ``sweeps_per_draw`` of the same number each draw is the end of a cycle. A learned step size begins
-        ten times as large.
+        The number of steps of a cycle, in which the step size falls from its largest value to 0 by a cosine, and in the
+        first half of which no noise is injected. If ``sweeps_per_draw`` is the same number, each draw is the end of a
+        cycle. A learned step size begins ten times as large.
     control_variates : mapping of str to array, optional
-        A fitted point, values of the variables by name, around which the gradient's noise is reduced.
+        A fitted point, as values of the variables by name, around which the gradient's noise is reduced.
     start : {"adam", None}
-        "adam" fits the model in the first half of the tuning, from where the chain starts; None begins there.
+        "adam" fits the model in the first half of the tuning, beginning where the chain starts; None does not.
     sweeps_per_draw : int
-        Steps between two recorded draws: thinning inside the step.
+        How many steps are made for each recorded draw: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked
-        As for any PyMC step method; see :class:`GraphStep`.
+        As for any PyMC step method; see :class:`~pymc_gibbsnn.drivers.step.GraphStep`.
 
     Raises
     ------
+    TypeError
+        If an argument is of another type than asked for, or there is no such argument.
     ValueError
         If a variable is discrete, a number is out of range, inputs and targets are batches of different rows, or
         ``total_size`` is missing or is not the number of rows.
+
+    References
+    ----------
+    .. [1] M. Welling, Y. W. Teh. Bayesian learning via stochastic gradient Langevin dynamics. ICML (2011).
 
     Examples
     --------
@@ -96,7 +105,17 @@ class SGLD(GraphStep):
         control_variates: Mapping[str, ArrayLike] | None = None,
         start: str | None = "adam",
     ) -> Transition:
-        """The sampler on a plain target."""
+        """Build the transition on a plain target.
+
+        Parameters
+        ----------
+        model : pm.Model
+            The model.
+        vars : sequence of Variable, optional
+            The variables to move.
+        step_size, preconditioned, temperature, decay, cycle, control_variates, start
+            As in the class.
+        """
         target = BatchedTarget(model, vars)
         transition = sgld(
             target,
@@ -113,29 +132,41 @@ class SGLD(GraphStep):
 
 
 class SGHMC(GraphStep):
-    """Stochastic-gradient Hamiltonian Monte Carlo, scale-adapted, on any model that observes minibatches.
+    """Stochastic-gradient Hamiltonian Monte Carlo (SGHMC), scale-adapted, on any model that observes minibatches.
 
-    See :mod:`pymc_gibbsnn.samplers.sghmc` for the step, and for what it samples: it is not exact. Models are those of
-    :class:`SGLD`, and so are errors.
+    A step changes a velocity v to (1 − α) v − η g + noise, and then θ to θ + v, where g is the gradient of −log π on a
+    batch that is drawn anew at each step [1]_ [2]_. It is not exact: :mod:`pymc_gibbsnn.samplers.sghmc` says what it
+    samples, and which statistics a draw has. Models are those of :class:`SGLD`.
 
     Parameters
     ----------
     vars : list of Variable, optional
-        Free continuous variables to move; all by default.
+        Free continuous variables to move; by default all of them.
     step_size : float, optional
-        ε, with η = ε² P. By default learned while the chain tunes.
+        ε, in η = ε² P with P the scales of the coordinates. By default it is learned while the chain tunes.
     friction : float
         α, the share of the velocity that is lost in a step, in (0, 1].
     noise_estimate : float, optional
-        b, half the variance of the gradient's noise, which need not be injected; 0 is the textbook's simplest choice.
-        By default learned of each coordinate.
+        b, half the variance of the gradient's noise, which need not be injected; 0 is the simplest choice of the first
+        paper. By default that of each coordinate is learned.
     preconditioned : bool
-        Whether each coordinate has a scale of its own, learned while the chain tunes. ``SGHMC(step_size=...,
-        noise_estimate=0, preconditioned=False)`` is the textbook's with unit mass.
+        Whether each coordinate has a scale of its own, which is learned while the chain tunes. ``SGHMC(step_size=...,
+        noise_estimate=0, preconditioned=False)`` is the algorithm of the first paper with unit mass.
     temperature, cycle, control_variates, start, sweeps_per_draw
-        As of :class:`SGLD`.
+        As in :class:`SGLD`.
     model, initial_point, compile_kwargs, rng, blocked
-        As for any PyMC step method; see :class:`GraphStep`.
+        As for any PyMC step method; see :class:`~pymc_gibbsnn.drivers.step.GraphStep`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :class:`SGLD`.
+
+    References
+    ----------
+    .. [1] T. Chen, E. B. Fox, C. Guestrin. Stochastic gradient Hamiltonian Monte Carlo. ICML (2014).
+    .. [2] J. T. Springenberg, A. Klein, S. Falkner, F. Hutter. Bayesian optimization with robust Bayesian neural
+       networks. NeurIPS (2016).
 
     Examples
     --------
@@ -159,7 +190,17 @@ class SGHMC(GraphStep):
         control_variates: Mapping[str, ArrayLike] | None = None,
         start: str | None = "adam",
     ) -> Transition:
-        """The sampler on a plain target."""
+        """Build the transition on a plain target.
+
+        Parameters
+        ----------
+        model : pm.Model
+            The model.
+        vars : sequence of Variable, optional
+            The variables to move.
+        step_size, friction, noise_estimate, preconditioned, temperature, cycle, control_variates, start
+            As in the class.
+        """
         target = BatchedTarget(model, vars)
         transition = sghmc(
             target,
@@ -177,26 +218,35 @@ class SGHMC(GraphStep):
 
 
 class ConstantSGD(GraphStep):
-    """Stochastic gradient descent with a constant rate, chosen so that its own noise samples.
+    """Stochastic gradient descent at the constant rate for which its own noise makes it a sampler.
 
-    See :mod:`pymc_gibbsnn.samplers.constant_sgd` for the rates, and for what it samples. Models are those of
+    A step is θ − h g, where g is the gradient of −log π on a batch that is drawn anew at each step, and the rate h
+    follows from the noise of g, which is learned while the chain tunes [1]_. It is not exact:
+    :mod:`pymc_gibbsnn.samplers.constant_sgd` gives the rates, and says what it samples. Models are those of
     :class:`SGLD`; without minibatches there would be no noise, and the model is refused.
 
     Parameters
     ----------
     vars : list of Variable, optional
-        Free continuous variables to move; all by default.
+        Free continuous variables to move; by default all of them.
     diagonal : bool
-        A rate for each coordinate.
+        Whether each coordinate has a rate of its own.
     temperature, cycle, start, sweeps_per_draw
-        As of :class:`SGLD`; the temperature multiplies the rates.
+        As in :class:`SGLD`; the temperature multiplies the rates.
     model, initial_point, compile_kwargs, rng, blocked
-        As for any PyMC step method; see :class:`GraphStep`.
+        As for any PyMC step method; see :class:`~pymc_gibbsnn.drivers.step.GraphStep`.
 
     Raises
     ------
+    TypeError
+        As in :class:`SGLD`.
     ValueError
-        As of :class:`SGLD`, and if the model observes no minibatch.
+        As in :class:`SGLD`, and if the model observes no minibatch.
+
+    References
+    ----------
+    .. [1] S. Mandt, M. D. Hoffman, D. M. Blei. Stochastic gradient descent as approximate Bayesian inference. JMLR 18
+       (2017).
 
     Examples
     --------
@@ -216,52 +266,72 @@ class ConstantSGD(GraphStep):
         cycle: int | None = None,
         start: str | None = "adam",
     ) -> Transition:
-        """The sampler on a plain target."""
+        """Build the transition on a plain target.
+
+        Parameters
+        ----------
+        model : pm.Model
+            The model.
+        vars : sequence of Variable, optional
+            The variables to move.
+        diagonal, temperature, cycle, start
+            As in the class.
+        """
         target = BatchedTarget(model, vars)
         _refuse_exact_gradients("ConstantSGD", target)
         return constant_sgd(target, diagonal=diagonal, temperature=temperature, cycle=cycle, start=start)
 
 
 class ISGD(GraphStep):
-    """Isotropic SGD: Langevin steps at a rate that the noise of the gradient itself tells, nothing to be set by hand.
+    """Isotropic SGD (I-SGD): Langevin steps at a rate that follows from the noise of the gradient itself.
 
-    See :mod:`pymc_gibbsnn.samplers.isgd` for the step, and for what it samples: it is not exact. Models are those of
-    :class:`SGLD`; without minibatches the gradient has no noise, and the model is refused. Of a network that
-    :func:`classical_mlp` could have written groups are its layers, of any other model its variables.
+    Nothing has to be set by hand. A step is θ − (T/λ) (g + √2 C^{1/2} n) with n ~ N(0, I), where g is the gradient of
+    −log π on a batch that is drawn anew at each step, and C fills its noise up to the same size λ in all directions
+    [1]_. It is not exact: :mod:`pymc_gibbsnn.samplers.isgd` says what it samples, and which statistics a draw has.
+    Models are those of :class:`SGLD`; without minibatches the gradient has no noise, and the model is refused.
+    Parameters share a λ in groups: these are the layers of a network that :func:`classical_mlp` could have written, and
+    the variables of any other model.
 
     Parameters
     ----------
     vars : list of Variable, optional
-        Free continuous variables to move; all by default.
+        Free continuous variables to move; by default all of them.
     noise : {"alpha", "gaussian"}
         How the noise is learned: by the Gaussian closest to an α-stable law, for weights and biases apart; or by mean
-        squares, summed over a layer, a looser bound and smaller steps.
+        squares, summed over a layer, which is a looser bound and gives smaller steps.
     scheme : {"A", "B", "C"}
-        Whether it is learned while the chain is trained from its start, while it is trained on from a fitted point, or
-        at a fitted point where it stays.
+        Whether the noise is learned while the chain is trained from its start, while it is trained on from a fitted
+        point, or at a fitted point where it stays.
     rate : {"layer", "single"}
-        A rate for each group, or one for all.
+        Whether each group has a rate of its own, or all groups have one.
     temperature : float
-        T, by which rates are multiplied: the target is the posterior to the power 1/T.
+        T, without units, by which rates are multiplied: the target is the posterior to the power 1/T.
     momentum : float
-        μ of the moving average over windows of 200 gradients.
+        μ of the moving average over windows of 200 gradients, in [0, 1).
     bound : {"eigenvalue", "diagonal"}
         Whether λ of "alpha" is at least the largest eigenvalue of the noise, or the largest element of its diagonal
         alone, as in the paper, with which the chain can diverge.
     cycle : int, optional
-        As of :class:`SGLD`.
+        As in :class:`SGLD`.
     start : {"adam", None}
-        "adam" fits the model in the first half of the tuning; None begins at the chain's own start, a fitted point for
-        schemes "B" and "C".
+        "adam" fits the model in the first half of the tuning; None begins at the chain's own start, which must be a
+        fitted point for the schemes "B" and "C".
     sweeps_per_draw : int
-        Steps between two recorded draws: thinning inside the step, the "keep every" of the paper.
+        How many steps are made for each recorded draw: thinning inside the step, the "keep every" of the paper.
     model, initial_point, compile_kwargs, rng, blocked
-        As for any PyMC step method; see :class:`GraphStep`.
+        As for any PyMC step method; see :class:`~pymc_gibbsnn.drivers.step.GraphStep`.
 
     Raises
     ------
+    TypeError
+        As in :class:`SGLD`.
     ValueError
-        As of :class:`SGLD`; if the model observes no minibatch, or batches of one row with "gaussian".
+        As in :class:`SGLD`, and if the model observes no minibatch, or batches of one row with "gaussian".
+
+    References
+    ----------
+    .. [1] G. Franzese, R. Candela, D. Milios, M. Filippone, P. Michiardi. Isotropic SGD: a practical approach to
+       Bayesian posterior sampling. arXiv 2006.05087 (2020).
 
     Examples
     --------
@@ -285,7 +355,17 @@ class ISGD(GraphStep):
         cycle: int | None = None,
         start: str | None = "adam",
     ) -> Transition:
-        """The sampler on a plain target."""
+        """Build the transition on a plain target.
+
+        Parameters
+        ----------
+        model : pm.Model
+            The model.
+        vars : sequence of Variable, optional
+            The variables to move.
+        noise, scheme, rate, temperature, momentum, bound, cycle, start
+            As in the class.
+        """
         target = BatchedTarget(model, vars)
         _refuse_exact_gradients("ISGD", target)
         if noise == "gaussian" and target.batches.size == 1:
@@ -308,7 +388,7 @@ class ISGD(GraphStep):
 
 
 def _groups(model: pm.Model, target: PlainTarget, together: bool) -> dict[str, list[int]]:
-    """Numbers of the target's variables in each group: a layer's weights and bias together, or each variable alone."""
+    """Group the target's variables, by number: a layer's weights and bias together, or each variable by itself."""
     layers = []
     if together:
         try:
@@ -323,7 +403,7 @@ def _groups(model: pm.Model, target: PlainTarget, together: bool) -> dict[str, l
 
 
 def _refuse_exact_gradients(sampler: str, target: PlainTarget) -> None:
-    """What lives on the noise of gradients."""
+    """Refuse a model without minibatches, for a sampler that needs the noise of gradients."""
     if target.batches is None:
         raise ValueError(
             f"{sampler} takes its step size from the noise of gradients on minibatches, and the model observes none: "
@@ -333,7 +413,7 @@ def _refuse_exact_gradients(sampler: str, target: PlainTarget) -> None:
 
 
 def _warn_of_exact_gradients(sampler: str, target: PlainTarget) -> None:
-    """What works without minibatches, but hardly pays."""
+    """Warn of a model without minibatches, for a sampler that works there but is not worth it."""
     if target.batches is None:
         warnings.warn(
             f"The model observes no minibatch, so that the gradient is exact, and {sampler} still is not: its error is "

@@ -1,7 +1,7 @@
-"""Which interweaving move each layer makes, and what it keeps from sweep to sweep.
+"""The choice of the interweaving move that each layer makes, and what the move keeps from sweep to sweep.
 
-The moves themselves are in :mod:`pymc_gibbsnn.moves.interweave_pieces` and
-:mod:`pymc_gibbsnn.moves.interweave_langevin`.
+An interweaving move changes the weights of a unit with the noise of its pre-activations held fixed. The moves
+themselves are in :mod:`pymc_gibbsnn.moves.interweave_pieces` and :mod:`pymc_gibbsnn.moves.interweave_langevin`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,20 @@ from pymc_gibbsnn.networks.smooth import Smooth
 
 __all__ = ["interweaving", "kinds_of_interweaving"]
 
-# Most inputs, bias included, for which moves on pieces keep a sweep within about five times the time of a plain one.
-# The Gram matrices of the data layer are kept; above it they are formed at every sweep.
+# The largest numbers of inputs, bias included, for which a sweep with moves on pieces takes at most about five times as
+# long as a plain one. The Gram matrices of the data layer are kept; above it they are formed anew at every sweep.
 WIDEST_DATA, WIDEST_HIDDEN = 128, 24
-TUNE_STEPS = 1000  # of the Langevin steps
+TUNE_STEPS = 1000  # how many tuning steps the Langevin moves need
 
 
 def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str | bool]:
-    """Return "pieces", "langevin" or False for the weights below each hidden layer."""
+    """Choose the move, "pieces", "langevin" or False for none, for the weights below each hidden layer.
+
+    Raises
+    ------
+    ValueError
+        If there is no such choice, or "pieces" are asked of an activation that has none.
+    """
     one_of("interweave", interweave, ("auto", "pieces", "langevin", False))
     smooth = [activation.name for activation in network.activations if isinstance(activation.function, Smooth)]
     if interweave == "pieces" and smooth:
@@ -49,12 +55,12 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
 
 
 def interweaving(network: Network, l: int, kind: str) -> Move:
-    """The move of W̃ and Z of layer l in this way, with the post-activations above integrated out."""
+    """Make the move of W̃ and Z of layer l of this kind, with the post-activations above integrated out."""
     return (_on_pieces if kind == "pieces" else _by_langevin)(network, l)
 
 
 def _on_pieces(network: Network, l: int) -> Move:
-    """In the data layer, Ã and the Gram matrices of its units are kept."""
+    """Make the move on pieces, which in the data layer keeps Ã and the Gram matrices of its units."""
     layer, a, start = network.layers[l], network.inputs, {}
     operator, acceptance = layer.operator, f"acceptance_{layer.operator.name}"
     if l == 0:
@@ -76,7 +82,7 @@ def _on_pieces(network: Network, l: int) -> Move:
 
 
 def _by_langevin(network: Network, l: int) -> Move:
-    """The step size is kept, and in the data layer the spectrum of the data."""
+    """Make the Langevin move, which keeps its step size and, in the data layer, the spectrum of the data."""
     a, operator = network.inputs, network.layers[l].operator
     name, is_learned = operator.name, not isinstance(operator.precision, Constant)
     acceptance, log_step, tuned = f"acceptance_{name}", f"log_step_{name}", f"tuned_{name}"
@@ -92,7 +98,7 @@ def _by_langevin(network: Network, l: int) -> Move:
         else:
             u, eigenvalues = (carry[name] for name in of_data)
             if is_learned:
-                eigenvalues = eigenvalues / operator.precision.mean()  # of a preconditioner, which need not be exact
+                eigenvalues = eigenvalues / operator.precision.mean()  # a preconditioner need not be exact
         rng, w, z, accepted = interweave_langevin(
             rng,
             operator,
@@ -115,5 +121,5 @@ def _by_langevin(network: Network, l: int) -> Move:
 
 
 def _moved(site: Site, w: Variable, z: Variable) -> Site:
-    """The site with new W̃ and Z, of the same noise."""
+    """Return the site with new W̃ and Z, whose difference from its mean is as it was."""
     return replace(site, w=w, mean=site.mean + (z - site.z), z=z)

@@ -1,16 +1,16 @@
-r"""Weights and bias of a layer, jointly, given its input and output.
+r"""Weights and bias of a layer, drawn jointly given its input and output.
 
-Model
+Model, with c units and Z less any offset
 
     Z = Ã W̃ᵀ + N(0, Δ),   W̃_ij ~ N(0, 1/Λ_ij),   Ã = [A, 1] (n, d), W̃ = [W, b] (c, d)
 
-Conditional (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, eq. 9, with a bias as in appendix F): the rows of W̃ are
-independent,
+Conditional (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, eq. 9, with a bias as in appendix F): the rows of W̃, one
+for each unit, are independent,
 
     W̃_i ~ N(M_i, Q_i⁻¹),   Q_i = ÃᵀÃ/Δ + diag(Λ_i),   Q_i M_i = Ãᵀ Z_i/Δ.
 
-Where all rows share their prior (Λ of shape (1, d)) they share one Cholesky factor. Where A is data besides, ÃᵀÃ is
-diagonalised once and a draw takes no factorisation.
+Rows with the same prior (Λ of shape (1, d)) have one Cholesky factor. If A is also data, ÃᵀÃ is diagonalised once, and
+a draw needs no factorisation.
 """
 
 from __future__ import annotations
@@ -37,19 +37,36 @@ __all__ = [
     "weights_above",
 ]
 
-ONE = pt.constant(np.float32(1))  # of the lower precision: a draw takes that of its mean
+ONE = pt.constant(np.float32(1))  # in single precision, so that a draw has the precision of its mean
 
 
 def draw_weights(
     rng: Variable, gram: Variable, products: Variable, noise: Variable, precision: Variable
 ) -> tuple[Variable, Variable]:
-    """W̃ (c, d) given ÃᵀÃ (d, d), ÃᵀZ (d, c), Δ and Λ (1 or c, d).
+    """Draw W̃ by a Cholesky factor: with Q = L Lᵀ and ξ ~ N(0, I), W̃ᵀ = L⁻ᵀ (L⁻¹ ÃᵀZ/Δ + ξ).
 
-    With Q = L Lᵀ,  W̃ᵀ = L⁻ᵀ (L⁻¹ ÃᵀZ/Δ + ξ). Layers of one shape are drawn together, where all arrays have an axis
-    before these, and Λ one row.
+    A batch of layers of the same shape is drawn at once if all arrays have one more axis in front, and Λ has one row.
+
+    Parameters
+    ----------
+    rng : Variable
+        The random generator.
+    gram : Variable, (d, d)
+        ÃᵀÃ.
+    products : Variable, (d, c)
+        ÃᵀZ.
+    noise : Variable, ()
+        The variance Δ; of shape (layers, 1, 1) for a batch.
+    precision : Variable, (1 or c, d)
+        Prior precisions Λ, in one row if all units share them.
+
+    Returns
+    -------
+    rng : Variable
+    w : Variable, (c, d)
     """
     shared = precision.type.broadcastable[-2]
-    if not shared:  # units are as many layers of one unit each
+    if not shared:  # treat units as a batch of layers of one unit each
         products, precision = products.T[:, :, None], precision[:, None, :]
     prior = precision[..., 0, :, None] * pt.eye(precision.shape[-1])
     factor = pt.linalg.cholesky(gram / noise + prior)
@@ -60,9 +77,28 @@ def draw_weights(
 
 
 def spectrum(operator: Dense, a: Variable, n: Variable, precision: Variable, thin: bool) -> tuple[Variable, Variable]:
-    """(U, e) with Λ^{-1/2} ÃᵀÃ Λ^{-1/2} = U diag(e) Uᵀ, for an input A of n samples and a prior shared by all rows.
+    """Diagonalise Λ^{-1/2} ÃᵀÃ Λ^{-1/2} = U diag(e) Uᵀ, for a prior that all units share.
 
-    U is (d, d), or (d, n) where ``thin``: with fewer samples than weights, the other directions keep their prior.
+    Parameters
+    ----------
+    operator : Dense
+        The operator of the layer.
+    a : Variable, (n, inputs)
+        Its input A.
+    n : Variable, ()
+        The number of samples.
+    precision : Variable, (1, d)
+        Prior precisions Λ.
+    thin : bool
+        Whether to find only the n directions that fewer samples than weights determine; in the others weights keep
+        their prior.
+
+    Returns
+    -------
+    u : Variable, (d, d), or (d, n) if thin
+        U.
+    eigenvalues : Variable, (d,) or (n,)
+        e.
     """
     scale = 1 / pt.sqrt(precision[0])
     if thin:
@@ -81,13 +117,35 @@ def draw_weights_from_spectrum(
     precision: Variable,
     thin: bool,
 ) -> tuple[Variable, Variable]:
-    """W̃ (c, d) from the spectrum of the data, ÃᵀZ (d, c), Δ and Λ (1, d).
+    """Draw W̃ by the spectrum of the input.
 
-    In the eigenbasis the coordinates of Λ^{1/2} W̃ᵀ are independent,
+    In the eigenbasis the coordinates x of Λ^{1/2} W̃ᵀ are independent,
 
         x ~ N(Uᵀ Λ^{-1/2} ÃᵀZ/(e + Δ), Δ/(e + Δ)),    W̃ᵀ = Λ^{-1/2} (U x + ξ − U Uᵀ ξ),
 
-    ξ from the whitened prior, for the directions that a thin U leaves out.
+    where ξ ~ N(0, I) fills the directions that a thin U leaves out, in which the prior stays as it is.
+
+    Parameters
+    ----------
+    rng : Variable
+        The random generator.
+    u : Variable, (d, r)
+        U.
+    eigenvalues : Variable, (r,)
+        e.
+    products : Variable, (d, c)
+        ÃᵀZ.
+    noise : Variable, ()
+        The variance Δ.
+    precision : Variable, (1, d)
+        Prior precisions Λ, the same for all units.
+    thin : bool
+        Whether U leaves directions out.
+
+    Returns
+    -------
+    rng : Variable
+    w : Variable, (c, d)
     """
     scale = 1 / pt.sqrt(precision[0])[:, None]
     shrink = 1 / (eigenvalues + noise)[:, None]
@@ -101,7 +159,24 @@ def draw_weights_from_spectrum(
 def draw_weights_of(
     rng: Variable, layer: Layer, a: Variable, z: Variable, samples: Variable
 ) -> tuple[Variable, Variable]:
-    """W̃ of a layer given its input A (n, d) and output Z (n, c)."""
+    """Draw W̃ of a layer given its input and output.
+
+    Parameters
+    ----------
+    rng : Variable
+        The random generator.
+    layer : Layer
+        The layer.
+    a, z : Variable, (n, inputs) and (n, c)
+        Its input A and output Z.
+    samples : Variable, ()
+        The number n of samples.
+
+    Returns
+    -------
+    rng : Variable
+    w : Variable, (c, d)
+    """
     operator = layer.operator
     gram, moments = operator.gram(a, samples), operator.moments(a, layer.centred(z))
     return draw_weights(rng, gram, moments, layer.noise, operator.precision)
@@ -109,15 +184,15 @@ def draw_weights_of(
 
 @Move
 def weights_above(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
-    """W̃ of the layer above, given its input and output."""
+    """Draw the weights W̃ of the layer above, given its input and output."""
     rng, w = draw_weights_of(rng, site.above, site.post, site.z_above, site.samples)
     return rng, replace(site, w_above=w), carry, {}
 
 
 def data_weights(network: Network) -> Move:
-    """W̃ of the first layer. What of its data can be computed once is kept.
+    """Make the move that draws the weights W̃ of the first layer, and keeps what can be computed once from its data.
 
-    That is their spectrum, or ÃᵀÃ where units or draws differ in their prior.
+    This is the spectrum of the data or, if the prior differs between units or is learned, ÃᵀÃ.
     """
     operator, a = network.layers[0].operator, network.inputs
     gram, thin = f"gram_{operator.name}", network.is_thin
@@ -138,7 +213,10 @@ def data_weights(network: Network) -> Move:
 
 
 def data_spectrum(network: Network) -> dict[str, Variable]:
-    """(U, e) of the data for the mean of their precisions over units, or for 1 where precisions change, by name."""
+    """Compute the spectrum U and e of the data, by the names under which the carry keeps them.
+
+    It is that for the mean of the prior precisions over units, or for precisions of 1 if they are learned.
+    """
     operator, a = network.layers[0].operator, network.inputs
     precision = operator.precision.mean(axis=0, keepdims=True)
     if not isinstance(operator.precision, Constant):

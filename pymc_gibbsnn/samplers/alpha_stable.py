@@ -38,16 +38,16 @@ TINY = 1e-30  # below which the logarithm of a number counts as that of zero
 
 
 def stable_parameters(w: ArrayLike, *, block: int = 10, centre: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """The parameters α and c of symmetric α-stable noise, of each column by itself.
+    """Estimate the parameters α and c of symmetric α-stable noise, for each column by itself [1]_.
 
     Parameters
     ----------
     w : array_like, shape (n, ...)
         Independent draws along the first axis.
     block : int
-        N₁, of how many draws the sums are; what is left over of n is not used.
+        The number N₁ of draws in a block; draws beyond the last whole block are not used.
     centre : bool
-        Whether the draws have a location, or are skewed: every second is then subtracted from the one before, which
+        Whether the draws have a location, or are skewed. Every second one is then subtracted from the one before, which
         leaves half as many symmetric draws of scale 2^(1/α) c.
 
     Returns
@@ -59,6 +59,11 @@ def stable_parameters(w: ArrayLike, *, block: int = 10, centre: bool = False) ->
     ------
     ValueError
         If there is not one whole block, or a number is not finite.
+
+    References
+    ----------
+    .. [1] J. Lévy Véhel, A. Philippe, C. Robet. Explicit and combined estimators for parameters of stable distributions
+       (2018).
 
     Examples
     --------
@@ -80,21 +85,37 @@ def stable_parameters(w: ArrayLike, *, block: int = 10, centre: bool = False) ->
 
 
 def log_size(w: Any, of: ModuleType = pt) -> Any:
-    """log|w|, where zeros count as 1e-30."""
+    """Compute log|w|, with NumPy or PyTensor (``of``), where zeros count as 1e-30."""
     return of.log(of.maximum(abs(w), TINY))
 
 
 def stable_from_logs(mean_log: Any, mean_log_sum: Any, block: int, of: ModuleType = pt) -> tuple[Any, Any]:
-    """(α, c) from the mean of log|w| and of log|sum of a block of w|, in NumPy or PyTensor."""
+    """Compute α and c from means of logarithms.
+
+    Parameters
+    ----------
+    mean_log : array or Variable
+        The mean of log|w|.
+    mean_log_sum : array or Variable
+        The mean of log|sum of a block of w|.
+    block : int
+        The number of draws in a block.
+    of : module
+        ``numpy`` or ``pytensor.tensor``.
+
+    Returns
+    -------
+    alpha, c : array or Variable
+    """
     inverse = of.clip((mean_log_sum - mean_log) / math.log(block), 1 / 2, 1 / LEAST_ALPHA)
     return 1 / inverse, of.exp(mean_log - (inverse - 1) * np.euler_gamma)
 
 
 def closest_gaussian(alpha: Any, c: Any) -> Any:
-    """The variance (c/r)² of the Gaussian closest to an α-stable law, in NumPy or PyTensor."""
+    """Compute the variance (c/r)² of the Gaussian closest to an α-stable law, with NumPy or PyTensor."""
     first, *others = _coefficients()[::-1]
     x, log_r = (2 * alpha - 2 - LEAST_ALPHA) / (2 - LEAST_ALPHA), first
-    for coefficient in others:  # Horner
+    for coefficient in others:  # this is Horner's rule
         log_r = log_r * x + coefficient
     exp = pt.exp if hasattr(log_r, "owner") else np.exp
     return (c * exp(-log_r)) ** 2
@@ -102,15 +123,15 @@ def closest_gaussian(alpha: Any, c: Any) -> Any:
 
 @cache
 def _coefficients() -> list[float]:
-    """Those of a polynomial for log r of α, mapped from [0.1, 2] to [−1, 1]."""
+    """Compute the coefficients of a polynomial for log r, of α mapped from [0.1, 2] to [−1, 1]."""
     x = chebyshev.chebpts1(40)
     log_r = [math.log(_closest_ratio((2 + LEAST_ALPHA + (2 - LEAST_ALPHA) * one) / 2)) for one in x]
     return chebyshev.cheb2poly(chebyshev.chebfit(x, log_r, 12)).tolist()
 
 
 def _closest_ratio(alpha: float) -> float:
-    """r: the minimum of r (√π − 2 √(2π) E exp(−|rT|^α))."""
-    # In s = log t the integrand is smooth for small α too.
+    """Find the r at which r (√π − 2 √(2π) E exp(−|rT|^α)) is least."""
+    # As a function of s = log t the integrand is smooth for small α, too.
     s = np.linspace(-60, 2.5, 4000)
     t, weights = np.exp(s), np.exp(s - np.exp(2 * s) / 2) * (s[1] - s[0]) * 2 / math.sqrt(2 * math.pi)
 

@@ -1,10 +1,10 @@
-r"""Constant SGD: stochastic gradient descent whose rate makes its own noise sample.
+r"""Constant SGD: stochastic gradient descent at the constant rate for which its own noise makes it a sampler [1]_.
 
     θ ← θ − h g,   scalar h = T D/tr B,   diagonal h_j = T/b_j,
 
-with the gradient g of f = −log π on a batch, 2B the covariance of its noise, b the diagonal of B and D coordinates; in
-terms of the loss f/N and of the covariance C of one row's gradient of it, 2B = N² C/N_b, and these are the rates
-2 D N_b/(N tr C) and (2 N_b/N) C⁻¹ of the paper. No noise is injected. B is learned while the chain tunes.
+where g is the gradient of f = −log π on a batch, 2B the covariance of its noise, b the diagonal of B, and D the number
+of coordinates. In terms of the loss f/N and of the covariance C of one row's gradient of it, 2B = N² C/N_b, and these
+are the rates 2 D N_b/(N tr C) and (2 N_b/N) C⁻¹ of the paper. No noise is injected. B is learned while the chain tunes.
 
 What it samples: a Gaussian close to the posterior where that is Gaussian and B is proportional to its curvature H
 (scalar), or to a diagonal H, and the batch is a small part of the data; otherwise the closest that a constant rate can
@@ -30,7 +30,7 @@ from pymc_gibbsnn.targets.target import Target
 
 __all__ = ["constant_sgd"]
 
-FLOOR = 1e-2  # of the mean noise, below which none of a coordinate counts
+FLOOR = 1e-2  # the smallest noise of a coordinate that counts, as a share of the mean noise
 
 
 def constant_sgd(
@@ -41,23 +41,29 @@ def constant_sgd(
     cycle: int | None = None,
     start: str | None = "adam",
 ) -> Transition:
-    """Constant SGD on a target.
+    """Make the transition of constant SGD on a target.
 
     Parameters
     ----------
     target : Target
+        What is moved, and its density.
     diagonal : bool
-        A rate for each coordinate.
+        Whether each coordinate has a rate of its own.
     temperature : float
         T, by which rates are multiplied.
     cycle, start
-        As of :func:`~pymc_gibbsnn.samplers.sgld.sgld`.
+        As in :func:`~pymc_gibbsnn.samplers.sgld.sgld`.
 
     Returns
     -------
     Transition
-        Its statistics: ``lp``, ``exact`` and ``learning_rate``, the mean of h. It is at most N/(N_b λ), with λ the
-        largest eigenvalue of E g gᵀ, since a well-specified model diverges at twice that.
+        Its statistics are ``lp``; ``exact``, which is 0; and ``learning_rate``, the mean of h. The latter is at most
+        N/(N_b λ), with λ the largest eigenvalue of E g gᵀ, since a well-specified model diverges at twice that.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of another type than asked for, or out of range.
     """
     T, schedule, names = check_temperature(temperature), step_sizes(None, cycle), list(target.coordinates)
     diagonal = boolean("diagonal", diagonal)

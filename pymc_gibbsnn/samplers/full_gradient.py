@@ -1,7 +1,8 @@
 r"""Gradients of batches with a control variate: g = ∇f(θ̂) + g(θ) − g(θ̂).
 
-θ̂ is a fitted point, and ∇f(θ̂) is computed once a chain, batch after batch: a gradient on a batch is linear in the
-counts of its rows, so that all rows, in batches of N_b filled up with copies of the last one, give, less these copies,
+θ̂ is a fitted point, and ∇f(θ̂) is computed once in a chain, batch after batch. A gradient on a batch is linear in how
+often each row occurs in it. So all rows are taken in batches of N_b, the last of which is filled up with copies of the
+last row, and the copies are subtracted:
 
     N ∇f = N_b Σ_k g(rows of batch k) − (copies) g(last row, N_b times).
 """
@@ -26,7 +27,14 @@ __all__ = ["control_variate", "full_gradient"]
 def control_variate(
     target: Target, point: Mapping[str, ArrayLike]
 ) -> tuple[Callable[[Target, list[Variable], dict, dict], tuple[Variable, list[Variable]]], dict[str, Variable]]:
-    """(gradient on a batch, what it carries) with the control variate at a point of the target's variables.
+    """Make a gradient on batches with a control variate at a point, given by the names of the target's variables.
+
+    Returns
+    -------
+    gradient : callable
+        As ``plain_gradient`` of :mod:`pymc_gibbsnn.samplers.stochastic_gradient`.
+    carried : dict of str to Variable
+        The point, and ∇ℓ there, which a chain carries.
 
     Raises
     ------
@@ -47,7 +55,7 @@ def control_variate(
         here = target.place(theta, data, with_gradient=True)
         there = target.place([carry[name] for name in fixed], data, with_gradient=True)
         exact = [carry[name] for name in slopes]
-        # The control variate of ℓ has the same form, but ℓ(θ̂) is not needed to sample.
+        # A control variate for ℓ would have the same form, but ℓ(θ̂) is not needed to sample.
         return here.log_likelihood, [
             full - mine + theirs for full, mine, theirs in zip(exact, here.gradient, there.gradient, strict=True)
         ]
@@ -56,7 +64,7 @@ def control_variate(
 
 
 def full_gradient(target: Target, position: list[Variable]) -> list[Variable]:
-    """∇ℓ at a place on all rows, from gradients on batches."""
+    """Compute ∇ℓ at a place on all rows of the data, from gradients on batches."""
     size, rows = target.batches.size, target.batches.rows
 
     def gradient(index: Variable) -> list[Variable]:
@@ -77,7 +85,7 @@ def full_gradient(target: Target, position: list[Variable]) -> list[Variable]:
 
 
 def _point(target: Target, point: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
-    """Values of the target's variables, by name."""
+    """Check the values of the target's variables that a user gave, and return them by name."""
     if not isinstance(point, Mapping):
         raise TypeError(f"control_variates must be a dictionary of values by name; found {describe(point)}.")
     found = {}

@@ -1,8 +1,8 @@
-r"""What stochastic-gradient samplers learn of their gradients while they tune.
+r"""What stochastic-gradient samplers learn about the noise of their gradients while they tune.
 
-A gradient on a batch is g = ∇f + noise, with covariance 2B of the noise. Where draws come from the posterior,
-E ∇f ∇fᵀ is the mean curvature H, so that E g gᵀ = H + 2B. Differences of consecutive gradients, whose batches are
-independent, tell 2B alone: E (g' − g)(g' − g)ᵀ = 4B as long as θ moves little between them.
+A gradient on a batch is g = ∇f + noise, where f = −log π and the covariance of the noise is 2B. If draws come from the
+posterior, E ∇f ∇fᵀ is the mean curvature H, so that E g gᵀ = H + 2B. Differences of consecutive gradients, whose
+batches are independent, depend on 2B alone: E (g' − g)(g' − g)ᵀ = 4B, as long as θ moves little between them.
 """
 
 from __future__ import annotations
@@ -13,57 +13,98 @@ from pytensor.graph.basic import Variable
 
 __all__ = ["grown", "learn_top", "preconditioner", "running_mean", "start_top", "zeros"]
 
-MEMORY = 200  # gradients over which means run
-GROWTH = 1.1  # the most by which a rate grows from one step to the next
-LEAST_SHARE = 1e-5  # of the mean second moment, added to all: what is never seen to move stays finite
+MEMORY = 200  # over how many gradients means are taken
+GROWTH = 1.1  # the largest factor by which a rate grows from one step to the next
+LEAST_SHARE = 1e-5  # the share of the mean second moment that is added to each, so that none is 0
 
 Arrays = list[Variable]
 
 
 def running_mean(old: Variable, new: Variable, count: Variable) -> Variable:
-    """A mean of ``count`` numbers, the new one included: weights grow linearly, so that the start is forgotten, up to
-    the 400th, and then over a window of 200 or so.
+    """Bring the mean of ``count`` numbers, the new one included, up to date.
+
+    Weights grow linearly up to the 400th number, so that the start is forgotten; after that, the mean is over a window
+    of about 200 numbers.
     """
     return old + (new - old) / pt.clip((count + 1) / 2, 1, MEMORY)
 
 
 def zeros(prefix: str, coordinates: dict[str, Variable]) -> dict[str, Variable]:
-    """Zeros in the shapes of coordinates, under names of their own."""
+    """Make zeros in the shapes of coordinates, whose names get a prefix."""
     return {f"{prefix}_{name}": pt.zeros_like(x) for name, x in coordinates.items()}
 
 
 def preconditioner(moments: Arrays) -> Arrays:
-    """P = sqrt(mean V / V) of second moments V = E g², as of RMSprop: 1 where V has its mean."""
+    """Compute the preconditioner P = sqrt(mean V / V) from second moments V = E g²; it is 1 where V has its mean.
+
+    The square root is that of the optimiser RMSprop.
+    """
     mean = sum(v.sum() for v in moments) / sum(v.size for v in moments)
     return [pt.sqrt(mean / (v + LEAST_SHARE * mean)) for v in moments]
 
 
 def length(x: Arrays) -> Variable:
-    """|x|, not quite 0. PyTensor takes the square root of the square of a negative number alone for NaN."""
+    """Compute the Euclidean length of x, kept above 0.
+
+    Without a number added, PyTensor simplifies the square root of the square of a single number, which gives NaN.
+    """
     return pt.sqrt(sum((y**2).sum() for y in x) + 1e-36)
 
 
 def grown(rate: Variable, before: Variable, count: Variable, first: float) -> Variable:
-    """The rate, which begins at most at ``first`` and grows by at most a tenth a step.
+    """Limit the growth of a rate to a tenth for each step.
 
-    At a fitted point an exact gradient is zero, from which alone any rate would follow: noise must come first.
+    At a fitted point the exact gradient is 0, from which any rate would follow; so the rate begins small.
+
+    Parameters
+    ----------
+    rate : Variable
+        The rate that follows from the gradients so far.
+    before : Variable
+        The rate of the last step.
+    count : Variable
+        The number of gradients so far.
+    first : float
+        The largest rate with which a chain may begin.
+
+    Returns
+    -------
+    Variable
     """
     return pt.minimum(rate, pt.switch(count <= 1, first, GROWTH * before))
 
 
 def start_top(name: str, coordinates: dict[str, Variable]) -> dict[str, Variable]:
-    """What :func:`learn_top` needs."""
+    """Return the entries of the carry that :func:`learn_top` needs, with their values to begin with."""
     return {f"top_{name}": pt.zeros((), dtype=pytensor.config.floatX)} | zeros(f"direction_{name}", coordinates)
 
 
 def learn_top(
     name: str, coordinates: list[str], g: Arrays, kept: dict[str, Variable], count: Variable
 ) -> dict[str, Variable]:
-    """The largest eigenvalue of E g gᵀ, and its eigenvector q by Oja's rule.
+    """Learn the largest eigenvalue of E g gᵀ, and its eigenvector q by Oja's rule, one gradient after the other.
 
         p = qᵀg,   top ← mean of p²,   q ← (q + κ p (g − p q)/top) / norm
 
-    It begins at |g|², the sum of all eigenvalues, and falls.
+    The estimate begins at |g|², the sum of all eigenvalues, and falls.
+
+    Parameters
+    ----------
+    name : str
+        A name for the entries of the carry.
+    coordinates : list of str
+        The names of the coordinates.
+    g : list of Variable
+        The gradient, an array for each coordinate.
+    kept : dict of str to Variable
+        The carry.
+    count : Variable
+        The number of gradients so far, this one included.
+
+    Returns
+    -------
+    dict of str to Variable
+        The entries of the carry that have changed, among them ``top_`` with the name, the eigenvalue.
     """
     names, least = [f"direction_{name}_{x}" for x in coordinates], 1e-30
     is_first = pt.le(count, 1)

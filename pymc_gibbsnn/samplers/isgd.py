@@ -1,4 +1,4 @@
-r"""Isotropic SGD, I-SGD: Langevin steps with the noise of the gradient, filled up to be the same in all directions.
+r"""Isotropic SGD (I-SGD): Langevin steps whose gradient noise is filled up to be the same in all directions.
 
 With the gradient g of f = −log π on a batch, 2B the covariance of its noise, b the diagonal of B, and groups p of
 parameters, each with a λ_p = max_{j in p} b_j,
@@ -62,10 +62,10 @@ from pymc_gibbsnn.targets.target import Target
 
 __all__ = ["isgd"]
 
-BLOCK = 10  # N₁, differences of gradients in a block
-WINDOW = 100  # N₁ N₂, differences in a window; of "gaussian", gradients
-LEAST = 4  # gradients from which λ is known; before the first block ends noise counts as Gaussian
-FLOOR = 1e-3  # of the largest λ
+BLOCK = 10  # the number N₁ of differences of gradients in a block
+WINDOW = 100  # the number N₁ N₂ of differences in a window, or of gradients for "gaussian"
+LEAST = 4  # the number of gradients from which on λ is known; until the first block ends, noise counts as Gaussian
+FLOOR = 1e-3  # the smallest λ, as a share of the largest one
 
 Groups = dict[str, list[int]]
 
@@ -83,34 +83,45 @@ def isgd(
     cycle: int | None = None,
     start: str | None = "adam",
 ) -> Transition:
-    """I-SGD on a target with minibatches.
+    """Make the transition of I-SGD on a target with minibatches.
 
     Parameters
     ----------
     target : Target
+        What is moved, and its density.
     groups : dict of str to list of int
-        Numbers of the target's coordinates in each group.
+        The numbers of the target's coordinates in each group, by the group's name.
     noise : {"alpha", "gaussian"}
+        How b is learned, as the module says.
     scheme : {"A", "B", "C"}
+        Where the chain is while b is learned, as the module says.
     rate : {"layer", "single"}
-        A λ for each group, or the sum of all of them for all.
+        Whether each group has its own λ, or all groups have the sum of these.
     temperature : float
-        T.
+        T, positive.
     momentum : float
         μ, in [0, 1).
     bound : {"eigenvalue", "diagonal"}
-        What λ is at least, for "alpha".
+        What bounds λ from below, for "alpha".
     cycle : int, optional
-        λ is divided by the factor of :mod:`pymc_gibbsnn.samplers.step_sizes`.
+        The number of steps of a cycle, in which λ is divided by the factor of
+        :mod:`pymc_gibbsnn.samplers.step_sizes`.
     start : {"adam", None}
         Whether the chain is fitted in the first half of its tuning, for "B" and "C".
 
     Returns
     -------
     Transition
-        Its statistics: ``lp``, ``exact``, ``lambda_...`` and ``learning_rate_...`` (T/λ) of each group or of all,
-        ``noise_share_...``, the mean of b/λ, what the gradient gives of the noise,
-        ``clip_rate``, the share of coordinates with b > λ, of which C is 0; and with a cycle ``exploring``.
+        Its statistics are ``lp``; ``exact``, which is 0; ``lambda_...`` and ``learning_rate_...`` (T/λ) of each group
+        or of all; ``noise_share_...``, the mean of b/λ, the share of the noise that comes from the gradient;
+        ``clip_rate``, the share of coordinates with b > λ, for which C is 0; and with a cycle ``exploring``.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another type than asked for.
+    ValueError
+        If an argument has no such choice, or a number is out of range.
     """
     one_of("noise", noise, ("alpha", "gaussian"))
     one_of("scheme", scheme, ("A", "B", "C"))
@@ -141,7 +152,7 @@ def isgd(
         w = [x - kept[f"before_{name}"] for name, x in zip(names, g, strict=True)]
         found = {f"before_{name}": x for name, x in zip(names, g, strict=True)}
         found |= alpha_window(w, kept, count) if noise == "alpha" else gaussian_window(g, kept)
-        # The means of a window and, from the end of the first one on, the moving averages of them
+        # Within the first window these are its own means; from then on they are moving averages over windows.
         ends, means = found["in_window"] >= WINDOW, {}
         for prefix, name in product(averages, names):
             key, new = f"{prefix}_{name}", found.pop(f"mean_{prefix}_{name}")
@@ -158,7 +169,7 @@ def isgd(
                 lambdas.append(sum(b[i].sum() for i in members))
                 continue
             largest = pt.max(pt.stack([b[i].max() for i in members]))
-            if bounded:  # of differences: 4B
+            if bounded:  # the covariance of differences is 4B
                 top = learn_top(group, [names[i] for i in members], [w[i] for i in members], kept, count - 1)
                 found |= top
                 largest = pt.maximum(largest, top[f"top_{group}"] / 4)
@@ -171,8 +182,8 @@ def isgd(
         return found
 
     def alpha_window(w, kept, count):
-        """Sums over a window of log|w| and of log|sum of a block of w|, of each coordinate, and their means."""
-        is_new = pt.eq(pt.mod(count, 2), 0)  # each gradient is in one difference
+        """Add up log|w| and log|sum of a block of w| over a window, for each coordinate, and take their means."""
+        is_new = pt.eq(pt.mod(count, 2), 0)  # each gradient is a part of one difference only
         seen = kept["in_window"] + is_new
         ends = pt.and_(is_new, pt.eq(pt.mod(seen, BLOCK), 0))
         blocks, found = pt.floor(seen / BLOCK), {"in_window": seen}
@@ -189,7 +200,7 @@ def isgd(
         return found
 
     def gaussian_window(g, kept):
-        """The same of g²."""
+        """Add up g² over a window, for each coordinate, and take its mean."""
         seen = kept["in_window"] + 1
         found = {"in_window": seen}
         for name, x in zip(names, g, strict=True):
@@ -198,11 +209,11 @@ def isgd(
         return found
 
     def variance_of(means, name):
-        """2b of a coordinate."""
+        """Compute 2b, the variance of the gradient's noise, of a coordinate."""
         if noise == "gaussian":
             return means[f"square_{name}"]
         alpha, c = stable_from_logs(means[f"log_{name}"], means[f"log_sum_{name}"], BLOCK)
-        return closest_gaussian(alpha, c / 2 ** (1 / alpha))  # of differences: 2^(1/α) c
+        return closest_gaussian(alpha, c / 2 ** (1 / alpha))  # differences have 2^(1/α) c
 
     of_group = {i: number for number, members in enumerate(groups.values()) for i in members}
 
@@ -244,6 +255,22 @@ def isgd(
 def _by_group(
     name: str, groups: Sequence[str], rate: str, values: Variable | None = None
 ) -> dict[str, Variable | None]:
-    """Statistics of each group, or of all."""
+    """Name a statistic for each group, or once for all groups.
+
+    Parameters
+    ----------
+    name : str
+        The name of the statistic.
+    groups : sequence of str
+        The names of the groups.
+    rate : {"layer", "single"}
+        Whether there is one for each group, or one for all.
+    values : Variable, optional
+        A vector of its values.
+
+    Returns
+    -------
+    dict of str to Variable or None
+    """
     names = [name] if rate == "single" else [f"{name}_{group}" for group in groups]
     return {one: None if values is None else values[i] for i, one in enumerate(names)}

@@ -1,17 +1,18 @@
-r"""Stochastic-gradient Hamiltonian Monte Carlo, SGHMC, with the scales of the coordinates learned.
+r"""Stochastic-gradient Hamiltonian Monte Carlo (SGHMC) [1]_, with the scales of the coordinates learned [2]_.
 
-With mass M = P⁻¹, step size ε and friction A, in the velocity v = ε P r of the momentum r, with the learning rate
-η = ε² P and the share α = ε A P of the velocity that friction takes in one step:
+The mass is M = P⁻¹, the step size ε and the friction A. In terms of the velocity v = ε P r, where r is the momentum, of
+the learning rate η = ε² P, and of the share α = ε A P of the velocity that friction takes in one step, a step is
 
     v ← (1 − α) v − η g + sqrt(2 η (α T − η b)) n,   n ~ N(0, I),
     θ ← θ + v.
 
-For P = 1 this is r ← r − ε g − ε A r + sqrt(2 ε (A T − B̂)) n, θ ← θ + ε r, with B̂ = ε b: b, half the variance of the
-gradient noise, is noise that need not be injected. Adapted, P = sqrt(mean V / V) with second moments V = E g² of the
-gradients, learned while the chain tunes, as b is, and fixed afterwards; one setting then serves data sets of all sizes.
+where g is the gradient of f = −log π on a batch, T a temperature, and b half the variance of the gradient's noise,
+which need not be injected. For P = 1 this is r ← r − ε g − ε A r + sqrt(2 ε (A T − B̂)) n, θ ← θ + ε r, with B̂ = ε b.
+Adapted, P = sqrt(mean V / V) with the second moments V = E g² of the gradients. These and b are learned while the chain
+tunes, and fixed afterwards; one setting then serves data sets of all sizes.
 
-What it samples: where b is known, the variances that follow from ε alone are too large by a share η H/4 of the
-order of 1e-3; what is left of the gradient noise after the subtraction of the diagonal b adds to them.
+What it samples: if b is known, the variances of draws are too large by a share η H/4, of the order of 1e-3, where H is
+the curvature of f. Gradient noise that the diagonal b does not account for adds to this.
 
 References
 ----------
@@ -38,9 +39,9 @@ from pymc_gibbsnn.targets.target import Target
 
 __all__ = ["sghmc"]
 
-NOISE = 0.25  # the share of the noise that comes from the gradient, where a learned step size meets it most
-CYCLE_NOISE = 1.0  # at the start of a cycle
-FIRST = 1e-6  # ε² from which a learned one grows
+NOISE = 0.25  # the largest share of the noise that comes from the gradient, by which a step size is learned
+CYCLE_NOISE = 1.0  # that share at the start of a cycle
+FIRST = 1e-6  # the ε² with which a learned step size begins
 
 
 def sghmc(
@@ -55,30 +56,36 @@ def sghmc(
     control_variates: Mapping[str, ArrayLike] | None = None,
     start: str | None = "adam",
 ) -> Transition:
-    """SGHMC on a target.
+    """Make the transition of SGHMC on a target.
 
     Parameters
     ----------
     target : Target
+        What is moved, and its density.
     step_size : float, optional
         ε, positive; None learns it while the chain tunes.
     friction : float
         α, in (0, 1].
     noise_estimate : float, optional
-        b of all coordinates, at least 0; None learns it of each while the chain tunes.
+        b of all coordinates, at least 0; None learns that of each coordinate while the chain tunes.
     preconditioned : bool
         Whether P is learned.
     temperature : float
-        T.
+        T, positive.
     cycle, control_variates, start
-        As of :func:`~pymc_gibbsnn.samplers.sgld.sgld`.
+        As in :func:`~pymc_gibbsnn.samplers.sgld.sgld`.
 
     Returns
     -------
     Transition
-        Its statistics: ``lp``, ``exact``, ``step_size`` (ε), ``kinetic_temperature``, the mean of v²/η, which is T in
-        equilibrium, ``clip_rate``, the share of coordinates whose gradient noise is more than all that friction
+        Its statistics are ``lp``; ``exact``, which is 0; ``step_size`` (ε); ``kinetic_temperature``, the mean of v²/η,
+        which is T in equilibrium; ``clip_rate``, the share of coordinates whose gradient noise is more than friction
         allows, α T < η b, so that nothing is injected; and with a cycle ``exploring``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of another type than asked for, or out of range.
     """
     T, schedule, names = check_temperature(temperature), step_sizes(None, cycle), list(target.coordinates)
     alpha = number("friction", friction, "the share of the velocity lost in a step, in (0, 1]", lambda x: 0 < x <= 1)

@@ -1,15 +1,15 @@
-r"""Stochastic-gradient Langevin dynamics, SGLD.
+r"""Stochastic-gradient Langevin dynamics (SGLD) [1]_. A step is
 
     θ ← θ − ε P g + sqrt(2 ε T P) n,   n ~ N(0, I),
 
-with the gradient g of f = −log π on a batch, a temperature T (the target is π^(1/T)) and P = I or, preconditioned, the
-diagonal sqrt(mean V / V) of second moments V = E g² of the gradients, learned while the chain tunes and fixed
-afterwards: a fixed P leaves the target as it is.
+where g is the gradient of f = −log π on a batch, T a temperature (the target is π^(1/T)), and P the identity or,
+preconditioned [2]_, the diagonal sqrt(mean V / V) of the second moments V = E g² of the gradients, which are learned
+while the chain tunes and fixed afterwards. A fixed P leaves the target as it is.
 
-What it samples: on a quadratic f with curvature H, and with covariance 2B of the gradient, in one dimension and with
-P = 1, the variance is T/H times (1 + ε B/T)/(1 − ε H/2). To first order in ε that is 1 + ε E g²/2 at T = 1, which is
-what the step size is chosen by if none is given: such that the variance is too large by a tenth in the direction where
-the gradient is largest, and by less in all others.
+What it samples: on a quadratic f with curvature H, and with the covariance 2B of the gradient's noise, in one dimension
+and with P = 1, the variance of draws is T/H times (1 + ε B/T)/(1 − ε H/2). To first order in ε the factor is
+1 + ε E g²/2 at T = 1. A step size that is learned makes it 1.1 in the direction in which gradients are largest, and
+less in all others.
 
 References
 ----------
@@ -36,9 +36,9 @@ from pymc_gibbsnn.targets.target import Target
 
 __all__ = ["sgld"]
 
-ERROR = 0.1  # of the variance, to first order, that a learned step size allows
-CYCLE_ERROR = 1.0  # at the start of a cycle
-FIRST = 1e-6  # the step size from which a learned one grows
+ERROR = 0.1  # the relative error of the variance, to first order, that a learned step size allows
+CYCLE_ERROR = 1.0  # that error at the start of a cycle
+FIRST = 1e-6  # the step size with which a learned one begins
 
 
 def sgld(
@@ -52,29 +52,35 @@ def sgld(
     control_variates: Mapping[str, ArrayLike] | None = None,
     start: str | None = "adam",
 ) -> Transition:
-    """SGLD on a target.
+    """Make the transition of SGLD on a target.
 
     Parameters
     ----------
     target : Target
+        What is moved, and its density.
     step_size : float, optional
-        ε, positive; None learns it while the chain tunes.
+        ε, positive, in squared units of the coordinates; None learns it while the chain tunes.
     preconditioned : bool
         Whether P is learned.
     temperature : float
-        T.
+        T, positive.
     decay, cycle
-        See :mod:`pymc_gibbsnn.samplers.step_sizes`.
+        How the step size changes after tuning; see :mod:`pymc_gibbsnn.samplers.step_sizes`.
     control_variates : mapping of str to array, optional
-        See :mod:`pymc_gibbsnn.samplers.stochastic_gradient`.
+        A fitted point θ̂, by the names of variables; see :mod:`pymc_gibbsnn.samplers.stochastic_gradient`.
     start : {"adam", None}
         Whether the chain is fitted first, while it tunes.
 
     Returns
     -------
     Transition
-        Its statistics: ``lp``, ``exact``, ``step_size`` (ε_k), and with a cycle ``exploring``, 1 where no noise is
-        injected.
+        Its statistics are ``lp``; ``exact``, which is 0; ``step_size`` (ε_k); and with a cycle ``exploring``, which is
+        1 while no noise is injected.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of another type than asked for, or out of range.
     """
     T, schedule, names = check_temperature(temperature), step_sizes(decay, cycle), list(target.coordinates)
     preconditioned, learned = boolean("preconditioned", preconditioned), {}

@@ -1,11 +1,11 @@
-r"""How the step size of a stochastic-gradient sampler goes on after tuning: constant, decaying or cyclical.
+r"""How the step size of a stochastic-gradient sampler changes after tuning: constant, decaying [1]_ or cyclical [2]_.
 
     constant    ε_k = ε
     decaying    ε_k = ε (1 + k/a)^(−γ)
     cyclical    ε_k = ε/2 [cos(π r) + 1],   r = (k mod K)/K;   no noise is injected while r < 1/2
 
-with k the number of steps since the tuning ended. A cycle explores in its first half, as an optimiser does, and samples
-in its second.
+where k is the number of steps since the tuning ended. A cycle explores in its first half, as an optimiser does, and
+samples in its second half.
 
 References
 ----------
@@ -26,20 +26,25 @@ from pymc_gibbsnn._arguments import describe, number, positive, whole
 
 __all__ = ["step_sizes"]
 
-EXPLORE = 0.5  # the share of a cycle without noise
+EXPLORE = 0.5  # the share of a cycle in which no noise is injected
 
 Schedule = Callable[[Variable], tuple[Variable, Variable | None]]
 
 
 def step_sizes(decay: Sequence[float] | None, cycle: int | None) -> Schedule | None:
-    """The schedule: k ↦ (ε_k/ε, whether noise is left out, None where it never is); None for a constant step size.
+    """Make the schedule of step sizes.
 
     Parameters
     ----------
     decay : (float, float), optional
-        a, positive, and γ in [0, 1].
+        a, positive, and γ, in [0, 1].
     cycle : int, optional
         K, at least 2.
+
+    Returns
+    -------
+    callable or None
+        A function from k to ε_k/ε and whether noise is left out, None for never; None for a constant step size.
 
     Raises
     ------

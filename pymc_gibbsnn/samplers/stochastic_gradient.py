@@ -1,15 +1,15 @@
-r"""The skeleton that SGLD, SGHMC, I-SGD and constant SGD share: a gradient of each batch, and what it is good for.
+r"""What SGLD, SGHMC, I-SGD and constant SGD share: steps by gradients of batches, and how a chain tunes.
 
-The potential is f = −log p(θ, y); g is its gradient on a batch of N_b of the N rows, drawn anew at each step, with the
-likelihood scaled by N/N_b: E g = ∇f. Nothing is accepted or rejected. While a chain tunes it is *fitted* first, by
-Adam, then it *learns* what its sampler wants to know of the gradients, and then *settles*, moving as it will move
-afterwards:
+The potential is f = −log p(θ, y). Its gradient g on a batch of N_b of the N rows, drawn anew at each step, has the
+likelihood scaled by N/N_b, so that E g = ∇f. Nothing is accepted or rejected. While a chain tunes, it is first *fitted*
+by the optimiser Adam [1]_; then it *learns* what its sampler needs to know about the gradients; and then it *settles*,
+moving as it will move afterwards:
 
     share of the tuning still to come     1 ......... 1/2 ......... 1/4 ......... 0
                                             fitted        learns        settles
 
-With a control variate θ̂, at which the gradient ∇f(θ̂) on all rows is known, g = ∇f(θ̂) + g(θ) − g(θ̂), both on the same
-batch: its noise falls with the distance of θ from θ̂.
+With a control variate θ̂, a point at which the gradient ∇f(θ̂) on all rows is known, g = ∇f(θ̂) + g(θ) − g(θ̂), with both
+gradients on the same batch [2]_. The closer θ is to θ̂, the less noise it has.
 
 References
 ----------
@@ -52,8 +52,16 @@ Arrays = list[Variable]
 
 @dataclass(frozen=True)
 class Phases:
-    """When, by the share of the tuning still to come: Adam trains above ``train``; what is learned is learned at most
-    at ``learn`` and above 1/4; the sampler moves at most at ``move``.
+    """When the phases of tuning begin and end, by the share r of the tuning that is still to come.
+
+    Attributes
+    ----------
+    train : float
+        Adam trains the chain while r is larger than this.
+    learn : float
+        The sampler learns while r is at most this and larger than 1/4.
+    move : float
+        The sampler moves the chain once r is at most this.
     """
 
     train: float
@@ -62,7 +70,7 @@ class Phases:
 
 
 def phases_from(start: str | None) -> Phases:
-    """Those of a sampler that moves as it learns.
+    """Return the phases of a sampler that moves while it learns; ``start`` says whether it is fitted before.
 
     Raises
     ------
@@ -74,7 +82,7 @@ def phases_from(start: str | None) -> Phases:
 
 
 def check_temperature(temperature: float) -> float:
-    """T, positive."""
+    """Return the temperature T, which must be positive."""
     return positive("temperature", temperature)
 
 
@@ -91,32 +99,35 @@ def stochastic_gradient(
     control_variates: Mapping[str, ArrayLike] | None = None,
     advice: str = DIVERGED,
 ) -> Transition:
-    """A chain that follows gradients of batches.
+    """Make the transition of a sampler that follows gradients of batches.
 
     Parameters
     ----------
     target : Target
+        What is moved, and its density.
     update : callable
-        ``update(rng, θ, g, kept, factor, quiet) -> (rng, θ', memory', stats)``; ``kept`` holds memory and what was
-        learned, ``factor`` is ε_k/ε of the schedule, and where ``quiet`` is true (None: nowhere) no noise is injected.
+        ``update(rng, θ, g, kept, factor, quiet) -> (rng, θ', memory', stats)``, a step of the sampler. ``kept`` holds
+        its memory and what it has learned, ``factor`` is ε_k/ε of the schedule, and while ``quiet`` is true no noise is
+        injected (None stands for never).
     stats : list of str
-        Names of what it reports. Before these come ``lp``, the log density on the batch of the last step, at the place
-        before that step, and ``exact``, 0.
+        The names of its statistics. Before these come ``lp``, the log density on the batch of the last step, at the
+        place before that step, and ``exact``, which is 0.
     phases : Phases
+        When the chain is fitted, learns and moves.
     memory : dict of str to Variable, optional
-        What the sampler carries from step to step, at the start of a chain; it begins anew where the sampler begins to
-        move.
+        What the sampler remembers from step to step, with its values at the start of a chain. It begins anew when the
+        sampler begins to move.
     learned : dict of str to Variable, optional
-        What it learns while the chain tunes, at the start of a chain. ``rate`` among them is a scalar or vector, 0 as
-        long as nothing is known.
+        What the sampler learns while the chain tunes, with its values at the start of a chain. ``rate`` among them is a
+        scalar or vector, which is 0 as long as nothing is known.
     learn : callable, optional
-        ``learn(g, kept, count) -> learned'`` with the number of gradients seen, this one included.
+        ``learn(g, kept, count) -> learned'``, where ``count`` is the number of gradients so far, this one included.
     schedule : callable, optional
-        See :mod:`pymc_gibbsnn.samplers.step_sizes`.
+        How the step size changes after tuning; see :mod:`pymc_gibbsnn.samplers.step_sizes`.
     control_variates : mapping of str to array, optional
-        θ̂ by names of the target's variables.
+        θ̂ by the names of the target's variables.
     advice : str
-        What to do where the chain leaves the finite numbers.
+        What a user is told to do if the chain reaches numbers that are not finite.
 
     Returns
     -------
@@ -141,7 +152,7 @@ def stochastic_gradient(
         log_density, g = gradient_of_batch(target, theta, data, carry)
         factor, quiet = schedule(carry["steps_made"]) if schedule else (1, None)
         kept = {name: carry[name] for name in [*memory, *learned]}
-        if "rate" in kept:  # what has not been learned when the tuning is over never will be
+        if "rate" in kept:  # a rate that has not been learned when the tuning is over will never be known
             kept["rate"] = pt.switch(pt.or_(tuning > 0, kept["rate"] > 0), kept["rate"], np.nan)
         rng, moved, remembered, found = update(rng, theta, g, kept, factor, quiet)
         if phases.move < 1 or learned:
@@ -191,16 +202,51 @@ def stochastic_gradient(
 
 
 def plain_gradient(target: Target, theta: Arrays, data: dict, carry: dict) -> tuple[Variable, Arrays]:
-    """(ℓ, g) on the batch of a step."""
+    """Compute ℓ and the gradient g of f on the batch of a step.
+
+    Parameters
+    ----------
+    target : Target
+        The target.
+    theta : list of Variable
+        The coordinates.
+    data, carry : dict of str to Variable
+        The data of the step, and the carry, which other gradients need.
+
+    Returns
+    -------
+    log_likelihood : Variable
+    g : list of Variable
+    """
     place = target.place(theta, data, with_gradient=True)
     return place.log_likelihood, [-x for x in place.gradient]
 
 
 def train(rng: Variable, theta: Arrays, g: Arrays, kept: dict, names: list[str], tuning: Variable):
-    """(rng, θ', moments') after a step of Adam, whose rate falls to a tenth by a cosine while the chain is fitted.
+    """Make a step of Adam, whose rate falls by a cosine while the chain is fitted.
 
-    A network whose weights are all zero has no gradient: at the first step small random numbers take the place of
-    zeros.
+    A network whose weights are all zero has no gradient, so that at the first step small random numbers take the place
+    of zeros.
+
+    Parameters
+    ----------
+    rng : Variable
+        The random generator.
+    theta, g : list of Variable
+        The coordinates and the gradient.
+    kept : dict of str to Variable
+        The moments of the gradient that Adam remembers, and the number of its steps.
+    names : list of str
+        The names of the coordinates.
+    tuning : Variable
+        The share of the tuning that is still to come.
+
+    Returns
+    -------
+    rng : Variable
+    theta : list of Variable
+    moments : dict of str to Variable
+        ``kept`` after the step.
     """
     count = kept["fitted"] + 1
     rate = LAST_RATE + (RATE - LAST_RATE) * (1 + pt.cos(math.pi * pt.minimum((1 - tuning) / (1 - FITTED), 1))) / 2
@@ -217,5 +263,5 @@ def train(rng: Variable, theta: Arrays, g: Arrays, kept: dict, names: list[str],
 
 
 def cast_as(values: Arrays, like: Arrays) -> Arrays:
-    """The values in the data types of others."""
+    """Return values in the data types of others."""
     return [pt.cast(x, y.dtype) for x, y in zip(values, like, strict=True)]

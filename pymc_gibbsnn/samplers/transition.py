@@ -1,14 +1,14 @@
-"""Samplers as PyTensor graphs.
+"""Transitions: samplers as PyTensor graphs of one step.
 
-A transition maps (rng, state, carry, tuning) to (rng', state', carry', stats) and knows no driver, no backend and no
-chain: ``state`` holds the model's value variables, ``carry`` what the sampler remembers from one transition to the
-next, ``tuning`` is the share of the tuning still to come, 0 after it, ``stats`` is what it reports. It is built once,
-symbolically, and compiled by whoever runs it.
+A transition maps (rng, state, carry, tuning) to (rng', state', carry', stats), and does not know by which driver, in
+which backend or for which chain it runs. ``state`` holds the model's value variables; ``carry`` holds what the sampler
+remembers from one step to the next; ``tuning`` is the share of the tuning that is still to come, and 0 after tuning;
+``stats`` holds the numbers that it reports. The graph is built once, and compiled by the driver that runs it.
 
-A sampler may move coordinates of its own instead of the model's variables. A driver calls it for a *turn* at a time:
-``begin`` computes the carry from the variables, wherever other samplers have brought them; then come some steps, which
-need not look at the variables, each followed by ``tune`` while the chain tunes; ``record`` gives the variables their
-values, before anything else reads them.
+A sampler may move coordinates of its own instead of the model's variables. A driver calls it for a *turn* at a time. A
+turn has up to four stages: ``begin`` computes the carry from the variables, which other samplers may have moved; then
+come some steps, which need not look at the variables; while the chain tunes, ``tune`` follows each of these steps; and
+``record`` computes the variables, before others read them.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ class Transition:
     Attributes
     ----------
     variables : list of Variable
-        Value variables that the transition moves.
+        The value variables that the transition moves.
     step : callable
-        ``step(rng, state, carry, tuning) -> (rng, state, carry, stats)``; state maps value variables to expressions,
-        carry and stats map names to expressions, tuning is a scalar from 1 down to 0. Entries of the state and the
-        carry that a step does not return stay as they are.
+        ``step(rng, state, carry, tuning) -> (rng, state, carry, stats)``. The state maps value variables to
+        expressions, carry and stats map names to expressions, and tuning is a scalar that falls from 1 to 0. Entries of
+        the state and the carry that a step does not return stay as they are.
     carry : dict of str to Variable
         The carry at the start of a chain, as expressions of data and constants.
     stats : list of str
-        Names of the statistics, each a scalar; the first is what a progress bar shows.
+        Names of the statistics, each of which is a scalar; a progress bar shows the first one.
     check : callable
-        Called before each chain; raises where the data no longer fit.
+        A function that is called before each chain, and raises an error if the data no longer fit.
     tune_steps : int
         How many tuning steps are enough; 0 where nothing is tuned.
     rows : Variable, optional
-        Data whose first axis runs over samples: arrays with an axis of that length can be spread over devices,
+        Data whose first axis runs over samples. Arrays with an axis of that length can be spread over devices, and
         blocks of samples over threads.
     begin : callable, optional
-        ``begin(state, carry) -> carry``, before the steps of a turn.
+        ``begin(state, carry) -> carry``, the stage before the steps of a turn.
     tune : callable, optional
-        ``tune(rng, state, carry, tuning) -> (rng, state, carry)``, after each step as long as ``tuning`` is not 0; the
-        rng is None if nothing is drawn. What is learned here costs nothing afterwards.
+        ``tune(rng, state, carry, tuning) -> (rng, state, carry)``, the stage after each step as long as ``tuning`` is
+        not 0; the rng that it returns is None if it draws nothing. Steps after the tuning do not pay for it.
     record : callable, optional
-        ``record(rng, state, carry) -> (rng, state)``, after them.
+        ``record(rng, state, carry) -> (rng, state)``, the stage after them.
     latents : list of Variable
-        Those of the variables with a row for each row of the data, which predictions at other rows draw anew.
+        Those of the variables that have a row for each row of the data, which predictions at other rows draw anew.
     advice : str
-        What to do where a chain leaves the finite numbers, as a sentence without its full stop.
+        What the user can do if values of a chain stop being finite: a sentence without its full stop, for the error.
     """
 
     variables: list[Variable]
@@ -80,24 +80,25 @@ class Transition:
     advice: str = ""
 
     def __getstate__(self) -> dict[str, object]:
-        """All but what is compiled."""
+        """Leave out what is compiled."""
         return {name: value for name, value in self.__dict__.items() if name != "_start"}
 
     @cached_property
     def data(self) -> list[SharedVariable]:
-        """What the carry is computed from."""
+        """The shared variables from which the carry at the start of a chain is computed."""
         return [v for v in ancestors(list(self.carry.values())) if isinstance(v, SharedVariable)]
 
     @cached_property
     def _start(self) -> Callable[[], list[np.ndarray]]:
+        """The compiled function that computes the carry at the start of a chain."""
         return pytensor.function([], list(self.carry.values()), mode="FAST_COMPILE")
 
     def start(self) -> dict[str, np.ndarray]:
-        """The carry at the start of a chain, from the data as they are now."""
+        """Compute the carry at the start of a chain, from the data as they are now."""
         return dict(zip(self.carry, self._start(), strict=True))
 
     def graph(self) -> Graph:
-        """The transition with inputs of its own, for a driver to compile.
+        """Write the transition as a graph with inputs of its own, for a driver to compile.
 
         Raises
         ------
@@ -125,7 +126,19 @@ class Transition:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """What a part of a turn computes: the next rng unless nothing is drawn, then what changes, then statistics."""
+    """What one stage of a turn computes.
+
+    Attributes
+    ----------
+    rng : Variable, optional
+        The next random generator; None if nothing is drawn.
+    state : dict of Variable to Variable
+        The value variables that change.
+    carry : dict of str to Variable
+        The entries of the carry that change.
+    stats : dict of str to Variable
+        The statistics.
+    """
 
     rng: Variable | None
     state: dict[Variable, Variable]
@@ -134,7 +147,7 @@ class Stage:
 
     @property
     def outputs(self) -> list[Variable]:
-        """All of them in this order."""
+        """All outputs of the stage: the generator if there is one, then state, carry and statistics."""
         drawn = [] if self.rng is None else [self.rng]
         return [*drawn, *self.state.values(), *self.carry.values(), *self.stats.values()]
 
@@ -146,11 +159,14 @@ class Graph:
     Attributes
     ----------
     rng, tuning : Variable
+        The random generator, and the share of the tuning that is still to come.
     values : list of Variable
-        The transition's value variables, then those that it reads and other steps move.
+        The value variables that the transition moves, and then those that it reads and other steps move.
     carry : dict of str to Variable
+        The carry.
     stages : dict of str to Stage
-        "step", and "begin", "tune" and "record" if the transition has them, each a function of all inputs.
+        The stage "step", and the stages "begin", "tune" and "record" if the transition has them, as functions of all
+        inputs.
     """
 
     rng: Variable
@@ -161,5 +177,5 @@ class Graph:
 
     @property
     def inputs(self) -> list[Variable]:
-        """All inputs in order."""
+        """All inputs of the graph, in the order in which compiled functions take them."""
         return [self.rng, *self.values, *self.carry.values(), self.tuning]
