@@ -24,9 +24,23 @@ MODELS = {
     "5 units": {"hidden": 5},
     "4 inputs": {"d": 4},
     "noise 0.2": {"noise": 0.2},
+    "another prior": {"prior": 2.0},
     "two hidden layers": {"hidden": [4, 4]},
     "tanh": {"activation": "tanh"},
 }
+
+
+def written_by_hand(X, y, hidden: int, noise: float, prior: float):
+    """The network of ``pmg.mlp`` with another standard deviation of weights and biases."""
+    import pymc as pm
+
+    with pm.Model() as model:
+        W1, b1 = pm.Normal("W1", 0, prior, shape=(hidden, X.shape[1])), pm.Normal("b1", 0, prior, shape=hidden)
+        Z2 = pm.Normal("Z2", pm.Data("X", X) @ W1.T + b1, noise)
+        A2 = pm.Normal("A2", pm.math.maximum(Z2, 0), noise)
+        W2, b2 = pm.Normal("W2", 0, prior, shape=hidden), pm.Normal("b2", 0, prior)
+        pm.Normal("y", A2 @ W2 + b2, noise, observed=pm.Data("y_data", y))
+    return model
 
 
 def measure() -> dict[str, float]:
@@ -43,8 +57,10 @@ def measure() -> dict[str, float]:
     rng = np.random.default_rng(0)
     for name, change in MODELS.items():
         architecture = {"n": 100, "d": 3, "hidden": 4, "noise": 0.1} | change
-        n, d = architecture.pop("n"), architecture.pop("d")
-        with pmg.mlp(rng.normal(size=(n, d)), rng.normal(size=n), **architecture) as model:
+        n, d, prior = architecture.pop("n"), architecture.pop("d"), architecture.pop("prior", None)
+        X, y = rng.normal(size=(n, d)), rng.normal(size=n)
+        model = pmg.mlp(X, y, **architecture) if prior is None else written_by_hand(X, y, prior=prior, **architecture)
+        with model:
             started = time.process_time()
             pmg.GibbsNN().step(model.initial_point())
             found[name] = time.process_time() - started

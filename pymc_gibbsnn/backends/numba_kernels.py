@@ -41,7 +41,7 @@ from pymc_gibbsnn.backends.numba_linker import KernelLinker
 from pymc_gibbsnn.backends.tall_products import is_tall, tall_by_few, tall_by_tall
 from pymc_gibbsnn.backends.vector_math import erf, erfc, vectorisable
 
-__all__ = ["with_our_kernels"]
+__all__ = ["MANY", "with_our_kernels"]
 
 MANY = 256  # how many columns count as many
 

@@ -85,8 +85,8 @@ class _Move:
         The transition.
     """
 
-    def __init__(self, transition: Transition):
-        graph = transition.graph()
+    def __init__(self, transition: Transition, shapes: dict[str, tuple[int, ...]]):
+        graph = transition.graph(shapes)
         self.read, self.carry = [v.name for v in graph.values], list(graph.carry)
         self.stages, self.stats = graph.stages, transition.stats
         self.changing = list(dict.fromkeys(name for stage in self.stages.values() for name in stage.carry))
@@ -165,7 +165,8 @@ class Program:
     ):
         register_jax()
         self.placement, self.dtype = placement, dtype
-        self.moves = [_Move(transition) for transition in transitions]
+        shapes = {name: np.shape(x) for name, x in points[0].items()}
+        self.moves = [_Move(transition, shapes) for transition in transitions]
         self.names = [v.name for v in variables]
         self.recorded = list(recorded)
         self.record, record_data = jaxify(variables, list(recorded.values()))

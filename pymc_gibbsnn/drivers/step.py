@@ -161,7 +161,9 @@ class GraphStep(BlockedStep):
         # A process that was not forked has not yet told JAX of our operations, nor PyTensor of the precision.
         mode = with_our_kernels(compilation_mode(self._mode))
         with pytensor.config.change_flags(floatX=self._dtype):
-            graph, functions = self.transition.graph(), {}
+            # JAX knows all shapes when it compiles, and draws no random numbers of others.
+            shapes = {name: np.shape(x) for name, x in self._point.items()} if self._uses_jax else None
+            graph, functions = self.transition.graph(shapes), {}
             for name, stage in graph.stages.items():
                 functions[name] = pytensor.function(
                     [In(graph.rng, mutable=True), *graph.inputs[1:]],

@@ -10,13 +10,14 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_gibbsnn._arguments import boolean, describe, whole, widths
 from pymc_gibbsnn.models.mlp import mlp
 from pymc_gibbsnn.networks.function import forward, function_evaluator, input_data
+from pymc_gibbsnn.networks.given import is_given
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.reader import read_network
 
@@ -309,7 +310,7 @@ def _check_noise(network: Network, study: TeacherStudent) -> None:
             a = values[part.output.name]
             parts.append((part.name, (a - part.function(z)).reshape(mean.shape), part.noise))
         for name, noise, variance in parts:
-            if not isinstance(variance, Constant) or (name == layer.name and layer.offset is not None):
+            if not is_given(variance) or (name == layer.name and layer.offset is not None):
                 continue  # the law of this noise depends on other variables of the model
             ratio = np.mean(noise**2) / evaluate(variance)
             if ratio > 1 + 6 * np.sqrt(2 / noise.size):

@@ -29,6 +29,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.moves.site import Move, Site
+from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.random.generalised_inverse_gaussian import generalised_inverse_gaussian
 
 __all__ = ["centred_scales", "draw_scales", "scale_law"]
@@ -80,9 +81,9 @@ def scale_law(site: Site) -> tuple[Variable, Variable, Variable]:
     operator, above = site.layer.operator, site.above.operator
     noise_z, noise_a = site.noise
     incoming = operator.incoming(site.w) + noise_z / site.layer.noise
-    d, n = operator.fan_in, site.samples * operator.places
+    d, n = given(operator.fan_in), site.samples * operator.places
     if site.activation.function.is_scale_free:
         return pt.cast(d + n, incoming.dtype), incoming, pt.zeros_like(incoming)
-    exponent = pt.cast(d + 2 * n - operator.places * above.fan_out, incoming.dtype)
+    exponent = pt.cast(d + 2 * n - given(operator.places * above.fan_out), incoming.dtype)
     outgoing = operator.by_unit(above.outgoing(site.w_above)[None])
     return exponent, incoming + noise_a / site.activation.noise, outgoing

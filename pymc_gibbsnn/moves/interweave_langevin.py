@@ -96,7 +96,7 @@ def interweave_langevin(
     acceptance : Variable, ()
         The probability with which the proposal was accepted.
     """
-    precision, shape = operator.precision, operator.augmented_shape
+    precision, shape = operator.precision, operator.size
     zero, one = pt.constant(np.array([0, 1], w.dtype))
     rng, xi = draw(normal, rng, zero, one, size=shape)
     rng, uniform_ = draw(uniform, rng, zero, one, size=(1,))

@@ -134,7 +134,7 @@ def interweave_pieces(
     g: Variable,
     precision: Variable,
     kept: tuple[Variable, Variable] | None,
-    shape: tuple[int, int],
+    shape: tuple[Variable | int, Variable | int],
     function: PiecewiseLinear,
 ) -> tuple[Variable, ...]:
     """Move the weights W̃ of all units of a layer, first with ρ = 0 and then with a random ρ; Z moves with them.

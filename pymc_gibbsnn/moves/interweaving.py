@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import one_of
 from pymc_gibbsnn.moves.interweave_langevin import TARGET_ACCEPTANCE, interweave_langevin
@@ -20,6 +20,7 @@ from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.moves.tuning import robbins_monro
 from pymc_gibbsnn.moves.weights import data_spectrum, spectrum
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.given import is_given
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.smooth import Smooth
 
@@ -72,9 +73,7 @@ def _on_pieces(network: Network, l: int) -> Move:
         operator = site.layer.operator
         rows, *kept = (carry[name] for name in start) if start else (operator.design(site.a, site.samples),)
         law = rows, site.w, site.z, site.y, site.v, site.gain, operator.precision
-        rng, w, z, *kept, accepted = interweave_pieces(
-            rng, *law, kept or None, operator.augmented_shape, site.activation.function
-        )
+        rng, w, z, *kept, accepted = interweave_pieces(rng, *law, kept or None, operator.size, site.activation.function)
         changed = dict(zip(list(start)[1:], kept, strict=False))
         return rng, _moved(site, w, z), carry | changed, {acceptance: accepted.mean()}
 
@@ -84,7 +83,7 @@ def _on_pieces(network: Network, l: int) -> Move:
 def _by_langevin(network: Network, l: int) -> Move:
     """Make the Langevin move, which keeps its step size and, in the data layer, the spectrum of the data."""
     a, operator = network.inputs, network.layers[l].operator
-    name, is_learned = operator.name, not isinstance(operator.precision, Constant)
+    name, is_learned = operator.name, not is_given(operator.precision)
     acceptance, log_step, tuned = f"acceptance_{name}", f"log_step_{name}", f"tuned_{name}"
     of_data = {} if l else data_spectrum(network)
     first = min(0.0, math.log(2 / math.prod(operator.augmented_shape) ** (1 / 3)))

@@ -42,7 +42,8 @@ def all_weights_above_data(
         a = pt.stack([operators[l].design(state.input(l), state.samples) for l in group])
         z = pt.stack([layers[l].centred(state.outputs[l]) for l in group])
         precision = pt.stack([operators[l].precision for l in group])
-        rng, w = draw_weights(rng, transpose(a) @ a, transpose(a) @ z, _numbers(layers, group), precision)
+        size = len(group), *operators[group[0]].size
+        rng, w = draw_weights(rng, transpose(a) @ a, transpose(a) @ z, _numbers(layers, group), precision, size)
         for i, l in enumerate(group):
             weights[l] = w[i]
     return rng, replace(state, weights=tuple(weights)), carry, {}
@@ -69,7 +70,7 @@ def all_preactivations(rng: Variable, state: NetworkState, carry: dict) -> tuple
     """Draw the pre-activations Z of all hidden layers, each given its mean from the layer below and its A."""
     layers, hidden, outputs = state.network.layers, state.network.activations, list(state.outputs)
     for group in _groups(range(len(hidden)), lambda l: _table(hidden[l].function)):
-        widths = [layers[l].shape[0] for l in group]
+        widths = [state.outputs[l].shape[1] for l in group]
         m = pt.concatenate([state.site(l).mean for l in group], axis=1)
         a, z = (pt.concatenate([parts[l] for l in group], axis=1) for parts in (state.posts, state.outputs))
         noise_below, noise_above = (

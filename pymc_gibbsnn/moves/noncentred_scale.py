@@ -37,6 +37,7 @@ from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.moves.noncentred_kernels import numba_scales
 from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.given import given
 
 __all__ = ["NoncentredScale", "draw_noncentred_scales", "noncentred_scales"]
 
@@ -105,8 +106,9 @@ def draw_noncentred_scales(
     incoming: Variable,
     outgoing: Variable,
     noise: Variable,
-    power: int,
+    power: Variable | int,
     function: PiecewiseLinear,
+    units: Variable | int | None = None,
 ) -> tuple[Variable, Variable]:
     """Draw a scale for each unit of a layer by one step of slice sampling.
 
@@ -124,10 +126,12 @@ def draw_noncentred_scales(
         Q1 and Q2 of each unit.
     noise : Variable, ()
         The variance ΔA.
-    power : int
+    power : Variable or int
         d − c_out.
     function : PiecewiseLinear
         The activation σ, which must be homogeneous: σ(cz) = c σ(z).
+    units : Variable or int, optional
+        h, where a program is given it; by default asked of Z.
 
     Returns
     -------
@@ -135,12 +139,12 @@ def draw_noncentred_scales(
     c : Variable, (h,)
         Positive scales.
     """
-    h = z.shape[1]
+    h = z.shape[1] if units is None else units
     zero, one = pt.constant(np.array([0, 1], z.dtype))
     rng, numbers = draw(uniform, rng, zero, one, size=(h, POINTS + 2))
     left, right = function.slopes[0], function.slopes[-1]
     bends = pt.constant(np.array([right + left, right - left], z.dtype) / 2)
-    power = pt.constant(np.asarray(power, z.dtype))
+    power = pt.cast(power, z.dtype)
     log_u, points = pt.log1p(-numbers[:, 0]), numbers[:, 1:]
     u = NoncentredScale()(m, z, y, v, g, incoming, outgoing, noise, power, log_u, points, bends)
     return rng, pt.exp(u)
@@ -154,8 +158,9 @@ def noncentred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable,
     """
     operator, above, activation = site.layer.operator, site.above.operator, site.activation
     surroundings = site.mean, site.z, site.y, site.v, site.gain
-    law = operator.incoming(site.w), above.outgoing(site.w_above), activation.noise, operator.fan_in - above.fan_out
-    rng, c = draw_noncentred_scales(rng, *surroundings, *law, activation.function)
+    power = given(operator.fan_in - above.fan_out)
+    law = operator.incoming(site.w), above.outgoing(site.w_above), activation.noise, power
+    rng, c = draw_noncentred_scales(rng, *surroundings, *law, activation.function, operator.size[0])
     scaled = {"w": operator.scaled(site.w, c), "mean": site.mean * c, "z": site.z + site.mean * (c - 1)}
     return rng, replace(site, **scaled, w_above=above.relieved(site.w_above, c)), carry, {}
 

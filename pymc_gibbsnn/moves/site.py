@@ -13,6 +13,7 @@ moves; :func:`at` lets a move of one layer act on the whole network, and :func:`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -217,8 +218,11 @@ class NetworkState:
     @property
     def noise(self) -> dict[str, tuple[Variable, Variable]]:
         """For each latent and the data, by name: the sum of their squared noises, and how many noises these are."""
-        n = pt.cast(self.samples, self.network.inputs.dtype)
-        return {name: (self.squares[name], n * width) for name, width in self.network.noisy}
+        return {part.name: (self.squares[part.name], self._count(part)) for part in self.network.noisy}
+
+    def _count(self, part: Layer | Activation) -> Variable:
+        """Count the numbers that a latent, or the data, holds."""
+        return pt.cast(math.prod(tuple(part.output.shape)), self.network.inputs.dtype)
 
     @property
     def new_values(self) -> dict[Variable, Variable]:

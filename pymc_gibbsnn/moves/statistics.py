@@ -17,7 +17,7 @@ __all__ = ["log_densities", "statistic_names", "statistics"]
 def statistic_names(network: Network) -> list[str]:
     """Return the names of the statistics of a network, apart from those that its moves report."""
     norms = [f"norm_{layer.operator.name}" for layer in network.layers if layer.operator.variables]
-    return norms + [f"noise_{name}" for name, _ in network.noisy]
+    return norms + [f"noise_{part.name}" for part in network.noisy]
 
 
 def statistics(state: NetworkState) -> dict[str, Variable]:

@@ -12,6 +12,7 @@ Conditional. With the precision τ = 1/v, both cases are conjugate:
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from pytensor.tensor.random.basic import _gamma
 
 from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.moves.site import Move, NetworkState
+from pymc_gibbsnn.networks.given import given, sizes
 from pymc_gibbsnn.networks.network import LearnedVariance
 
 __all__ = ["moments", "variances"]
@@ -33,9 +35,10 @@ def variances(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable
     for number in range(len(state.network.variances)):
         scale = state.read(values).variances[number]
         counts, squares = moments(scale, values, noise)
-        alpha, rate = (pt.broadcast_to(x, scale.shape) for x in (scale.alpha, scale.rate))
+        alpha, rate = (x + given(np.zeros(scale.shape, x.dtype)) for x in (scale.alpha, scale.rate))
         # τ | r ~ Gamma(α + N/2, rate β + Σ r²/2c²)
-        rng, precision = draw(_gamma, rng, alpha + counts / 2, 1 / (rate + squares / 2))
+        size = sizes(scale.shape)
+        rng, precision = draw(_gamma, rng, alpha + counts / 2, 1 / (rate + squares / 2), size=size)
         log_scale = pt.log(precision) if scale.is_precision else -pt.log(precision)
         new = pt.cast(log_scale if scale.is_log else pt.exp(log_scale), scale.alpha.dtype)
         values = values | {scale.value: new}
@@ -62,19 +65,20 @@ def moments(
     counts, squares : Variable
         N and Σ r²/c², in the shape of the variance or precision.
     """
-    dtype, size = scale.alpha.dtype, int(np.prod(scale.shape))
-    squares, counts = pt.zeros(size, dtype=dtype), pt.zeros(size, dtype=dtype)
+    dtype = scale.alpha.dtype
+    squares, counts = (given(np.zeros(math.prod(scale.shape), dtype)) for _ in range(2))
     for use in scale.uses:
-        which = use.which.ravel()
+        which = given(use.which.ravel())
         if use.value is None:
             square, count = (x.reshape((1,)) for x in noise[use.part])
             ratio = square / use.coefficient**2
         else:
-            ratio = ((values[use.value] / use.coefficient) ** 2).reshape((which.size,))
-            count = np.ones(which.size, dtype)
+            ratio = ((values[use.value] / use.coefficient) ** 2).ravel()
+            count = given(np.ones(use.which.size, dtype))
         squares = pt.inc_subtensor(squares[which], ratio)
         counts = pt.inc_subtensor(counts[which], pt.cast(count, dtype))
-    return counts.reshape(scale.shape), squares.reshape(scale.shape)
+    shape = sizes(scale.shape)
+    return counts.reshape(shape), squares.reshape(shape)
 
 
 def _log_density(log_scale: Variable, alpha: Variable, rate: Variable, is_precision: bool, is_log: bool) -> Variable:

@@ -19,11 +19,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal
 
 from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.site import Move, NetworkState, Site
+from pymc_gibbsnn.networks.given import is_given
 from pymc_gibbsnn.networks.layers.dense import Dense, transpose
 from pymc_gibbsnn.networks.network import Layer, Network
 
@@ -38,10 +40,11 @@ __all__ = [
 ]
 
 ONE = pt.constant(np.float32(1))  # in single precision, so that a draw has the precision of its mean
+Size = tuple[Variable | int, ...]  # a program is given it: PyTensor writes shapes of what is computed in varying ways
 
 
 def draw_weights(
-    rng: Variable, gram: Variable, products: Variable, noise: Variable, precision: Variable
+    rng: Variable, gram: Variable, products: Variable, noise: Variable, precision: Variable, size: Size
 ) -> tuple[Variable, Variable]:
     """Draw W̃ by a Cholesky factor: with Q = L Lᵀ and ξ ~ N(0, I), W̃ᵀ = L⁻ᵀ (L⁻¹ ÃᵀZ/Δ + ξ).
 
@@ -59,6 +62,8 @@ def draw_weights(
         The variance Δ; of shape (layers, 1, 1) for a batch.
     precision : Variable, (1 or c, d)
         Prior precisions Λ, in one row if all units share them.
+    size : tuple
+        (c, d), after the number of layers for a batch.
 
     Returns
     -------
@@ -66,12 +71,14 @@ def draw_weights(
     w : Variable, (c, d)
     """
     shared = precision.type.broadcastable[-2]
+    *layers, c, d = size
+    size = *layers, d, c
     if not shared:  # treat units as a batch of layers of one unit each
-        products, precision = products.T[:, :, None], precision[:, None, :]
-    prior = precision[..., 0, :, None] * pt.eye(precision.shape[-1])
-    factor = pt.linalg.cholesky(gram / noise + prior)
+        products, precision, size = products.T[:, :, None], precision[:, None, :], (c, d, 1)
+    factor = pt.linalg.cholesky(plus_diagonal(gram / noise, precision[..., 0, :]))
     target = products / noise
-    rng, whitened = draw(normal, rng, pt.linalg.solve_triangular(factor, target, lower=True, b_ndim=2), ONE)
+    mean = pt.linalg.solve_triangular(factor, target, lower=True, b_ndim=2)
+    rng, whitened = draw(normal, rng, mean, ONE, size=size)
     w = pt.linalg.solve_triangular(transpose(factor), whitened, lower=False, b_ndim=2)
     return rng, transpose(w) if shared else w[:, :, 0]
 
@@ -115,6 +122,7 @@ def draw_weights_from_spectrum(
     products: Variable,
     noise: Variable,
     precision: Variable,
+    size: Size,
     thin: bool,
 ) -> tuple[Variable, Variable]:
     """Draw W̃ by the spectrum of the input.
@@ -139,6 +147,8 @@ def draw_weights_from_spectrum(
         The variance Δ.
     precision : Variable, (1, d)
         Prior precisions Λ, the same for all units.
+    size : tuple
+        (c, d).
     thin : bool
         Whether U leaves directions out.
 
@@ -149,9 +159,11 @@ def draw_weights_from_spectrum(
     """
     scale = 1 / pt.sqrt(precision[0])[:, None]
     shrink = 1 / (eigenvalues + noise)[:, None]
-    rng, x = draw(normal, rng, (u.T @ (scale * products)) * shrink, pt.sqrt(noise * shrink))
+    c, d = size
+    mean, sd = (u.T @ (scale * products)) * shrink, pt.sqrt(noise * shrink)
+    rng, x = draw(normal, rng, mean, sd, size=(eigenvalues.shape[0], c))
     if thin:
-        rng, xi = draw(normal, rng, pt.zeros_like(products), ONE)
+        rng, xi = draw(normal, rng, pt.cast(0, products.dtype), ONE, size=(d, c))
         return rng, (scale * (xi + u @ (x - u.T @ xi))).T
     return rng, (scale * (u @ x)).T
 
@@ -179,7 +191,7 @@ def draw_weights_of(
     """
     operator = layer.operator
     gram, moments = operator.gram(a, samples), operator.moments(a, layer.centred(z))
-    return draw_weights(rng, gram, moments, layer.noise, operator.precision)
+    return draw_weights(rng, gram, moments, layer.noise, operator.precision, operator.size)
 
 
 @Move
@@ -196,13 +208,13 @@ def data_weights(network: Network) -> Move:
     """
     operator, a = network.layers[0].operator, network.inputs
     gram, thin = f"gram_{operator.name}", network.is_thin
-    by_spectrum = isinstance(operator.precision, Constant) and operator.shares_prior
+    by_spectrum = is_given(operator.precision) and operator.shares_prior
     start = data_spectrum(network) if by_spectrum else {gram: operator.gram(a, a.shape[0])}
 
     def step(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
         layer = state.network.layers[0]
         moments = layer.operator.moments(state.network.inputs, layer.centred(state.outputs[0]))
-        law = moments, layer.noise, layer.operator.precision
+        law = moments, layer.noise, layer.operator.precision, layer.operator.size
         if by_spectrum:
             rng, w = draw_weights_from_spectrum(rng, *(carry[name] for name in start), *law, thin)
         else:
@@ -219,7 +231,7 @@ def data_spectrum(network: Network) -> dict[str, Variable]:
     """
     operator, a = network.layers[0].operator, network.inputs
     precision = operator.precision.mean(axis=0, keepdims=True)
-    if not isinstance(operator.precision, Constant):
+    if not is_given(operator.precision):
         precision = pt.ones((1, operator.fan_in), dtype=a.dtype)
     u, eigenvalues = spectrum(operator, a, a.shape[0], precision, network.is_thin)
     return {f"u_{operator.name}": u, f"eigenvalues_{operator.name}": eigenvalues}

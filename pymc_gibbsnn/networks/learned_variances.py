@@ -8,12 +8,13 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.logprob.transforms import LogTransform
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import GammaRV, InvGammaRV
 
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate, match_monomial
+from pymc_gibbsnn.networks.given import given, is_given
 from pymc_gibbsnn.networks.network import LearnedVariance, Use
 
 __all__ = ["VarianceReader"]
@@ -44,7 +45,7 @@ class VarianceReader:
                 f"sigma of '{rv.name}' has shape {sigma.type.shape}; the noise of a layer is one number for all its "
                 f"rows and units. NUTS, PCN and MALA sample models with a sigma for each."
             )
-        return pt.cast(folded(self._value(sigma, rv).reshape(()) ** 2), pytensor.config.floatX)
+        return folded(pt.cast(self._value(sigma, rv).reshape(()) ** 2, pytensor.config.floatX))
 
     def sigmas(self, members: list[Variable | None]) -> list[Variable | None]:
         """Return the standard deviations of weights and biases in value variables; None where there is no bias."""
@@ -116,7 +117,7 @@ class VarianceReader:
                         f"{name} of the prior of '{rv.name}' must be positive and finite; found {value}."
                     )
         values = self.model.replace_rvs_by_values(list(parameters.values()))
-        return [pt.cast(folded(value), pytensor.config.floatX) for value in values]
+        return [folded(pt.cast(value, pytensor.config.floatX)) for value in values]
 
     def _use(self, member: Variable, r: Variable, power: float, is_weights: bool) -> Use | None:
         """Read how the standard deviation of a variable depends on a variance or precision r.
@@ -145,7 +146,7 @@ class VarianceReader:
             return None
         coefficient, _, elements = found
         [coefficient] = self.model.replace_rvs_by_values([coefficient])
-        coefficient = pt.cast(folded(coefficient), pytensor.config.floatX)
+        coefficient = folded(pt.cast(coefficient, pytensor.config.floatX))
         shape = self.shapes[self.model.rvs_to_values[r].name]
         numbers = pytensor.function([r], elements, mode="FAST_COMPILE", on_unused_input="ignore")(
             np.arange(np.prod(shape, dtype=int), dtype=r.dtype).reshape(shape)
@@ -162,7 +163,6 @@ def _sigma(rv: Variable) -> Variable:
     return rv.owner.op.dist_params(rv.owner)[1]
 
 
-def folded(scale: Variable) -> Variable:
-    """Evaluate an expression that depends on constants alone, so that graphs which use it are smaller."""
-    free = any(not isinstance(node, Constant) and node.owner is None for node in ancestors([scale]))
-    return scale if free else pt.as_tensor(evaluate(scale))
+def folded(expression: Variable) -> Variable:
+    """Evaluate an expression that depends on no variable and no data; a program is then given its value."""
+    return given(evaluate(expression), expression.name) if is_given(expression) else expression

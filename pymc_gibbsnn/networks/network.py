@@ -210,11 +210,11 @@ class Network:
         return latents + [self.layers[-1].output] * bool(self.labels)
 
     @property
-    def noisy(self) -> list[tuple[str, int]]:
-        """Name and width of every variable that has noise: the latents, and the data unless they are labels."""
+    def noisy(self) -> list[Layer | Activation]:
+        """The parts that have noise: the latents, and the data unless they are labels."""
         parts = []
         for l, layer in enumerate(self.layers):
-            parts += [(part.name, layer.shape[0]) for part in (layer, *self.activations[l : l + 1])]
+            parts += [layer, *self.activations[l : l + 1]]
         return parts
 
     @property

@@ -165,7 +165,7 @@ class Reader:
         self._check_use(used)
         learned = self.variances.conjugate(noisy, weights)
         learned = tuple(one for one in learned if self.wanted is None or one.value in self.wanted)
-        inputs = pt.cast(folded(source), pytensor.config.floatX)
+        inputs = folded(pt.cast(source, pytensor.config.floatX))
         network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)), labels, learned)
         network.check_widths()
         if self.check_data:
@@ -188,7 +188,7 @@ class Reader:
             )
         if z.ndim < kind.least_ndim:
             raise NetworkError(f"'{z.name}', of which '{observed.name}' are the labels, must have shape (n, classes).")
-        return kind(observed.name, self.model.rvs_to_values[observed]), z
+        return kind(observed.name, folded(self.model.rvs_to_values[observed])), z
 
     def _layer(self, z: Variable, number: int | None) -> tuple[Layer, Variable, list[Variable]]:
         """Read the layer below Z, and return it with its input and its variables.
@@ -198,7 +198,7 @@ class Reader:
         mean, sigma = self._normal(z)
         mean, leaves = self._simplified(mean)
         operator, offset, source, members = self._affine(mean, leaves, z, number)
-        output = pt.cast(self.model.rvs_to_values[z], pytensor.config.floatX)
+        output = folded(pt.cast(self.model.rvs_to_values[z], pytensor.config.floatX))
         layer = Layer(z.name, operator, output, self.variances.noise(sigma, z), offset)
         if source in leaves:
             source = leaves[source]
@@ -266,7 +266,7 @@ class Reader:
             bias=None if bias is None else self.model.rvs_to_values[bias],
             layout=layout,
             shape=shape,
-            precision=pt.cast(folded(precision), pytensor.config.floatX),
+            precision=folded(pt.cast(precision, pytensor.config.floatX)),
             factor=factor,
             bias_factor=bias_factor,
         )
@@ -387,7 +387,7 @@ class Reader:
         [offset] = self.model.replace_rvs_by_values([offset])
         if offset.ndim == z.ndim == 1:
             offset = offset[:, None]
-        return pt.cast(folded(pt.shape_padleft(offset, 2 - offset.ndim)), pytensor.config.floatX)
+        return folded(pt.cast(pt.shape_padleft(offset, 2 - offset.ndim), pytensor.config.floatX))
 
     # How the graph is followed
 

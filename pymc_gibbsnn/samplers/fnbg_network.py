@@ -28,6 +28,7 @@ from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 from pymc_gibbsnn._compat import shape_inference
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, Elementwise
+from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.networks.likelihoods import Likelihood
 from pymc_gibbsnn.samplers.fnbg import Sweep
 from pymc_gibbsnn.samplers.fnbg_kernels import FAST, make_sweep
@@ -85,7 +86,10 @@ class UnitSweep(Op):
     def make_node(self, *inputs):
         """Make the node of these inputs, which the class lists, and of the structure as numbers, which Numba reads."""
         inputs = [pt.as_tensor(x) for x in inputs]
-        _, _, theta, _, _, log_u, _ = inputs
+        _, _, theta, _, _, log_u, _, *structure = inputs
+        outputs = [theta.type(), log_u.type(), pt.scalar(dtype=theta.dtype)]
+        if structure:  # the node is made anew for inputs of other types
+            return Apply(self, inputs, outputs)
         layers = [(d_out, d_in, bias) for (d_out, d_in), bias in zip(self.shapes, self.has_bias, strict=True)]
         blocks = [
             (l, k, first, end)
@@ -93,8 +97,8 @@ class UnitSweep(Op):
             for k in range(d_out)
             for first, end in self.pieces[l]
         ]
-        structure = [pt.constant(np.array(numbers, "int64")) for numbers in (layers, blocks)]
-        return Apply(self, [*inputs, *structure], [theta.type(), log_u.type(), pt.scalar(dtype=theta.dtype)])
+        structure = [given(np.array(numbers, "int64")) for numbers in (layers, blocks)]
+        return Apply(self, [*inputs, *structure], outputs)
 
     @shape_inference
     def infer_shape(self, shapes):

@@ -33,6 +33,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import boolean, one_of, positive
+from pymc_gibbsnn.backends.numba_kernels import MANY
 from pymc_gibbsnn.moves.centred_scale import centred_scales
 from pymc_gibbsnn.moves.interweaving import interweaving, kinds_of_interweaving
 from pymc_gibbsnn.moves.layer_parallel import all_postactivations, all_preactivations, all_weights_above_data
@@ -205,8 +206,9 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
 
 
 def _of_known_width(network: Network) -> Network:
-    """Return the network with the number of columns of its inputs made known, by which products are chosen."""
-    return replace(network, inputs=pt.specify_shape(network.inputs, (None, network.layers[0].shape[1])))
+    """Return the network with the columns of its inputs made known where they are many: products are chosen by that."""
+    columns = network.layers[0].shape[1]
+    return replace(network, inputs=pt.specify_shape(network.inputs, (None, columns))) if columns >= MANY else network
 
 
 def _heated(network: Network, start: float | None, tuning: Variable) -> Network:

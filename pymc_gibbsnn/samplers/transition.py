@@ -13,7 +13,7 @@ come some steps, which need not look at the variables; while the chain tunes, ``
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -25,7 +25,10 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from pytensor.tensor.random.type import random_generator_type
 
+from pymc_gibbsnn.backends.numba_kernels import MANY
+from pymc_gibbsnn.networks.given import Given, computed_beforehand, loose
 from pymc_gibbsnn.networks.minibatch import refuse_minibatches
+from pymc_gibbsnn.networks.substitution import substitute
 
 __all__ = ["Graph", "Stage", "Transition"]
 
@@ -97,8 +100,15 @@ class Transition:
         """Compute the carry at the start of a chain, from the data as they are now."""
         return dict(zip(self.carry, self._start(), strict=True))
 
-    def graph(self) -> Graph:
+    def graph(self, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
         """Write the transition as a graph with inputs of its own, for a driver to compile.
+
+        Parameters
+        ----------
+        shapes : mapping of str to tuple of int, optional
+            Shapes of the value variables by name, where a backend needs to know them and compiles for them alone. By
+            default the graph serves all shapes, but for axes of length 1, which broadcast, and of many columns, by
+            which Numba's products are chosen.
 
         Raises
         ------
@@ -106,7 +116,8 @@ class Transition:
             If it holds a ``pm.Minibatch`` that its sampler does not draw.
         """
         rng, tuning = random_generator_type("rng"), pt.scalar("tuning")
-        carry = {name: value.type(name) for name, value in self.carry.items()}
+        start = None if shapes is None else {name: x.shape for name, x in self.start().items()}
+        carry = {name: _input(value, name, start) for name, value in self.carry.items()}
         state = {v: v for v in self.variables}
         stages = {}
         if self.begin:
@@ -121,7 +132,30 @@ class Transition:
         outputs = [output for stage in stages.values() for output in stage.outputs]
         refuse_minibatches([*outputs, *self.carry.values()])
         others = [v for v in explicit_graph_inputs(outputs) if v not in inputs]
-        return Graph(rng, [*self.variables, *others], carry, tuning, stages)
+        values = {v: _input(v, v.name, shapes, v in self.latents) for v in [*self.variables, *others]}
+        numbers = {} if shapes is None else _whole_numbers(outputs)
+        stages = {name: stage.at(values | numbers) for name, stage in stages.items()}
+        if shapes is None:
+            stages = {name: stage.of(computed_beforehand(stage.outputs)) for name, stage in stages.items()}
+        return Graph(rng, list(values.values()), carry, tuning, stages)
+
+
+def _input(v: Variable, name: str, shapes: Mapping[str, tuple[int, ...]] | None, has_rows: bool = False) -> Variable:
+    """An input in the place of a variable: of the shape that is known by its name, or of any.
+
+    ``has_rows`` says that its first axis runs over samples.
+    """
+    if shapes is not None:
+        return v.type.clone(shape=shapes[name])(name)
+    known, columns = loose(v.type).shape, v.type.shape[has_rows:]
+    many = [length if length is not None and length >= MANY else None for length in columns]
+    return v.type.clone(shape=[a or b for a, b in zip(known, [None] * has_rows + many, strict=True)])(name)
+
+
+def _whole_numbers(outputs: Sequence[Variable]) -> dict[Variable, Variable]:
+    """Given whole numbers, lengths of axes among them, as constants."""
+    found = [v for v in ancestors(outputs) if isinstance(v, Given) and v.dtype.startswith("int")]
+    return {v: pt.constant(v.get_value(), dtype=v.dtype) for v in found}
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +178,16 @@ class Stage:
     state: dict[Variable, Variable]
     carry: dict[str, Variable]
     stats: dict[str, Variable]
+
+    def at(self, values: Mapping[Variable, Variable]) -> Stage:
+        """The same of other variables."""
+        return self.of(substitute(self.outputs, values))
+
+    def of(self, outputs: Iterable[Variable]) -> Stage:
+        """The same with other expressions."""
+        outputs = iter(outputs)
+        rng = None if self.rng is None else next(outputs)
+        return Stage(rng, *({name: next(outputs) for name in part} for part in (self.state, self.carry, self.stats)))
 
     @property
     def outputs(self) -> list[Variable]:

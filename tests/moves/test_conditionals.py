@@ -32,8 +32,9 @@ def test_weights_from_spectrum(n, d, has_bias, mode):
     def build(rng):
         operator, x = dense((COPIES, d), has_bias), pt.constant(a)
         u, eigenvalues = (pt.constant(value(part)) for part in spectrum(operator, x, len(a), precision, thin))
+        size = COPIES, d + has_bias
         moments = operator.moments(x, pt.constant(np.tile(z[:, None], COPIES)))
-        return draw_weights_from_spectrum(rng, u, eigenvalues, moments, pt.constant(noise), precision, thin)
+        return draw_weights_from_spectrum(rng, u, eigenvalues, moments, pt.constant(noise), precision, size, thin)
 
     check_moments(compile_draw(build, mode)(), mean, covariance)
 
@@ -48,7 +49,8 @@ def test_weights_from_cholesky(shared, mode):
         augmented = pt.constant(np.c_[a, np.ones(len(a))])
         targets = pt.constant(np.tile(z[:, None], copies))
         prior = pt.constant(precision[None] if shared else np.tile(precision, (copies, 1)))
-        return draw_weights(rng, augmented.T @ augmented, augmented.T @ targets, pt.constant(noise), prior)
+        gram, moments = augmented.T @ augmented, augmented.T @ targets
+        return draw_weights(rng, gram, moments, pt.constant(noise), prior, (copies, len(precision)))
 
     check_moments(compile_draw(build, mode)(), mean, covariance)
 
@@ -57,7 +59,7 @@ def test_units_keep_their_own_priors():
     """Two units with opposite priors: each is shrunk by its own."""
     prior = pt.constant([[1e8, 1e-8], [1e-8, 1e8]])
     gram, moments = pt.constant(np.eye(2)), pt.constant(np.full((2, 2), 100.0))
-    draw = compile_draw(lambda rng: draw_weights(rng, gram, moments, pt.constant(1e-2), prior))
+    draw = compile_draw(lambda rng: draw_weights(rng, gram, moments, pt.constant(1e-2), prior, (2, 2)))
     np.testing.assert_allclose(draw(), [[0, 100], [100, 0]], atol=1)
 
 

@@ -178,9 +178,11 @@ def test_a_batch_of_layers_is_drawn_as_each_alone():
     np.testing.assert_allclose(value(together), [value(g) for g in apart], rtol=1e-10)
     tiny = pt.constant(noise * 1e-24)  # the draw is then its mean
     gram, products = a.dimshuffle(0, 2, 1) @ a, a.dimshuffle(0, 2, 1) @ z
-    draws = compile_draw(lambda g: draw_weights(g, gram, products, tiny[:, None, None], pt.constant(precision)))()
+    law = gram, products, tiny[:, None, None], pt.constant(precision)
+    draws = compile_draw(lambda g: draw_weights(g, *law, (3, 2, 3)))()
     for i in range(3):
-        alone = compile_draw(lambda g, i=i: draw_weights(g, gram[i], products[i], tiny[i], pt.constant(precision[i])))()
+        law = gram[i], products[i], tiny[i], pt.constant(precision[i])
+        alone = compile_draw(lambda g, law=law: draw_weights(g, *law, (2, 3)))()
         np.testing.assert_allclose(draws[i], alone, rtol=1e-8)
 
 

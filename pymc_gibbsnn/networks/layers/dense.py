@@ -19,6 +19,9 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn.networks.given import given, is_given, sizes
+from pymc_gibbsnn.networks.layers.gain import Gain
+
 __all__ = ["Dense", "transpose"]
 
 Array = Any  # an array of NumPy or a variable of PyTensor
@@ -108,11 +111,13 @@ class Dense:
         """
         d_out, d_in = shape
         sigma = Dense.broadcast_as(layout, sigma)
-        sigmas = [pt.broadcast_to(sigma, (1 if sigma.type.broadcastable[0] else d_out, d_in))]
+        known = all(is_given(x) for x in (sigma, bias_sigma) if x is not None)
+        sigmas = [_spread(sigma, 1 if sigma.type.broadcastable[0] else d_out, d_in, known)]
         if bias_sigma is not None:
-            sigmas.append(bias_sigma.reshape((1 if all(bias_sigma.type.broadcastable) else d_out, 1)))
+            sigmas.append(bias_sigma.reshape((1 if all(bias_sigma.type.broadcastable) else -1, 1)))
         if len({sigma.type.broadcastable[0] for sigma in sigmas}) > 1:
-            sigmas = [pt.broadcast_to(sigma, (d_out, sigma.shape[1])) for sigma in sigmas]
+            columns = d_in, 1
+            sigmas = [_spread(sigma, d_out, d, known) for sigma, d in zip(sigmas, columns, strict=True)]
         return 1 / pt.concatenate(sigmas, axis=1) ** 2
 
     @property
@@ -145,11 +150,11 @@ class Dense:
         """Make W̃ (..., d_out, d_in (+ 1)) of weights and bias in the model's shapes, which may follow axes of draws."""
         w = values[self.weights]
         w = w[..., None, :] if self.layout == "vector" else w.mT if self.layout == "columns" else w
-        w = w if self.factor == 1 else w * self.factor
+        w = _times(w, self.factor)
         if not self.has_bias:
             return w
-        b = values[self.bias] if self.bias_factor == 1 else values[self.bias] * self.bias_factor
-        b = b.reshape((*b.shape[: b.ndim - self.bias.ndim], self.shape[0], 1))
+        b = _times(values[self.bias], self.bias_factor)
+        b = b.reshape((*b.shape[: b.ndim - self.bias.ndim], 1 if self.shape[0] == 1 else -1, 1))
         return _library(w).concatenate([w, b], axis=-1)
 
     def named_matrix(self, arrays: Mapping[str, Array]) -> Array:
@@ -158,18 +163,17 @@ class Dense:
 
     def values(self, w: Variable) -> dict[Variable, Variable]:
         """Take W̃ (d_out, d_in (+ 1)) apart into weights and bias, in the shapes that the user gave them."""
-        d_in = self.shape[1]
-        matrix = w[:, :d_in] if self.factor == 1 else w[:, :d_in] / self.factor
+        matrix = _times(self.linear(w), 1 / self.factor)
         values = {self.weights: self.written_as(self.layout, matrix)}
         if self.has_bias:
-            b = w[:, d_in] if self.bias_factor == 1 else w[:, d_in] / self.bias_factor
+            b = _times(w[:, -1], 1 / self.bias_factor)
             values[self.bias] = {0: b[0], 1: b, 2: b[None]}[self.bias.ndim]
         return values
 
     def squares(self, w: Array) -> Array:
         """Compute Σ W² + b² (..., d_out) of each unit, with W and b as they are in the model."""
-        squares = (self.linear(w) ** 2).sum(-1) / self.factor**2
-        return squares + (w[..., -1] / self.bias_factor) ** 2 if self.has_bias else squares
+        squares = _times((self.linear(w) ** 2).sum(-1), self.factor**-2)
+        return squares + _times(w[..., -1] ** 2, self.bias_factor**-2) if self.has_bias else squares
 
     def rows(self, z: Array) -> Array:
         """Make an output of shape (n, d_out) or (n,) a matrix (n, d_out)."""
@@ -203,6 +207,11 @@ class Dense:
         return self.shape[0], self.shape[1] + self.has_bias
 
     @property
+    def size(self) -> tuple[Variable | int, Variable | int]:
+        """Shape (c, d) of W̃ as a program is given it: one program serves layers of all widths."""
+        return sizes(self.augmented_shape)
+
+    @property
     def shares_prior(self) -> bool:
         """Whether all units have the same prior."""
         return self.precision.type.broadcastable[-2]
@@ -225,11 +234,12 @@ class Dense:
     def log_prior(self, w: Variable) -> Variable:
         """Compute the log density of the weights and the bias under their prior."""
         # A row of precisions that all units share counts once for each.
-        copies = self.shape[0] if self.shares_prior else 1
+        copies = pt.cast(self.size[0], w.dtype) if self.shares_prior else 1
         logs = copies * pt.log(self.precision / (2 * math.pi)).sum()
+        density = -0.5 * ((self.precision * w**2).sum() - logs)
         # The density is that of the model's W, of which W̃ holds a multiple.
         factors = math.prod(self.shape) * math.log(abs(self.factor)) + self.shape[0] * math.log(abs(self.bias_factor))
-        return -0.5 * ((self.precision * w**2).sum() - logs) + factors
+        return density + given(np.asarray(factors, w.dtype)) if factors else density
 
     # The conditional of the activations below
 
@@ -239,13 +249,9 @@ class Dense:
         ``noise_below`` is ΔA, the variance of the input's noise; ``noise_above`` is ΔZ, that of the output's. G is also
         W (ΔZ I + ΔA Wᵀ W)⁻¹; the smaller of the two matrices is factorised.
         """
-        d_out, d_in = self.shape
-        if d_out == 1:
+        if self.shape[0] == 1:
             return v / (noise_above + noise_below * (v**2).sum(axis=-1, keepdims=True))
-        if d_out <= d_in:
-            return _solve_positive(noise_above * pt.eye(v.shape[-2]) + noise_below * (v @ transpose(v)), v)
-        matrix = noise_above * pt.eye(v.shape[-1]) + noise_below * (transpose(v) @ v)
-        return transpose(_solve_positive(matrix, transpose(v)))
+        return Gain()(v, noise_below, noise_above)
 
     # The scales of units. The scale of one of the layer's own units multiplies its output and its weights; the scale of
     # one of its inputs divides the weights that this input meets.
@@ -293,11 +299,16 @@ def transpose(matrix: Variable) -> Variable:
     return pt.swapaxes(matrix, -1, -2)
 
 
-def _solve_positive(matrix: Variable, b: Variable) -> Variable:
-    """Solve a system of equations with a symmetric, positive definite matrix, by its Cholesky factor."""
-    factor = pt.linalg.cholesky(matrix)
-    half = pt.linalg.solve_triangular(factor, b, lower=True, b_ndim=2)
-    return pt.linalg.solve_triangular(transpose(factor), half, lower=False, b_ndim=2)
+def _times(x: Array, factor: float) -> Array:
+    """Multiply an array by a number of the model, which a program is given."""
+    if factor == 1:
+        return x
+    return x * (given(np.asarray(factor, x.dtype)) if isinstance(x, Variable) else factor)
+
+
+def _spread(x: Variable, rows: int, columns: int, known: bool) -> Variable:
+    """Broadcast to a matrix; the shape is no part of a program, unless all is known before one is compiled."""
+    return pt.broadcast_to(x, (rows, columns)) if known else x * given(np.ones((rows, columns), x.dtype))
 
 
 def _library(x: Array):

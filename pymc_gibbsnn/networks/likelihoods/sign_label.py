@@ -119,7 +119,7 @@ class SignLikelihood(LabelLikelihood):
         return np.where(evaluate(self.value).reshape(z.shape) == 1, np.abs(z), -np.abs(z))
 
     def draw_latent(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, Variable]:
-        """Draw Z given the labels; the current Z does not matter.
+        """Draw Z given the labels; of the current Z only the shape matters.
 
         Parameters
         ----------
@@ -127,10 +127,10 @@ class SignLikelihood(LabelLikelihood):
             As in :meth:`LabelLikelihood.draw_latent`.
         """
         infinity = pt.constant(np.asarray(np.inf, m.dtype))
-        positive = pt.eq(self.value.reshape(m.shape), 1).ravel()
+        positive = pt.eq(self.value.ravel(), 1)
         lower, upper = pt.switch(positive, 0, -infinity), pt.switch(positive, infinity, 0)
-        rng, z = draw(truncated_normal, rng, m.ravel(), pt.sqrt(noise), lower, upper)
-        return rng, z.reshape(m.shape)
+        rng, new = draw(truncated_normal, rng, m.ravel(), pt.sqrt(noise), lower, upper)
+        return rng, new.reshape(z.shape)
 
 
 def _numba_sign(op, node):

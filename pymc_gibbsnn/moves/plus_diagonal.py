@@ -1,0 +1,75 @@
+"""A matrix plus a diagonal one, without the identity matrix that PyTensor would write the diagonal as."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_njit
+
+from pymc_gibbsnn.backends.declare import declare
+
+__all__ = ["plus_diagonal"]
+
+
+class PlusDiagonal(Op):
+    """M + diag(v), M of shape (..., d, d) and v (..., d); one of them may lack the axes before these."""
+
+    __props__ = ()
+
+    def make_node(self, matrix, diagonal):
+        """One node; see the class for its inputs."""
+        matrix, diagonal = pt.as_tensor(matrix), pt.as_tensor(diagonal)
+        larger = matrix if matrix.ndim > diagonal.ndim else diagonal[..., None, :]
+        d = matrix.type.shape[-1]
+        return Apply(self, [matrix, diagonal], [pt.TensorType(matrix.dtype, (*larger.type.shape[:-2], d, d))()])
+
+    def infer_shape(self, *args):
+        """That of M, with the axes before it of v."""
+        matrix, diagonal = args[-1]  # PyTensor 2 passes the graph first
+        return [(*(matrix[:-2] if len(matrix) > len(diagonal) else diagonal[:-1]), *matrix[-2:])]
+
+    def perform(self, node, inputs, outputs):
+        """Compute with NumPy."""
+        matrix, diagonal = inputs
+        outputs[0][0] = matrix + diagonal[..., None, :] * np.eye(diagonal.shape[-1], dtype=matrix.dtype)
+
+
+plus_diagonal = PlusDiagonal()
+
+
+def _numba(op, node):
+    @numba_njit
+    def add(matrices, diagonals):
+        layers, d = max(len(matrices), len(diagonals)), diagonals.shape[1]
+        found = np.empty((layers, d, d), matrices.dtype)
+        for i in range(layers):
+            found[i] = matrices[min(i, len(matrices) - 1)]
+            for k in range(d):
+                found[i, k, k] += diagonals[min(i, len(diagonals) - 1), k]
+        return found
+
+    if node.inputs[0].ndim == 2 and node.inputs[1].ndim == 1:
+
+        @numba_njit
+        def one(matrix, diagonal):
+            return add(matrix[None], diagonal[None])[0]
+
+        return one, "one"
+
+    @numba_njit
+    def several(matrix, diagonal):
+        d = diagonal.shape[-1]
+        return add(np.ascontiguousarray(matrix).reshape((-1, d, d)), np.ascontiguousarray(diagonal).reshape((-1, d)))
+
+    return several, "several"
+
+
+def _jax(op, node):
+    import jax.numpy as jnp
+
+    return lambda matrix, diagonal: matrix + diagonal[..., None, :] * jnp.eye(diagonal.shape[-1], dtype=matrix.dtype)
+
+
+declare(PlusDiagonal, numba=_numba, jax=_jax)

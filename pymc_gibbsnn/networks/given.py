@@ -1,0 +1,83 @@
+"""Numbers of a model as data of the programs that are compiled from it.
+
+A constant is part of the code that contains it. The numbers that a user writes into a model, such as the standard
+deviations of noises and priors, the widths of layers or arrays of data, are therefore made shared variables when the
+model is read. A program is given them when it runs, and one program serves all models that differ in nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytensor
+from numpy.typing import ArrayLike
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.basic import MakeVector
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.type import TensorType
+
+from pymc_gibbsnn.networks.substitution import substitute
+
+__all__ = ["Given", "computed_beforehand", "given", "is_given", "loose", "sizes"]
+
+
+class Given(TensorSharedVariable):
+    """A number or an array of a model, which nothing changes once the model is read."""
+
+
+def given(value: ArrayLike, name: str | None = None) -> SharedVariable:
+    """Make a shared variable of a value; a program knows only its axes of length 1, which broadcast."""
+    value = np.asarray(value)
+    return Given(type=loose(TensorType(value.dtype, value.shape)), value=value, strict=True, name=name)
+
+
+def sizes(shape: Sequence[int]) -> tuple[Variable | int, ...]:
+    """Make a shape one that a program is given, but for axes of length 1, which broadcast."""
+    return tuple(1 if length == 1 else given(np.asarray(length)) for length in shape)
+
+
+def is_given(expression: Variable) -> bool:
+    """Whether an expression depends on numbers of the model alone: on no variable, and on no data that can change."""
+    return all(v.owner is not None or isinstance(v, Constant | Given) for v in ancestors([expression]))
+
+
+def loose(kind: TensorType) -> TensorType:
+    """Return a type without the lengths of its axes, but for those of length 1, which broadcast."""
+    return kind.clone(shape=tuple(1 if length == 1 else None for length in kind.shape))
+
+
+def computed_beforehand(expressions: Sequence[Variable]) -> list[Variable]:
+    """Replace all that depends on given numbers alone by its value, which a program is then given instead.
+
+    Single numbers lie in one array for each data type: each further array costs time at every call of a program.
+    """
+    known, used = set(), {}
+    for node in toposort(expressions):
+        found = [v for v in node.inputs if isinstance(v, Given) or v in known]
+        rest = [v for v in node.inputs if not isinstance(v, Constant | Given) and v not in known]
+        tensors = all(isinstance(v.type, TensorType) for v in node.outputs)
+        if found and not rest and tensors and not isinstance(node.op, MakeVector):
+            known.update(node.outputs)
+        else:
+            used.update(dict.fromkeys(map(_seen, found)))
+    used.update(dict.fromkeys(_seen(v) for v in expressions if isinstance(v, Given) or v in known))
+    values = dict(zip(used, pytensor.function([], list(used), mode="FAST_COMPILE")(), strict=True))
+    replacements = {v: given(value) for v, value in values.items() if not all(v.type.broadcastable)}
+    for dtype in sorted({v.dtype for v in used if v not in replacements}):
+        single = [v for v in used if v not in replacements and v.dtype == dtype]
+        numbers = given(np.array([values[v].item() for v in single], dtype))
+        for i, v in enumerate(single):
+            replacements[v] = numbers[i].dimshuffle(["x"] * v.ndim)
+    return substitute(expressions, replacements)
+
+
+def _seen(x: Variable) -> Variable:
+    """Return what an expression only looks at in another way: a copy of data costs memory."""
+    while x.owner is not None and isinstance(x.owner.op, DimShuffle | SpecifyShape):
+        x = x.owner.inputs[0]
+    return x

@@ -1,0 +1,123 @@
+r"""The gain G = S⁻¹ V of a layer, S = ΔZ I + ΔA V Vᵀ the covariance of its output given its input before noise.
+
+It is also V (ΔZ I + ΔA Vᵀ V)⁻¹. Which of the two matrices is the smaller is seen when a program runs, so that one
+program serves all widths.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_njit
+from scipy.linalg import cho_solve, cholesky
+
+from pymc_gibbsnn.backends.declare import declare
+
+__all__ = ["Gain"]
+
+
+class Gain(Op):
+    """S⁻¹ V for one layer, or for a batch of layers of one shape.
+
+    Inputs
+    ------
+    v : (..., d_out, d_in)
+    noise_below, noise_above : () or, for a batch, (..., 1, 1)
+        ΔA, the variance of the noise of the input, and ΔZ, that of the output.
+    """
+
+    __props__ = ()
+
+    def make_node(self, *inputs):
+        """One node; see the class for its inputs."""
+        v, below, above = (pt.as_tensor(x) for x in inputs)
+        below, above = (x if x.ndim == v.ndim else pt.shape_padleft(x, v.ndim - x.ndim) for x in (below, above))
+        return Apply(self, [v, below, above], [v.type()])
+
+    def infer_shape(self, *args):
+        """That of V."""
+        return [args[-1][0]]  # PyTensor 2 passes the graph first
+
+    def perform(self, node, inputs, outputs):
+        """Compute with SciPy."""
+        v, below, above = inputs
+        gain = np.empty_like(v)
+        below, above = (np.broadcast_to(x, (*v.shape[:-2], 1, 1)) for x in (below, above))
+        for place in np.ndindex(v.shape[:-2]):
+            gain[place] = _gain(v[place], below[place], above[place])
+        outputs[0][0] = gain
+
+
+def _gain(v, below, above):
+    if len(v) > v.shape[1]:
+        return _solve(above * np.eye(v.shape[1]) + below * (v.T @ v), v.T).T
+    return _solve(above * np.eye(len(v)) + below * (v @ v.T), v)
+
+
+def _solve(matrix, b):
+    return cho_solve((cholesky(matrix, lower=True), True), b)
+
+
+def _numba(op, node):
+    @numba_njit
+    def positive(diagonal, factor, products):
+        matrix = factor * products
+        for k in range(len(matrix)):
+            matrix[k, k] += diagonal
+        return np.linalg.cholesky(matrix)
+
+    @numba_njit
+    def solve(factor, b):
+        """(L Lᵀ)⁻¹ B, row by row of a copy of B."""
+        x = b.copy()
+        for i in range(len(x)):
+            for k in range(i):
+                x[i] -= factor[i, k] * x[k]
+            x[i] /= factor[i, i]
+        for i in range(len(x) - 1, -1, -1):
+            for k in range(i + 1, len(x)):
+                x[i] -= factor[k, i] * x[k]
+            x[i] /= factor[i, i]
+        return x
+
+    @numba_njit
+    def one(v, below, above):
+        across = np.ascontiguousarray(v.T)
+        if len(v) <= len(across):
+            return solve(positive(above, below, np.dot(v, across)), v)
+        return np.ascontiguousarray(solve(positive(above, below, np.dot(across, v)), across).T)
+
+    @numba_njit
+    def gain(v, below, above):
+        v = np.ascontiguousarray(v)
+        layers = v.reshape((-1, v.shape[-2], v.shape[-1]))
+        found = np.empty_like(layers)
+        below, above = below.ravel(), above.ravel()
+        for i in range(len(layers)):
+            found[i] = one(layers[i], below[min(i, len(below) - 1)], above[min(i, len(above) - 1)])
+        return found.reshape(v.shape)
+
+    return gain
+
+
+def _jax(op, node):
+    import jax.numpy as jnp
+    from jax.scipy.linalg import solve_triangular
+
+    def solve(matrix, b):
+        factor = jnp.linalg.cholesky(matrix, symmetrize_input=False)
+        return solve_triangular(factor, solve_triangular(factor, b, lower=True), lower=True, trans=1)
+
+    def gain(v, below, above):
+        v = jnp.asarray(v)
+        below, above = (jnp.asarray(x, v.dtype) for x in (below, above))
+        if v.shape[-2] <= v.shape[-1]:
+            return solve(above * jnp.eye(v.shape[-2], dtype=v.dtype) + below * (v @ v.mT), v)
+        return solve(above * jnp.eye(v.shape[-1], dtype=v.dtype) + below * (v.mT @ v), v.mT).mT
+
+    return gain
+
+
+declare(Gain, numba=_numba, jax=_jax)

@@ -1,0 +1,103 @@
+"""One program serves all models of an architecture, whatever their widths, rows, noises, priors and data."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.io import In
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
+from tests.backends.test_numba_linker import compiled
+
+RNG = np.random.default_rng(0)
+PLAIN = {"interweave": False, "scale_move": False}
+SMALL = {"n": 20, "d": 3, "units": 4, "outputs": 3, "noise": 0.1}
+LARGE = {"n": 31, "d": 5, "units": 7, "outputs": 6, "noise": 0.7}
+
+
+def data(n, d, *outputs):
+    return RNG.normal(size=(n, d)), RNG.normal(size=(n, *outputs))
+
+
+def labels(n, classes):
+    return np.arange(n) % classes
+
+
+def noisy(depth=1, **kwargs):
+    return lambda n, d, units, outputs, noise: pmg.mlp(*data(n, d), [units] * depth, noise=noise, **kwargs)
+
+
+def several_outputs(n, d, units, outputs, noise):
+    return pmg.mlp(*data(n, d, outputs), [units, units + 2], noise=noise)
+
+
+def probit(n, d, units, outputs, noise):
+    return pmg.mlp(data(n, d)[0], labels(n, outputs), units, noise=noise, likelihood="probit")
+
+
+def written_by_hand(n, d, units, outputs, noise):
+    """With data and scales as plain numbers, a prior for each input, and factors as networks in NTK form have."""
+    X, y = data(n, d, 1)
+    with pm.Model() as model:
+        W1 = pm.Normal("W1", 0, RNG.uniform(1, 2, size=d), shape=(units, d))
+        b1 = pm.Normal("b1", 0, noise * 3, shape=units)
+        Z2 = pm.Normal("Z2", (X @ W1.T) / d**0.5 + b1, noise)
+        A2 = pm.Normal("A2", pt.maximum(Z2, 0), noise * 2)
+        W2 = pm.Normal("W2", 0, noise * 4, shape=(1, units))
+        pm.Normal("y", A2 @ W2.T / units**0.5, noise * 5, observed=y)
+    return model
+
+
+def learned_scales(n, d, units, outputs, noise):
+    X, y = data(n, d)
+    with pm.Model() as model:
+        v, tau = pm.InverseGamma("v", 2 + noise, noise), pm.Gamma("tau", 1 + noise, 2)
+        W1 = pm.Normal("W1", 0, tau**-0.5, shape=(units, d))
+        A2 = pm.Normal("A2", pt.maximum(pm.Normal("Z2", X @ W1.T, pt.sqrt(v)), 0), noise)
+        W2 = pm.Normal("W2", 0, noise * 4, shape=units)
+        pm.Normal("y", A2 @ W2, pt.sqrt(v), observed=y)
+    return model
+
+
+def keys(model, step):
+    """The keys under which Numba's compiled code of a step is kept."""
+    with model:
+        found = step()
+    graph, mode = found.transition.graph(), with_our_kernels(found._mode)
+    inputs = [In(graph.rng, mutable=True), *graph.inputs[1:]]
+    functions = {
+        name: pytensor.function(inputs, stage.outputs, mode=mode, on_unused_input="ignore")
+        for name, stage in graph.stages.items()
+    }
+    return {name: f.maker.linker.fgraph_convert(f.maker.fgraph)[1] for name, f in functions.items()}
+
+
+@pytest.mark.parametrize(
+    ("build", "step"),
+    [
+        pytest.param(noisy(), pmg.GibbsNN, id="default"),
+        pytest.param(noisy(), lambda: pmg.GibbsNN(collapse=False, **PLAIN), id="algorithm 1"),
+        pytest.param(noisy(activation="tanh"), pmg.GibbsNN, id="langevin"),
+        pytest.param(several_outputs, pmg.GibbsNN, id="deep"),
+        pytest.param(probit, lambda: pmg.GibbsNN(**PLAIN), id="probit"),
+        pytest.param(written_by_hand, pmg.GibbsNN, id="by hand"),
+        pytest.param(learned_scales, lambda: pmg.GibbsNN(**PLAIN), id="learned scales"),
+    ],
+)
+def test_models_of_one_architecture_share_a_program(build, step):
+    first, second = (keys(build(**numbers), step) for numbers in (SMALL, LARGE))
+    assert None not in first.values()
+    assert first == second
+
+
+def test_a_second_model_compiles_nothing():
+    def draw(numbers):
+        with noisy()(**numbers) as model:
+            pmg.GibbsNN(**PLAIN).step(model.initial_point())
+
+    draw(SMALL)
+    with compiled() as names:
+        draw(LARGE)
+    assert names == []
