@@ -12,12 +12,27 @@ from pymc_gibbsnn import plots
 HEAVY = ["arviz", "jax", "matplotlib", "scipy.cluster", "scipy.stats", "sklearn", "zarr"]
 
 
-def test_the_import_loads_nothing_heavy_that_pymc_has_not_loaded():
+def test_what_is_used_loads_nothing_heavy_that_pymc_has_not_loaded():
     """PyMC before 6 imports ArviZ, and with it Matplotlib and Zarr, itself."""
-    code = "import sys, pymc; before = {*sys.modules}; import pymc_gibbsnn; print(*{*sys.modules} - before)"
+    code = "import sys, pymc; before = {*sys.modules}; from pymc_gibbsnn import *; print(*{*sys.modules} - before)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "pymc_gibbsnn" in loaded
     assert not {*HEAVY} & {*loaded}
+
+
+def test_names_are_imported_when_they_are_used():
+    code = "import sys, pymc_gibbsnn as pmg; print('pymc' in sys.modules); pmg.mlp; print('pymc' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert found == ["False", "True"]
+
+
+def test_all_public_names_are_found():
+    assert {*pmg.__all__} <= {*dir(pmg)}
+    for name in pmg.__all__:
+        assert getattr(pmg, name) is not None
+    with pytest.raises(AttributeError, match="Gibbs"):
+        pmg.Gibbs  # noqa: B018
+    assert isinstance(pmg.__version__, str)
 
 
 def test_figures_and_scores_are_at_hand():

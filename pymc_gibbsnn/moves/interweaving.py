@@ -61,7 +61,7 @@ def interweaving(network: Network, l: int, kind: str) -> Move:
 
 
 def _on_pieces(network: Network, l: int) -> Move:
-    """Make the move on pieces, which in the data layer keeps Ã and the Gram matrices of its units."""
+    """Make the move on pieces, which in the data layer keeps Ã and the Gram matrices of the units in the carry."""
     layer, a, start = network.layers[l], network.inputs, {}
     operator, acceptance = layer.operator, f"acceptance_{layer.operator.name}"
     if l == 0:

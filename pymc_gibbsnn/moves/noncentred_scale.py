@@ -131,7 +131,7 @@ def draw_noncentred_scales(
     function : PiecewiseLinear
         The activation σ, which must be homogeneous: σ(cz) = c σ(z).
     units : Variable or int, optional
-        h, where a program is given it; by default asked of Z.
+        The number h of units, where a program is given it; by default it is taken from the shape of Z.
 
     Returns
     -------

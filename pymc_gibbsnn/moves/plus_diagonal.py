@@ -1,4 +1,4 @@
-"""A matrix plus a diagonal one, without the identity matrix that PyTensor would write the diagonal as."""
+"""The sum of a matrix and a diagonal matrix, without the identity matrix by which PyTensor writes the latter."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ __all__ = ["plus_diagonal"]
 
 
 class PlusDiagonal(Op):
-    """M + diag(v), M of shape (..., d, d) and v (..., d); one of them may lack the axes before these."""
+    """The sum M + diag(v) of M (..., d, d) and v (..., d), either of which may lack the axes in front."""
 
     __props__ = ()
 
     def make_node(self, matrix, diagonal):
-        """One node; see the class for its inputs."""
+        """Make the node of M and v."""
         matrix, diagonal = pt.as_tensor(matrix), pt.as_tensor(diagonal)
         larger = matrix if matrix.ndim > diagonal.ndim else diagonal[..., None, :]
         d = matrix.type.shape[-1]
         return Apply(self, [matrix, diagonal], [pt.TensorType(matrix.dtype, (*larger.type.shape[:-2], d, d))()])
 
     def infer_shape(self, *args):
-        """That of M, with the axes before it of v."""
+        """Return the shape of M, with the axes in front that v has."""
         matrix, diagonal = args[-1]  # PyTensor 2 passes the graph first
         return [(*(matrix[:-2] if len(matrix) > len(diagonal) else diagonal[:-1]), *matrix[-2:])]
 
     def perform(self, node, inputs, outputs):
-        """Compute with NumPy."""
+        """Compute the sum with NumPy."""
         matrix, diagonal = inputs
         outputs[0][0] = matrix + diagonal[..., None, :] * np.eye(diagonal.shape[-1], dtype=matrix.dtype)
 
@@ -40,6 +40,8 @@ plus_diagonal = PlusDiagonal()
 
 
 def _numba(op, node):
+    """Make the function for Numba, for one matrix or for a batch."""
+
     @numba_njit
     def add(matrices, diagonals):
         layers, d = max(len(matrices), len(diagonals)), diagonals.shape[1]
@@ -67,6 +69,7 @@ def _numba(op, node):
 
 
 def _jax(op, node):
+    """Make the function for JAX."""
     import jax.numpy as jnp
 
     return lambda matrix, diagonal: matrix + diagonal[..., None, :] * jnp.eye(diagonal.shape[-1], dtype=matrix.dtype)

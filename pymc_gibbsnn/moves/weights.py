@@ -39,8 +39,8 @@ __all__ = [
     "weights_above",
 ]
 
+Size = tuple[Variable | int, ...]  # it is given, because PyTensor does not always write shapes of computed arrays alike
 ONE = pt.constant(np.float32(1))  # in single precision, so that a draw has the precision of its mean
-Size = tuple[Variable | int, ...]  # a program is given it: PyTensor writes shapes of what is computed in varying ways
 
 
 def draw_weights(
@@ -62,8 +62,8 @@ def draw_weights(
         The variance Δ; of shape (layers, 1, 1) for a batch.
     precision : Variable, (1 or c, d)
         Prior precisions Λ, in one row if all units share them.
-    size : tuple
-        (c, d), after the number of layers for a batch.
+    size : tuple of Variable or int
+        The shape (c, d) of W̃, with the number of layers in front for a batch.
 
     Returns
     -------
@@ -147,8 +147,8 @@ def draw_weights_from_spectrum(
         The variance Δ.
     precision : Variable, (1, d)
         Prior precisions Λ, the same for all units.
-    size : tuple
-        (c, d).
+    size : tuple of Variable or int
+        The shape (c, d) of W̃.
     thin : bool
         Whether U leaves directions out.
 

@@ -1,8 +1,9 @@
-"""Numbers of a model as data of the programs that are compiled from it.
+"""Given numbers: the numbers of a model as data of the programs that are compiled from it.
 
-A constant is part of the code that contains it. The numbers that a user writes into a model, such as the standard
-deviations of noises and priors, the widths of layers or arrays of data, are therefore made shared variables when the
-model is read. A program is given them when it runs, and one program serves all models that differ in nothing else.
+A constant is a part of the code that contains it, and another constant asks for other code. The numbers that a user
+writes into a model, such as the standard deviations of noises and priors, the widths of layers or arrays of data, are
+therefore made shared variables when the model is read. A program is given them when it runs, so that one program serves
+all models that differ in nothing else.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def sizes(shape: Sequence[int]) -> tuple[Variable | int, ...]:
 
 
 def is_given(expression: Variable) -> bool:
-    """Whether an expression depends on numbers of the model alone: on no variable, and on no data that can change."""
+    """Whether an expression depends on given numbers and constants alone, and so can never change."""
     return all(v.owner is not None or isinstance(v, Constant | Given) for v in ancestors([expression]))
 
 

@@ -141,9 +141,22 @@ class Transition:
 
 
 def _input(v: Variable, name: str, shapes: Mapping[str, tuple[int, ...]] | None, has_rows: bool = False) -> Variable:
-    """An input in the place of a variable: of the shape that is known by its name, or of any.
+    """Make an input in the place of a variable, for arrays of one shape or of all shapes.
 
-    ``has_rows`` says that its first axis runs over samples.
+    Parameters
+    ----------
+    v : Variable
+        The variable.
+    name : str
+        Its name.
+    shapes : mapping of str to tuple of int, optional
+        Shapes by name, if a backend must know them.
+    has_rows : bool
+        Whether its first axis runs over samples.
+
+    Returns
+    -------
+    Variable
     """
     if shapes is not None:
         return v.type.clone(shape=shapes[name])(name)
@@ -153,7 +166,7 @@ def _input(v: Variable, name: str, shapes: Mapping[str, tuple[int, ...]] | None,
 
 
 def _whole_numbers(outputs: Sequence[Variable]) -> dict[Variable, Variable]:
-    """Given whole numbers, lengths of axes among them, as constants."""
+    """Map the given whole numbers in expressions, such as lengths of axes, to constants."""
     found = [v for v in ancestors(outputs) if isinstance(v, Given) and v.dtype.startswith("int")]
     return {v: pt.constant(v.get_value(), dtype=v.dtype) for v in found}
 
@@ -180,11 +193,11 @@ class Stage:
     stats: dict[str, Variable]
 
     def at(self, values: Mapping[Variable, Variable]) -> Stage:
-        """The same of other variables."""
+        """Return the stage with variables replaced by others."""
         return self.of(substitute(self.outputs, values))
 
     def of(self, outputs: Iterable[Variable]) -> Stage:
-        """The same with other expressions."""
+        """Return the stage with other expressions in place of its outputs, in the same order."""
         outputs = iter(outputs)
         rng = None if self.rng is None else next(outputs)
         return Stage(rng, *({name: next(outputs) for name in part} for part in (self.state, self.carry, self.stats)))

@@ -208,7 +208,7 @@ class Dense:
 
     @property
     def size(self) -> tuple[Variable | int, Variable | int]:
-        """Shape (c, d) of W̃ as a program is given it: one program serves layers of all widths."""
+        """The shape (c, d) of W̃ as a program is given it, so that one program serves layers of all widths."""
         return sizes(self.augmented_shape)
 
     @property
@@ -300,14 +300,24 @@ def transpose(matrix: Variable) -> Variable:
 
 
 def _times(x: Array, factor: float) -> Array:
-    """Multiply an array by a number of the model, which a program is given."""
+    """Multiply an array by a number of the model, which a program is given when it runs."""
     if factor == 1:
         return x
     return x * (given(np.asarray(factor, x.dtype)) if isinstance(x, Variable) else factor)
 
 
 def _spread(x: Variable, rows: int, columns: int, known: bool) -> Variable:
-    """Broadcast to a matrix; the shape is no part of a program, unless all is known before one is compiled."""
+    """Broadcast to a matrix whose shape is not a part of the program, unless it is known before one is compiled.
+
+    Parameters
+    ----------
+    x : Variable
+        An array that broadcasts to the shape (rows, columns).
+    rows, columns : int
+        The shape of the matrix.
+    known : bool
+        Whether all shapes are known before a program is compiled.
+    """
     return pt.broadcast_to(x, (rows, columns)) if known else x * given(np.ones((rows, columns), x.dtype))
 
 

@@ -1,7 +1,7 @@
-r"""The gain G = S⁻¹ V of a layer, S = ΔZ I + ΔA V Vᵀ the covariance of its output given its input before noise.
+r"""The gain G = S⁻¹ W of a layer, with S = ΔZ I + ΔA W Wᵀ the covariance of its output given its input without noise.
 
-It is also V (ΔZ I + ΔA Vᵀ V)⁻¹. Which of the two matrices is the smaller is seen when a program runs, so that one
-program serves all widths.
+G is also W (ΔZ I + ΔA Wᵀ W)⁻¹. The smaller of the two matrices is factorised. Which one it is is found when a program
+runs, so that one program serves all widths.
 """
 
 from __future__ import annotations
@@ -19,29 +19,31 @@ __all__ = ["Gain"]
 
 
 class Gain(Op):
-    """S⁻¹ V for one layer, or for a batch of layers of one shape.
+    """The gain S⁻¹ W of one layer, or of a batch of layers of the same shape.
 
-    Inputs
-    ------
-    v : (..., d_out, d_in)
-    noise_below, noise_above : () or, for a batch, (..., 1, 1)
-        ΔA, the variance of the noise of the input, and ΔZ, that of the output.
+    Notes
+    -----
+    The inputs of a node are
+
+    - v (..., d_out, d_in): the weights W without bias;
+    - noise_below and noise_above, () or, for a batch, (..., 1, 1): the variance ΔA of the noise of the input, and the
+      variance ΔZ of that of the output.
     """
 
     __props__ = ()
 
     def make_node(self, *inputs):
-        """One node; see the class for its inputs."""
+        """Make the node of these inputs, which the class lists."""
         v, below, above = (pt.as_tensor(x) for x in inputs)
         below, above = (x if x.ndim == v.ndim else pt.shape_padleft(x, v.ndim - x.ndim) for x in (below, above))
         return Apply(self, [v, below, above], [v.type()])
 
     def infer_shape(self, *args):
-        """That of V."""
+        """Return the shape of the gain, which is that of W."""
         return [args[-1][0]]  # PyTensor 2 passes the graph first
 
     def perform(self, node, inputs, outputs):
-        """Compute with SciPy."""
+        """Compute the gain with SciPy."""
         v, below, above = inputs
         gain = np.empty_like(v)
         below, above = (np.broadcast_to(x, (*v.shape[:-2], 1, 1)) for x in (below, above))
@@ -51,16 +53,20 @@ class Gain(Op):
 
 
 def _gain(v, below, above):
+    """Compute the gain of one layer with SciPy."""
     if len(v) > v.shape[1]:
         return _solve(above * np.eye(v.shape[1]) + below * (v.T @ v), v.T).T
     return _solve(above * np.eye(len(v)) + below * (v @ v.T), v)
 
 
 def _solve(matrix, b):
+    """Solve a system of equations with a symmetric, positive definite matrix, by its Cholesky factor."""
     return cho_solve((cholesky(matrix, lower=True), True), b)
 
 
 def _numba(op, node):
+    """Make the function of the inputs of :class:`Gain` for Numba."""
+
     @numba_njit
     def positive(diagonal, factor, products):
         matrix = factor * products
@@ -70,7 +76,7 @@ def _numba(op, node):
 
     @numba_njit
     def solve(factor, b):
-        """(L Lᵀ)⁻¹ B, row by row of a copy of B."""
+        """Compute (L Lᵀ)⁻¹ B, row by row in a copy of B."""
         x = b.copy()
         for i in range(len(x)):
             for k in range(i):
@@ -103,6 +109,7 @@ def _numba(op, node):
 
 
 def _jax(op, node):
+    """Make the function of the inputs of :class:`Gain` for JAX."""
     import jax.numpy as jnp
     from jax.scipy.linalg import solve_triangular
 

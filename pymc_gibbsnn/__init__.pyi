@@ -1,0 +1,73 @@
+from ._version import __version__
+from .diagnostics import scoring
+from .diagnostics.function_space import function_space
+from .diagnostics.log_predictive import log_predictive
+from .diagnostics.prediction import class_probabilities, predict
+from .diagnostics.thermalisation import thermalisation
+from .drivers.gaussian_steps import MALA, PCN, PCNL
+from .drivers.gibbs_step import GibbsNN
+from .drivers.metropolis_steps import FNBG
+from .drivers.sample import sample
+from .drivers.stochastic_steps import ISGD, SGHMC, SGLD, ConstantSGD
+from .models.classical import classical_mlp
+from .models.datasets import noisy_xor
+from .models.initial_values import initial_values
+from .models.mlp import mlp
+from .models.teachers import TeacherStudent, teacher_student
+from .models.wide import wide_mlp
+from .networks.activations import PiecewiseLinear
+from .networks.forms import NetworkError
+from .networks.likelihoods import ArgmaxLabel, SignLabel
+from .plots import (
+    plot_acceptance,
+    plot_calibration,
+    plot_class_probabilities,
+    plot_coverage,
+    plot_log_density,
+    plot_predictive_band,
+    plot_rhat,
+    plot_thermalisation,
+)
+from .samplers.alpha_stable import stable_parameters
+from .samplers.blocks import correlated_blocks
+
+__all__ = [
+    "ArgmaxLabel",
+    "ConstantSGD",
+    "FNBG",
+    "GibbsNN",
+    "ISGD",
+    "MALA",
+    "NetworkError",
+    "PCN",
+    "PCNL",
+    "PiecewiseLinear",
+    "SGHMC",
+    "SGLD",
+    "SignLabel",
+    "TeacherStudent",
+    "__version__",
+    "class_probabilities",
+    "classical_mlp",
+    "correlated_blocks",
+    "function_space",
+    "initial_values",
+    "log_predictive",
+    "mlp",
+    "noisy_xor",
+    "plot_acceptance",
+    "plot_calibration",
+    "plot_class_probabilities",
+    "plot_coverage",
+    "plot_log_density",
+    "plot_predictive_band",
+    "plot_rhat",
+    "plot_thermalisation",
+    "predict",
+    "sample",
+    "scoring",
+    "stable_parameters",
+    "teacher_student",
+    "thermalisation",
+    "wide_mlp",
+]
