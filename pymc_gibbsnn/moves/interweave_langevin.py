@@ -60,6 +60,7 @@ def interweave_langevin(
     eigenvalues: Variable,
     log_step: Variable,
     function: PiecewiseLinear | Smooth,
+    shape: tuple[Variable | int, Variable | int],
 ) -> tuple[Variable, ...]:
     """Make one Langevin step of all weights W̃ of a layer; Z moves with them.
 
@@ -87,6 +88,8 @@ def interweave_langevin(
         log(1 − ρ).
     function : PiecewiseLinear or Smooth
         The activation σ.
+    shape : tuple
+        (h, d).
 
     Returns
     -------
@@ -96,7 +99,7 @@ def interweave_langevin(
     acceptance : Variable, ()
         The probability with which the proposal was accepted.
     """
-    precision, shape = operator.precision, operator.size
+    precision = operator.precision
     zero, one = pt.constant(np.array([0, 1], w.dtype))
     rng, xi = draw(normal, rng, zero, one, size=shape)
     rng, uniform_ = draw(uniform, rng, zero, one, size=(1,))

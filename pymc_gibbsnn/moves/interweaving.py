@@ -111,6 +111,7 @@ def _by_langevin(network: Network, l: int) -> Move:
             eigenvalues,
             carry[log_step],
             site.activation.function,
+            operator.size,
         )
         count = carry[tuned] + 1
         new = robbins_monro(carry[log_step], count, accepted, TARGET_ACCEPTANCE, site.tuning)

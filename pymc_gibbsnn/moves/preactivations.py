@@ -83,8 +83,8 @@ def draw_preactivations(
     rng : Variable
     z : Variable, (n, h)
     """
-    ones = pt.ones_like(z[0])
-    kappa, t, noise = ones / noise_above, a / noise_above, ones * noise
+    noise, kappa = (x if x.ndim else x * pt.ones_like(z[0]) for x in (noise, 1 / noise_above))
+    t = a / noise_above
     if isinstance(function, PiecewiseLinear):
         return draw(piecewise_normal, rng, m, noise, t, kappa, *_table(function, m.dtype))
     rng, new = draw(piecewise_normal, rng, m, noise, t, kappa, *_table(function.table, m.dtype))
@@ -135,7 +135,9 @@ def draw_preactivations_collapsed(
 @Move
 def preactivations(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
     """Draw the pre-activations Z of a layer, given its mean from below and its post-activations A."""
-    noises = site.layer.noise, site.activation.noise
+    # The number of units is asked of the model's variable: PyTensor writes that of what is computed in varying ways.
+    ones = pt.ones_like(site.layer.operator.rows(site.layer.output)[0])
+    noises = site.layer.noise * ones, site.activation.noise * ones
     rng, z = draw_preactivations(rng, site.z, site.mean, site.post, *noises, site.activation.function)
     return rng, replace(site, z=z), carry, {}
 

@@ -57,13 +57,13 @@ def computed_beforehand(expressions: Sequence[Variable]) -> list[Variable]:
 
     Single numbers lie in one array for each data type: each further array costs time at every call of a program.
     """
-    known, used = set(), {}
+    known, constant, used = set(), set(), {}
     for node in toposort(expressions):
         found = [v for v in node.inputs if isinstance(v, Given) or v in known]
-        rest = [v for v in node.inputs if not isinstance(v, Constant | Given) and v not in known]
-        tensors = all(isinstance(v.type, TensorType) for v in node.outputs)
-        if found and not rest and tensors and not isinstance(node.op, MakeVector):
-            known.update(node.outputs)
+        rest = [v for v in node.inputs if not (isinstance(v, Constant | Given) or v in known or v in constant)]
+        computable = all(isinstance(v.type, TensorType) for v in node.outputs) and not isinstance(node.op, MakeVector)
+        if computable and not rest:
+            (known if found else constant).update(node.outputs)
         else:
             used.update(dict.fromkeys(map(_seen, found)))
     used.update(dict.fromkeys(_seen(v) for v in expressions if isinstance(v, Given) or v in known))

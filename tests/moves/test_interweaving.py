@@ -187,7 +187,9 @@ def test_acceptance_of_langevin_is_that_of_the_densities(mode, function, thin):
     u, eigenvalues = (pt.constant(value(a)) for a in spectrum(operator, x, x.shape[0], operator.precision, thin))
 
     def build(rng):
-        return interweave_langevin(rng, operator, x, w, z, y, v, g, u, eigenvalues, pt.constant(log_step), function)
+        return interweave_langevin(
+            rng, operator, x, w, z, y, v, g, u, eigenvalues, pt.constant(log_step), function, layer.w.shape
+        )
 
     # C, the covariance of the Gaussian approximation: the inverse of a sum of Kronecker products
     points = norm.ppf((np.arange(1000) + 0.5) / 1000)

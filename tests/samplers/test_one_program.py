@@ -6,6 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.io import In
+from pytensor.raise_op import Assert
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
@@ -71,6 +72,8 @@ def keys(model, step):
         name: pytensor.function(inputs, stage.outputs, mode=mode, on_unused_input="ignore")
         for name, stage in graph.stages.items()
     }
+    for function in functions.values():  # asserts of shapes vary their order from process to process
+        assert not any(isinstance(node.op, Assert) for node in function.maker.fgraph.apply_nodes)
     return {name: f.maker.linker.fgraph_convert(f.maker.fgraph)[1] for name, f in functions.items()}
 
 
@@ -78,7 +81,7 @@ def keys(model, step):
     ("build", "step"),
     [
         pytest.param(noisy(), pmg.GibbsNN, id="default"),
-        pytest.param(noisy(), lambda: pmg.GibbsNN(collapse=False, **PLAIN), id="algorithm 1"),
+        pytest.param(noisy(), lambda: pmg.GibbsNN(collapse=False, interweave=False), id="algorithm 1"),
         pytest.param(noisy(activation="tanh"), pmg.GibbsNN, id="langevin"),
         pytest.param(several_outputs, pmg.GibbsNN, id="deep"),
         pytest.param(probit, lambda: pmg.GibbsNN(**PLAIN), id="probit"),
