@@ -319,7 +319,8 @@ def each(name: str, value: Any, things: Sequence[str], words: Sequence[str], wha
             raise ValueError(f"{must_be}; found {describe(value)}.")
     if len(values) != len(things):
         raise ValueError(f"{must_be}, which are {len(things)}; found {describe(value)}.")
-    return [one if isinstance(one, str) else float(one) for one in values]
+    # PyTensor would keep a plain number that fits in single precision, and PyMC compute its logarithm there.
+    return [one if isinstance(one, str) else np.float64(one) for one in values]
 
 
 def named_variables(model: pm.Model, vars: Sequence[Variable] | Variable | None) -> list[Variable] | None:

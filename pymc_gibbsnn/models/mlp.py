@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
@@ -118,7 +117,7 @@ def mlp(
     noisy = [f"{kind}{l}" for l in range(2, len(hidden) + 2) for kind in "ZA"]
     noisy.append(f"Z{len(hidden) + 2}" if probit else "y")
     if probit and isinstance(noise, str):
-        noise = [noise] * (len(noisy) - 1) + [1.0]
+        noise = [noise] * (len(noisy) - 1) + [1]
     noises = each("noise", noise, noisy, ["learned"], "a standard deviation")
     if probit and noises[-1] == "learned":
         raise ValueError(
@@ -147,11 +146,11 @@ def mlp(
         for l, (d, precision) in enumerate(zip(sizes, priors, strict=True), start=1):
             last = l == len(sizes)
             out = (dims[l],) if not last else () if single else ("class",) if probit else ("output",)
-            tau, bias_tau = _precisions(f"W{l}", precision, d, dims[l - 1])
-            weights = pm.Normal(f"W{l}", 0, tau=tau, dims=(*out, dims[l - 1]))
+            of_weights, of_biases = _scales(f"W{l}", precision, d, dims[l - 1])
+            weights = pm.Normal(f"W{l}", 0, **of_weights, dims=(*out, dims[l - 1]))
             mean = a @ weights.T
             if bias:
-                mean = mean + pm.Normal(f"b{l}", 0, tau=bias_tau, dims=out or None)
+                mean = mean + pm.Normal(f"b{l}", 0, **of_biases, dims=out or None)
             name = f"Z{l + 1}"
             if last and probit:
                 z = pm.Normal(name, mean, deviations[name], dims=("row", *out))
@@ -171,8 +170,8 @@ def _deviation(name: str, noise: float | str) -> float | Variable:
     return pt.sqrt(pm.InverseGamma(f"variance_{name}", 1, 0.001))
 
 
-def _precisions(name: str, prior: float | str, d: int, inputs: str) -> tuple[float | Variable, float]:
-    """Return the prior precisions of a layer's weights and of its biases.
+def _scales(name: str, prior: float | str, d: int, inputs: str) -> tuple[dict[str, float | Variable], dict[str, float]]:
+    """Return the scales of the priors of a layer's weights and of its biases, as arguments of ``pm.Normal``.
 
     Parameters
     ----------
@@ -187,13 +186,11 @@ def _precisions(name: str, prior: float | str, d: int, inputs: str) -> tuple[flo
 
     Returns
     -------
-    tau : float or Variable
-        The precision of the weights.
-    bias_tau : float
-        That of the biases.
+    of_weights, of_biases : dict
+        Either ``sigma`` or ``tau``.
     """
     if isinstance(prior, str):
         shape = {"dims": inputs} if prior == "relevance" else {}
-        return pm.Gamma(f"precision_{name}", 2, 2 / d, **shape), 1.0
-    exact = np.asarray(prior, pytensor.config.floatX)  # of a plain number PyMC takes the root in single precision
-    return exact, exact
+        return {"tau": pm.Gamma(f"precision_{name}", 2, 2 / d, **shape)}, {"sigma": np.float64(1)}
+    sigma = prior**-0.5
+    return {"sigma": sigma}, {"sigma": sigma}
