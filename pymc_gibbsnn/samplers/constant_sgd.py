@@ -22,7 +22,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc_gibbsnn._arguments import boolean
-from pymc_gibbsnn.samplers.gradient_noise import learn_top, running_mean, start_top, zeros
+from pymc_gibbsnn.samplers.gradient_noise import learn_noise, learn_top, start_top, zeros
 from pymc_gibbsnn.samplers.step_sizes import step_sizes
 from pymc_gibbsnn.samplers.stochastic_gradient import check_temperature, phases_from, stochastic_gradient
 from pymc_gibbsnn.samplers.transition import Transition
@@ -73,11 +73,8 @@ def constant_sgd(
         learned |= zeros("preconditioner", target.coordinates)
 
     def learn(g, kept, count):
-        found, noises = {}, []
-        for name, x in zip(names, g, strict=True):
-            b = running_mean(kept[f"noise_{name}"], (x - kept[f"before_{name}"]) ** 2 / 4, count - 1)
-            noises.append(pt.switch(count > 1, b, 0))
-            found |= {f"before_{name}": x, f"noise_{name}": noises[-1]}
+        found = learn_noise(names, g, kept, count)
+        noises = [found[f"noise_{name}"] for name in names]
         mean = sum(b.sum() for b in noises) / sum(b.size for b in noises)
         if diagonal:
             P = [pt.switch(count > 1, mean / pt.maximum(b, FLOOR * mean), 1) for b in noises]

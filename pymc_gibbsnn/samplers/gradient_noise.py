@@ -11,7 +11,7 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-__all__ = ["grown", "learn_top", "preconditioner", "running_mean", "start_top", "zeros"]
+__all__ = ["grown", "learn_noise", "learn_preconditioner", "learn_top", "preconditioner", "start_top", "zeros"]
 
 MEMORY = 200  # over how many gradients means are taken
 GROWTH = 1.1  # the largest factor by which a rate grows from one step to the next
@@ -41,6 +41,62 @@ def preconditioner(moments: Arrays) -> Arrays:
     """
     mean = sum(v.sum() for v in moments) / sum(v.size for v in moments)
     return [pt.sqrt(mean / (v + LEAST_SHARE * mean)) for v in moments]
+
+
+def learn_preconditioner(
+    names: list[str], g: Arrays, kept: dict[str, Variable], count: Variable
+) -> tuple[dict[str, Variable], Arrays]:
+    """Learn second moments V and the preconditioner P, one gradient after the other.
+
+    Parameters
+    ----------
+    names : list of str
+        The names of the coordinates.
+    g : list of Variable
+        The gradient, an array for each coordinate.
+    kept : dict of str to Variable
+        The carry.
+    count : Variable
+        The number of gradients so far, this one included.
+
+    Returns
+    -------
+    found : dict of str to Variable
+        The entries of the carry that have changed, ``second_moment_`` and ``preconditioner_`` of each coordinate.
+    scaled : list of Variable
+        The gradient in the coordinates in which P is the identity, sqrt(P) g.
+    """
+    moments = [running_mean(kept[f"second_moment_{name}"], x**2, count) for name, x in zip(names, g, strict=True)]
+    P = preconditioner(moments)
+    found = {f"second_moment_{name}": v for name, v in zip(names, moments, strict=True)}
+    found |= {f"preconditioner_{name}": x for name, x in zip(names, P, strict=True)}
+    return found, [pt.sqrt(p) * x for p, x in zip(P, g, strict=True)]
+
+
+def learn_noise(names: list[str], g: Arrays, kept: dict[str, Variable], count: Variable) -> dict[str, Variable]:
+    """Learn b, the diagonal of B, from differences of consecutive gradients; it is 0 as long as there is none.
+
+    Parameters
+    ----------
+    names : list of str
+        The names of the coordinates.
+    g : list of Variable
+        The gradient, an array for each coordinate.
+    kept : dict of str to Variable
+        The carry.
+    count : Variable
+        The number of gradients so far, this one included.
+
+    Returns
+    -------
+    dict of str to Variable
+        The entries of the carry that have changed, ``before_`` (the gradient) and ``noise_`` (b) of each coordinate.
+    """
+    found = {}
+    for name, x in zip(names, g, strict=True):
+        b = running_mean(kept[f"noise_{name}"], (x - kept[f"before_{name}"]) ** 2 / 4, count - 1)
+        found |= {f"before_{name}": x, f"noise_{name}": pt.switch(count > 1, b, 0)}
+    return found
 
 
 def length(x: Arrays) -> Variable:

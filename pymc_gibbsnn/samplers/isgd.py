@@ -51,10 +51,10 @@ from pymc_gibbsnn.samplers.metropolis_hastings import standard_normals
 from pymc_gibbsnn.samplers.step_sizes import step_sizes
 from pymc_gibbsnn.samplers.stochastic_gradient import (
     DIVERGED,
-    FITTED,
     LEARNED,
     Phases,
     check_temperature,
+    phases_from,
     stochastic_gradient,
 )
 from pymc_gibbsnn.samplers.transition import Transition
@@ -129,7 +129,7 @@ def isgd(
     one_of("bound", bound, ("eigenvalue", "diagonal"))
     mu = number("momentum", momentum, "a number in [0, 1)", lambda x: 0 <= x < 1)
     T, schedule, names = check_temperature(temperature), step_sizes(None, cycle), list(target.coordinates)
-    fitted = FITTED if one_of("start", start, ("adam", None)) else 1.0
+    fitted = phases_from(start).train
     phases = {
         "A": Phases(train=LEARNED, learn=1.0, move=LEARNED),
         "B": Phases(train=LEARNED, learn=fitted, move=LEARNED),

@@ -30,7 +30,7 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import boolean, number, positive
-from pymc_gibbsnn.samplers.gradient_noise import grown, learn_top, preconditioner, running_mean, start_top, zeros
+from pymc_gibbsnn.samplers.gradient_noise import grown, learn_noise, learn_preconditioner, learn_top, start_top, zeros
 from pymc_gibbsnn.samplers.metropolis_hastings import standard_normals
 from pymc_gibbsnn.samplers.step_sizes import step_sizes
 from pymc_gibbsnn.samplers.stochastic_gradient import check_temperature, phases_from, stochastic_gradient
@@ -104,16 +104,10 @@ def sghmc(
     def learn(g, kept, count):
         found = {}
         if noise_estimate is None:
-            for name, x in zip(names, g, strict=True):
-                b = running_mean(kept[f"noise_{name}"], (x - kept[f"before_{name}"]) ** 2 / 4, count - 1)
-                found |= {f"before_{name}": x, f"noise_{name}": pt.switch(count > 1, b, 0)}
+            found |= learn_noise(names, g, kept, count)
         if preconditioned:
-            moments = [kept[f"second_moment_{name}"] for name in names]
-            moments = [running_mean(v, x**2, count) for v, x in zip(moments, g, strict=True)]
-            P = preconditioner(moments)
-            found |= {f"second_moment_{name}": v for name, v in zip(names, moments, strict=True)}
-            found |= {f"preconditioner_{name}": x for name, x in zip(names, P, strict=True)}
-            g = [pt.sqrt(p) * x for p, x in zip(P, g, strict=True)]
+            scales, g = learn_preconditioner(names, g, kept, count)
+            found |= scales
         if step_size is None:
             found |= learn_top("gradient", names, g, kept, count)
             rate = 2 * alpha * (CYCLE_NOISE if cycle else NOISE) / found["top_gradient"]

@@ -27,7 +27,7 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import boolean, positive
-from pymc_gibbsnn.samplers.gradient_noise import grown, learn_top, preconditioner, running_mean, start_top, zeros
+from pymc_gibbsnn.samplers.gradient_noise import grown, learn_preconditioner, learn_top, start_top, zeros
 from pymc_gibbsnn.samplers.metropolis_hastings import standard_normals
 from pymc_gibbsnn.samplers.step_sizes import step_sizes
 from pymc_gibbsnn.samplers.stochastic_gradient import check_temperature, phases_from, stochastic_gradient
@@ -94,12 +94,8 @@ def sgld(
     def learn(g, kept, count):
         found = {}
         if preconditioned:
-            moments = [kept[f"second_moment_{name}"] for name in names]
-            moments = [running_mean(v, x**2, count) for v, x in zip(moments, g, strict=True)]
-            P = preconditioner(moments)
-            found |= {f"second_moment_{name}": v for name, v in zip(names, moments, strict=True)}
-            found |= {f"preconditioner_{name}": x for name, x in zip(names, P, strict=True)}
-            g = [pt.sqrt(p) * x for p, x in zip(P, g, strict=True)]
+            scales, g = learn_preconditioner(names, g, kept, count)
+            found |= scales
         if step_size is None:
             found |= learn_top("gradient", names, g, kept, count)
             rate = 2 * (CYCLE_ERROR if cycle else ERROR) / found["top_gradient"]
