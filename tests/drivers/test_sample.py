@@ -18,7 +18,7 @@ from pymc_gibbsnn.backends import machine
 from pymc_gibbsnn.backends.jax_backend import xla_options
 from pymc_gibbsnn.drivers import program as _program
 from pymc_gibbsnn.drivers import sample as sampling
-from pymc_gibbsnn.drivers.program import Program, _factors_batches
+from pymc_gibbsnn.drivers.program import Program, _factors_batches, jaxify
 from tests.helpers import check_mean, pmg_sample
 
 X = np.random.default_rng(0).normal(size=(8, 2))
@@ -33,6 +33,17 @@ def model():
 
 def w1(idata):
     return idata["posterior"]["W1"].values
+
+
+def test_no_blas_for_c_is_looked_for(monkeypatch):
+    """PyTensor warns where there is none, as after an installation by pip, and JAX needs none."""
+    searched = []
+    parameter = pytensor.config._config_var_dict["blas__ldflags"]
+    monkeypatch.delattr(parameter, "val", raising=False)
+    monkeypatch.setattr(parameter, "_default", lambda: searched.append("BLAS") or "")
+    scale, vector = pt.row("scale"), pt.matrix("vector")
+    jaxify([scale, vector], [vector - pt.specify_shape(scale, (1, 1)) * vector])
+    assert not searched
 
 
 def test_the_draws_are_those_of_the_step_in_jax(model):
