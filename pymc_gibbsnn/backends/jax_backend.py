@@ -9,9 +9,12 @@ import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
+import pytensor
+from numba.core.registry import cpu_target
 from pytensor.graph.op import Op
 from pytensor.link.jax.linker import JAXLinker
 from pytensor.tensor.random.op import RandomVariable
@@ -20,6 +23,7 @@ __all__ = [
     "ExactJAXLinker",
     "declare_jax",
     "jax_settings",
+    "keep_programs",
     "random_state",
     "refuse_jax_in_fork",
     "register_jax",
@@ -112,6 +116,20 @@ def random_state(rng: np.random.Generator, jax: bool) -> Any:
     rng = np.random.Generator(type(rng.bit_generator)())
     rng.bit_generator.state = state
     return jax_typify(rng)
+
+
+def keep_programs() -> None:
+    """Let JAX keep what it compiles on disk, beside what PyTensor keeps, unless the user has said otherwise.
+
+    What the user has said is a directory, or that nothing is to be kept, by JAX's configuration or its environment
+    variables. Code for a CPU serves CPUs of its kind alone, by which JAX does not distinguish what it keeps: each kind
+    has a directory.
+    """
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None and jax.config.jax_enable_compilation_cache:
+        machine = sha256(repr(cpu_target.target_context.codegen().magic_tuple()).encode()).hexdigest()[:16]
+        jax.config.update("jax_compilation_cache_dir", str(pytensor.config.base_compiledir / "jax" / machine))
 
 
 @contextmanager

@@ -10,9 +10,11 @@ keys, without the wrappers. Once its kernels are known, all that remains to comp
 from __future__ import annotations
 
 import ctypes
+import logging
 import pickle
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from types import FunctionType
 
@@ -20,7 +22,7 @@ import llvmlite
 import llvmlite.binding as llvm
 import pytensor
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, event, types
 from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
@@ -44,8 +46,9 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
 from pymc_gibbsnn.backends.declare import source_key
+from pymc_gibbsnn.backends.numba_parts import in_parts
 
-__all__ = ["KernelLinker"]
+__all__ = ["KernelLinker", "telling_of_compilation"]
 
 # Operations that only look at an array in another way, which cost less than a call: their code is inlined.
 INLINED = (
@@ -61,6 +64,7 @@ INLINED = (
     TensorFromScalar,
 )
 
+GRAPH = "numba_funcified_fgraph"  # the name of the function of a graph
 RESOLVER = "pymc_gibbsnn_address_of_kernel"  # the symbol by which compiled code finds the function _address below
 _kernels: dict[str, Dispatcher] = {}
 _failures: list[BaseException] = []  # the errors for which the address of a kernel could not be found
@@ -88,8 +92,9 @@ class KernelLinker(NumbaLinker):
             keys.append((tuple(sources[v] for v in node.inputs), key))
             # PyTensor's key distinguishes functions only where Numba's types of the inputs are the same: add the types.
             key = _hash(key, *map(_kind, node.inputs))
-            kernel = _kernel(function, key)
-            return kernel if isinstance(op, INLINED) else _call_by_address(key, len(node.inputs))
+            inlined = isinstance(op, INLINED)
+            kernel = _kernel(function, key, _CacheByKey if inlined else _CacheOfKernels)
+            return kernel if inlined else _call_by_address(key, len(node.inputs))
 
         def convert_value(value: object, variable: Variable, **kwargs) -> object:
             if isinstance(variable, Constant):
@@ -100,7 +105,7 @@ class KernelLinker(NumbaLinker):
             fgraph,
             op_conversion_fn=convert_operation,
             type_conversion_fn=convert_value,
-            fgraph_name="numba_funcified_fgraph",
+            fgraph_name=GRAPH,
             **kwargs,
         )
         if None in keys:
@@ -125,6 +130,7 @@ class KernelLinker(NumbaLinker):
         code = function.__code__.replace(co_filename="<pymc_gibbsnn>", co_firstlineno=1)
         function = FunctionType(code, function.__globals__, function.__name__)
         compiled = _cached(numba_njit(function, final_function=True), key)
+        compiled._compile_for_args = in_parts()(compiled._compile_for_args)
         return run
 
 
@@ -138,10 +144,41 @@ class _CacheByKey(FunctionCache):
         return signature, codegen.magic_tuple()
 
 
-def _cached(function: Dispatcher, key: str) -> Dispatcher:
+class _CacheOfKernels(_CacheByKey):
+    """That of kernels, which are called by their addresses: what is kept is machine code."""
+
+    def save_overload(self, sig, data):
+        data.library.make_machine_code()
+        super().save_overload(sig, data)
+
+
+class _Teller(event.Listener):
+    """Tells the user, once, that the function of a graph is not found on disk and is compiled."""
+
+    def __init__(self, message: str):
+        self.message, self.has_told = message, False
+
+    def on_start(self, event):
+        function = event.data["dispatcher"]
+        if not self.has_told and function.py_func.__name__ == GRAPH and isinstance(function._cache, _CacheByKey):
+            self.has_told = True
+            logging.getLogger("pymc.gibbsnn").info(self.message)
+
+    def on_end(self, event):
+        pass
+
+
+@contextmanager
+def telling_of_compilation(message: str) -> Iterator[None]:
+    """Tell the user, by PyMC's logger, of a graph that is compiled in the context since it is not on disk."""
+    with event.install_listener("numba:compile", _Teller(message)):
+        yield
+
+
+def _cached(function: Dispatcher, key: str, cache: type[_CacheByKey] = _CacheByKey) -> Dispatcher:
     """Let Numba keep the compiled code of a function on disk under a key, and return the function."""
     CACHED_SRC_FUNCTIONS[function.py_func] = key
-    function._cache = _CacheByKey(function.py_func)
+    function._cache = cache(function.py_func)
     return function
 
 
@@ -160,13 +197,13 @@ def _kind(variable: Variable) -> str:
     return f"{kind.dtype}{kind.ndim}" if hasattr(kind, "ndim") else type(kind).__name__
 
 
-def _kernel(function: Callable, key: str) -> Dispatcher:
+def _kernel(function: Callable, key: str, cache: type[_CacheByKey]) -> Dispatcher:
     """Return the kernel of a key, made of an operation's function, compiled once for all graphs and kept on disk."""
     if key not in _kernels:
         if not isinstance(function, Dispatcher):  # it is then a function that Numba overloads
             overloaded = function
             function = numba_njit(lambda *arguments: overloaded(*arguments))
-        _kernels[key] = _cached(function, key)
+        _kernels[key] = _cached(function, key, cache)
     return _kernels[key]
 
 
@@ -186,7 +223,8 @@ def _call_by_address(key: str, inputs: int) -> Callable:
 def _compiled(key: str, arguments: tuple[types.Type, ...]):
     """Compile a kernel for arguments of these types, or load it from the cache; return what Numba knows of it."""
     # If the kernel takes ``*arguments``, Numba compiles it for a tuple of them.
-    _, _, folded, _ = _kernels[key].get_call_template(arguments, {})
+    with in_parts():
+        _, _, folded, _ = _kernels[key].get_call_template(arguments, {})
     return _kernels[key].overloads[tuple(folded)]
 
 

@@ -19,6 +19,7 @@ from pytensor.graph.basic import Variable
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn._arguments import boolean, model_of, one_of, string_list, whole
 from pymc_gibbsnn._version import __version__
+from pymc_gibbsnn.backends.jax_backend import keep_programs
 from pymc_gibbsnn.backends.machine import memory_warning
 from pymc_gibbsnn.drivers.given_steps import steps_of
 from pymc_gibbsnn.drivers.interrupts import uninterrupted
@@ -133,6 +134,7 @@ def sample(
     from pymc_gibbsnn.drivers.placement import choose_placement
     from pymc_gibbsnn.drivers.program import Program
 
+    keep_programs()
     model = model_of(model)
     steps = steps_of(step, model)
     transitions = _transitions(steps, model)

@@ -29,6 +29,7 @@ from pymc_gibbsnn._compat import tuning_steps
 from pymc_gibbsnn.backends.jax_backend import jax_settings, random_state, refuse_jax_in_fork
 from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
+from pymc_gibbsnn.backends.numba_linker import telling_of_compilation
 from pymc_gibbsnn.backends.threads import take_threads_of_blas, without_threads_of_blas
 from pymc_gibbsnn.drivers.call_of_sample import blas_threads_of_fork, check_call_of_sample
 from pymc_gibbsnn.drivers.finite import why_not_finite
@@ -40,6 +41,7 @@ from pymc_gibbsnn.samplers.transition import Transition
 __all__ = ["GraphStep"]
 
 
+COMPILING = "Compiling the sweep; the result is kept for later runs"
 LOST_DIGITS = (
     "Noise is lost to rounding beside the signal where its variance is below about 1e-15 of the squared signal in "
     "double precision, and 1e-7 in single precision: take a larger sigma"
@@ -179,7 +181,7 @@ class GraphStep(BlockedStep):
         # Code is made at the first call. We make that call before chains fork, so that they share the code.
         values, random = self._values(self._point), random_state(np.random.default_rng(0), self._uses_jax)
         tuning = np.asarray(0, self._tuning_dtype)
-        with self._settings():
+        with self._settings(), telling_of_compilation(COMPILING):
             for function in self._functions.values():
                 function(random, *values.values(), *self.carry.values(), tuning)
 

@@ -11,50 +11,63 @@ import math
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
+from pymc_gibbsnn.backends.vector_math import add_multiple
+
 __all__ = ["numba_passes"]
 
 
 @numba_njit
-def _update_gram(gram, squares, new, x):
+def _update_gram(gram, squares, slopes, x):
     """Bring the Gram matrix of one unit up to date, in place.
 
     Parameters
     ----------
     gram : array, (d, d)
-        Ãᵀ diag(``squares``) Ã, which becomes Ãᵀ diag(``new``) Ã.
+        Ãᵀ diag(``squares``) Ã, which becomes that of the squared slopes.
     squares : array, (n,)
-        The squared slopes from which ``gram`` was formed, which become ``new``.
-    new : array, (n,)
-        The squared slopes now.
+        The squared slopes from which ``gram`` was formed, which become those now.
+    slopes : array, (n,)
+        The slopes now.
     x : array, (n, d)
         Ã.
     """
-    rows, changed, active = np.empty(len(new), np.int64), 0, 0
-    for i in range(len(new)):
+    (n, d), rows, changed, active = x.shape, np.empty(len(x), np.int64), 0, 0
+    for i in range(n):
         rows[changed] = i
-        changed += new[i] != squares[i]
-        active += new[i] != 0
-    rows = rows[:changed]
+        changed += slopes[i] * slopes[i] != squares[i]
+        active += slopes[i] != 0
     if active < changed:
-        gram[:] = 0
-        squares[:] = 0
-        rows = np.nonzero(new)[0]
-    if len(rows) > 0:
-        moved = x[rows].astype(np.float64)
-        gram += np.dot(((new - squares)[rows].reshape(-1, 1) * moved).T, moved)
-        squares[:] = new
+        changed = 0
+        for i in range(n):
+            rows[changed], squares[i] = i, 0
+            changed += slopes[i] != 0
+        for k in range(d):
+            for l in range(d):
+                gram[k, l] = 0
+    if changed == 0:
+        return
+    moved, scaled = np.empty((changed, d)), np.empty((changed, d))
+    for k in range(changed):
+        i = rows[k]
+        change, squares[i] = slopes[i] * slopes[i] - squares[i], slopes[i] * slopes[i]
+        for l in range(d):
+            moved[k, l] = x[i, l]
+            scaled[k, l] = change * moved[k, l]
+    found = np.dot(scaled.T, moved)
+    for k in range(d):
+        for l in range(d):
+            gram[k, l] += found[k, l]
 
 
 @numba_njit
 def _factor(gram, kappa, precision):
-    """Factor Q = κ Ãᵀ diag(a²) Ã + Λ = L Lᵀ of one unit, and return Lᵀ."""
-    q = kappa * gram
-    for k in range(len(precision)):
+    """Factor Q = κ Ãᵀ diag(a²) Ã + Λ = L Lᵀ of one unit, and return Lᵀ, whose rows lie in memory as one piece."""
+    q = np.empty_like(gram)
+    for k in range(len(q)):
+        for l in range(len(q)):
+            q[k, l] = kappa * gram[k, l]
         q[k, k] += precision[k]
     return np.linalg.cholesky(q).T
-
-
-# Here and below ``upper`` is the transpose of L, whose rows lie in memory as one piece.
 
 
 @numba_njit
@@ -96,49 +109,105 @@ def _line_unit(z, edges, slopes, intercepts, s, a):
             s[i] = slope * z[i] + intercept if right else s[i]
 
 
+@numba_njit
+def _transposed(x):
+    """Copy the transpose of a matrix, row by row."""
+    out = np.empty((x.shape[1], x.shape[0]), x.dtype)
+    for i in range(len(x)):
+        for j in range(len(out)):
+            out[j, i] = x[i, j]
+    return out
+
+
+@numba_njit
+def _copy(x, out):
+    """Copy a vector."""
+    for i in range(len(x)):
+        out[i] = x[i]
+
+
+@numba_njit
+def _copy_matrix(x, out):
+    """Copy a matrix."""
+    for i in range(len(x)):
+        _copy(x[i], out[i])
+
+
+@numba_njit
+def _gradient(slopes, pull, x, precision, w):
+    """Compute ∇ = Ãᵀ(a ∘ pull) − Λ W̃_j (d,) of one unit.
+
+    Parameters
+    ----------
+    slopes, pull : array, (n,)
+        a and the pull.
+    x : array, (n, d)
+        Ã.
+    precision, w : array, (d,)
+        Λ and W̃_j.
+    """
+    pulled = np.empty_like(pull)
+    for i in range(len(pull)):
+        pulled[i] = slopes[i] * pull[i]
+    found = np.dot(pulled, x)
+    for k in range(len(w)):
+        found[k] -= precision[k] * w[k]
+    return found
+
+
 def numba_passes(op, node):
     """Make the function of the inputs of :class:`Interweave` for Numba, in loops over passes and units."""
 
+    # Loops in place of expressions of arrays compile in half the time.
     @numba_njit
     def passes(x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, edges, slopes, intercepts):
         n, c = y.shape
         h, d = w.shape
-        x, z = np.ascontiguousarray(x), np.ascontiguousarray(z.T).copy()
+        x, z, r = np.ascontiguousarray(x), _transposed(z), _transposed(y)
         w, gram, squares = w.copy(), gram.copy(), squares.copy()
         accepted, factors = np.zeros_like(rho), np.empty((h, d, d))
-        r, pull = np.ascontiguousarray(y.T).copy(), np.empty(n, w.dtype)
-        s, a, s_new, a_new = np.empty_like(z), np.empty_like(z), np.empty(n, w.dtype), np.empty(n, w.dtype)
+        gram_new, squares_new, w_new = np.empty((d, d)), np.empty_like(z[0]), np.empty_like(w[0])
+        s, a, pull, pull_new = np.empty_like(z), np.empty_like(z), np.empty_like(z[0]), np.empty_like(z[0])
+        z_new, s_new, a_new = np.empty_like(z[0]), np.empty_like(z[0]), np.empty_like(z[0])
+        kappas = np.zeros(h, v.dtype)
         for j in range(h):
-            lam = precision[min(j, len(precision) - 1)]
             _line_unit(z[j], edges, slopes, intercepts, s[j], a[j])
             for k in range(c):
-                r[k] -= s[j] * v[k, j]
-            _update_gram(gram[j], squares[j], a[j] ** 2, x)
-            factors[j] = _factor(gram[j], (v[:, j] * g[:, j]).sum(), lam)
+                kappas[j] += v[k, j] * g[k, j]
+                add_multiple(s[j], -v[k, j], r[k])
+            _update_gram(gram[j], squares[j], a[j], x)
+            _copy_matrix(_factor(gram[j], kappas[j], precision[min(j, len(precision) - 1)]), factors[j])
         for p in range(len(rho)):
             for j in range(h):
                 lam = precision[min(j, len(precision) - 1)]
-                kappa, persistence = (v[:, j] * g[:, j]).sum(), rho[p, j]
+                kappa, persistence = kappas[j], rho[p, j]
                 scale = math.sqrt((1 - persistence) * (1 + persistence))
-                pull[:] = 0
+                for i in range(n):
+                    pull[i] = 0
                 for k in range(c):
-                    pull += r[k] * g[k, j]
-                drift = np.dot(a[j] * pull, x) - lam * w[j]
-                _solve(factors[j], drift)
-                step = drift  # this array has the precision of the weights, which the next line may not change
-                step[:] = (1 - persistence) * drift + scale * xi[p, j]
+                    add_multiple(r[k], g[k, j], pull)
+                step = _gradient(a[j], pull, x, lam, w[j])
+                _solve(factors[j], step)
+                for k in range(d):
+                    step[k] = (1 - persistence) * step[k] + scale * xi[p, j, k]
                 _solve_transposed(factors[j], step)
-                w_new, z_new = w[j] + step, z[j] + np.dot(x, step)
+                shift = np.dot(x, step)
+                for k in range(d):
+                    w_new[k] = w[j, k] + step[k]
+                for i in range(n):
+                    z_new[i] = z[j, i] + shift[i]
                 _line_unit(z_new, edges, slopes, intercepts, s_new, a_new)
-                gram_new, squares_new = gram[j].copy(), squares[j].copy()
-                _update_gram(gram_new, squares_new, a_new**2, x)
+                _copy_matrix(gram[j], gram_new)
+                _copy(squares[j], squares_new)
+                _update_gram(gram_new, squares_new, a_new, x)
                 factor = _factor(gram_new, kappa, lam)
-                drift = np.dot(a_new * (pull - kappa * (s_new - s[j])), x) - lam * w_new
-                _solve(factor, drift)
                 log_ratio = 0.0
                 for i in range(n):
                     change = s_new[i] - s[j, i]
+                    pull_new[i] = pull[i] - kappa * change
                     log_ratio += change * (pull[i] - 0.5 * kappa * change)
+                drift = _gradient(a_new, pull_new, x, lam, w_new)
+                _solve(factor, drift)
                 for k in range(d):
                     back = (1 - persistence) * drift[k]
                     for i in range(k, d):
@@ -149,9 +218,15 @@ def numba_passes(op, node):
                 if log_u[p, j] < log_ratio:
                     accepted[p, j] = 1
                     for k in range(c):
-                        r[k] -= (s_new - s[j]) * v[k, j]
-                    w[j], z[j], s[j], a[j] = w_new, z_new, s_new, a_new
-                    gram[j], squares[j], factors[j] = gram_new, squares_new, factor
+                        for i in range(n):
+                            r[k, i] -= (s_new[i] - s[j, i]) * v[k, j]
+                    _copy(w_new, w[j])
+                    _copy(z_new, z[j])
+                    _copy(s_new, s[j])
+                    _copy(a_new, a[j])
+                    _copy(squares_new, squares[j])
+                    _copy_matrix(gram_new, gram[j])
+                    _copy_matrix(factor, factors[j])
         return w, z.T, gram, squares, accepted
 
     return passes

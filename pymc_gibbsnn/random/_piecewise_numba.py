@@ -345,10 +345,19 @@ def activate_unit(z, edges, slopes, intercepts, s):
 @numba_njit
 def _rows(x, start):
     """Copy the samples of x (n, h) in the block that begins at row ``start``, as an array (h, samples of the block)."""
-    rows = x[start : start + BLOCK]
-    copy = np.empty((rows.shape[1], rows.shape[0]))
-    copy[:] = rows.T
+    copy = np.empty((x.shape[1], min(BLOCK, len(x) - start)))
+    for i in range(copy.shape[1]):
+        for j in range(len(copy)):
+            copy[j, i] = x[start + i, j]
     return copy
+
+
+@numba_njit
+def _write_rows(rows, start, out):
+    """Write what ``_rows`` returned to the same place of another matrix."""
+    for i in range(rows.shape[1]):
+        for j in range(len(rows)):
+            out[start + i, j] = rows[j, i]
 
 
 def independent_sampler(draw_unit: Callable) -> Callable:
@@ -373,7 +382,7 @@ def independent_sampler(draw_unit: Callable) -> Callable:
         drawn, work = np.empty_like(m), np.empty((9, m.shape[1]))
         for j in range(len(m)):
             draw_unit(stream, m[j], v[j], t[j], kappa[j], edges, slopes, intercepts, drawn[j], work)
-        z[start : start + BLOCK] = drawn.T
+        _write_rows(drawn, start, z)
 
     @numba_njit
     def sample(rng, m, v, t, kappa, edges, slopes, intercepts):
@@ -411,18 +420,21 @@ def coupled_sampler(activate: Callable, move: Callable) -> Callable:
             for k in range(c):
                 add_multiple(s[j], -w[k, j], r[k])
         for j in range(h):
-            t[:] = 0
-            add_multiple(s[j], kappa[j], t)
+            for i in range(len(t)):
+                t[i] = kappa[j] * s[j, i]
             for k in range(c):
                 add_multiple(r[k], g[k, j], t)
             move(stream, z[j], s[j], m[j], v, t, kappa[j], edges, slopes, intercepts, work)
             for k in range(c):
                 add_multiple(t, -w[k, j], r[k])
-        new[start : start + BLOCK] = z.T
+        _write_rows(z, start, new)
 
     @numba_njit
     def sample(rng, z, m, v, y, w, g, edges, slopes, intercepts):
-        new, kappa, streams = np.empty_like(m), (w * g).sum(0), streams_of_blocks(rng, len(m))
+        new, kappa, streams = np.empty_like(m), np.zeros_like(w[0]), streams_of_blocks(rng, len(m))
+        for k in range(len(w)):
+            for j in range(len(kappa)):
+                kappa[j] += w[k, j] * g[k, j]
         shared = streams, z, m, v.item(), y, w, g, kappa, edges, slopes, intercepts, new
         share(sample_block, len(streams), shared)
         return new

@@ -228,7 +228,8 @@ def _numba_coupled(op, node):
         # Draws z of one unit anew; s is σ at the old z; t, read as the linear term, is left as the change of σ(z).
         draw_unit(stream, m, v, t, kappa, edges, slopes, intercepts, z, work)
         activate_unit(z, edges, slopes, intercepts, t)
-        t -= s
+        for i in range(len(t)):
+            t[i] -= s[i]
 
     return coupled_sampler(activate_unit, move), _has_two_pieces(node)
 

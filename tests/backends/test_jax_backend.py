@@ -7,7 +7,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_gibbsnn.backends.jax_backend import xla_options
+from pymc_gibbsnn.backends.jax_backend import keep_programs, xla_options
 from pymc_gibbsnn.backends.modes import compilation_mode
 
 ROWS = 4096  # the fewest sums that XLA, on its own, gets wrong
@@ -76,3 +76,19 @@ def test_only_programs_with_expm1_have_to_be_told(f):
 def test_programs_with_expm1_are_found_by_their_text():
     text = jax.jit(lambda u, z: risky(u, z, jnp)).lower(np.ones(2), np.ones((2, 2))).as_text()
     assert xla_options("cpu", text) == xla_options("cpu")
+
+
+@pytest.mark.parametrize(("directory", "is_kept"), [(None, True), ("/mine", True), (None, False)])
+def test_programs_are_kept_on_disk_unless_the_user_has_said_otherwise(directory, is_kept):
+    settings = {"jax_compilation_cache_dir": directory, "jax_enable_compilation_cache": is_kept}
+    before = {name: getattr(jax.config, name) for name in settings}
+    try:
+        for name, value in settings.items():
+            jax.config.update(name, value)
+        keep_programs()
+        found = jax.config.jax_compilation_cache_dir
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+    ours = str(pytensor.config.base_compiledir / "jax")
+    assert found.startswith(ours) if directory is None and is_kept else found == directory

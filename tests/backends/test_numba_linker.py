@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import uuid
 
 import numpy as np
 import pytensor
@@ -95,3 +96,16 @@ def test_an_interrupt_while_a_kernel_is_looked_for_is_raised(monkeypatch):
         copy(y, y)
     monkeypatch.undo()
     np.testing.assert_allclose(copy(y, y), np.sinh(y) - y)
+
+
+def test_the_user_is_told_once_of_what_is_compiled(caplog):
+    caplog.set_level("INFO", "pymc")
+    unknown = uuid.uuid4().int / 2**128  # a constant that no other code has
+    for build in (softmax_of_product, lambda x, y: y - x):
+        with numba_linker.telling_of_compilation("Compiling"):
+            function(lambda x, y, build=build: build(x, y) + unknown)(np.ones((2, 2)), np.ones((2, 2)))
+            function(lambda x, y, build=build: build(x, y) - unknown)(np.ones((2, 2)), np.ones((2, 2)))
+    assert caplog.messages == ["Compiling", "Compiling"]
+    with numba_linker.telling_of_compilation("Compiling"):
+        function(lambda x, y: y - x + unknown)(np.ones((2, 2)), np.ones((2, 2)))
+    assert len(caplog.messages) == 2
