@@ -9,6 +9,7 @@ from .drivers.gibbs_step import GibbsNN
 from .drivers.metropolis_steps import FNBG
 from .drivers.sample import sample
 from .drivers.stochastic_steps import ISGD, SGHMC, SGLD, ConstantSGD
+from .drivers.store import open
 from .models.classical import classical_mlp
 from .models.datasets import noisy_xor
 from .models.initial_values import initial_values
@@ -55,6 +56,7 @@ __all__ = [
     "log_predictive",
     "mlp",
     "noisy_xor",
+    "open",
     "plot_acceptance",
     "plot_calibration",
     "plot_class_probabilities",

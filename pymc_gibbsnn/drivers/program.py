@@ -189,23 +189,20 @@ class Program:
 
     def _start(self, start: tuple, batches: int) -> None:
         """Put the values with which chains start on the devices, in batches of chains, and trace the program of one."""
-        batches = np.split(np.arange(len(start[0])), batches)
-        self.chains = [
-            self.placement.put(jax.tree.map(lambda x, batch=batch: x[batch], start), chains=True) for batch in batches
-        ]
+        self._place(start, batches)
         drawn = jax.eval_shape(
             lambda chains, data: (self._record(chains, data), self._zeros(self.stats, chains[0])),
             self.chains[0],
             self.data,
         )
-        self.sizes = {name: len(batches) * x.size * x.dtype.itemsize for part in drawn for name, x in part.items()}
+        self.sizes = {name: batches * x.size * x.dtype.itemsize for part in drawn for name, x in part.items()}
         # The program is the same whatever the number of draws, so that it is found again in a cache of compiled ones.
         self.capacity = max(1, min(MOST_A_CALL, BYTES_A_CALL // sum(self.sizes.values())))
         chains, draws, shared = PartitionSpec("chain"), PartitionSpec(None, "chain"), PartitionSpec()
         across = NamedSharding(self.placement.mesh, draws)
         self.buffers = [
             jax.tree.map(lambda x: jax.device_put(np.zeros((self.capacity, *x.shape), x.dtype), across), drawn)
-            for _ in batches
+            for _ in self.chains
         ]
         # Each group of devices runs by itself, without waiting for the chains of the others.
         run = jax.shard_map(
@@ -221,8 +218,15 @@ class Program:
         with jax_settings(rows_are_spread=self.placement.mesh.shape["row"] > 1):
             self.lowered = call.lower(self.chains[0], self.data, self.buffers[0], *[np.int32(0)] * 4)
 
+    def _place(self, state: tuple, batches: int) -> None:
+        """Put keys, values and the changing carry of all chains on the devices, in batches of chains."""
+        self.chains = [
+            self.placement.put(jax.tree.map(lambda x, batch=batch: x[batch], state), chains=True)
+            for batch in np.split(np.arange(len(state[0])), batches)
+        ]
+
     @cached_property
-    def _call(self) -> Callable:
+    def compiled(self) -> Callable:
         """The program after XLA has compiled it."""
         platform = self.placement.mesh.devices.flat[0].platform
         return self.lowered.compile(compiler_options=xla_options(platform, self.lowered.as_text()))
@@ -353,7 +357,7 @@ class Program:
         -------
         values, stats : dict of str to array
         """
-        call, numbers = self._call, [np.int32(x) for x in (count, sweeps, first, tune)]
+        call, numbers = self.compiled, [np.int32(x) for x in (count, sweeps, first, tune)]
 
         def run(batch: int) -> tuple[dict, dict]:
             chains, buffers = self.chains[batch], self.buffers[batch]
@@ -363,6 +367,23 @@ class Program:
         one_thread_each = threadpool_limits(1, "blas") if len(self.chains) > 1 else nullcontext()
         with one_thread_each, ThreadPoolExecutor(count_cores()) as threads:
             return self._join(threads.map(run, range(len(self.chains))))
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return where all chains are, by name, as arrays (chain, ...) on the host, for :meth:`restore`.
+
+        These are the keys of the random generator, the values of variables and the changing entries of the carry. The
+        chains must not be inside a call of :meth:`run`.
+        """
+        batches = [jax.tree.map(np.array, chains) for chains in self.chains]
+        keys, values, changing = jax.tree.map(lambda *parts: np.concatenate(parts), *batches)
+        carry = {f"carry {i} {name}": x for i, entries in enumerate(changing) for name, x in entries.items()}
+        return {"keys": keys} | {f"value {name}": x for name, x in values.items()} | carry
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Put all chains where they were when :meth:`state` returned this."""
+        values = {name: state[f"value {name}"] for name in self.names}
+        changing = [{name: state[f"carry {i} {name}"] for name in move.changing} for i, move in enumerate(self.moves)]
+        self._place((state["keys"], values, changing), len(self.chains))
 
     def nothing(self) -> tuple[dict, dict]:
         """Return recorded values and statistics of no draw at all, which show their shapes and types."""

@@ -21,10 +21,12 @@ class Progress:
         How many chains there are.
     visible : bool
         Whether to show the bar.
+    made : int
+        How many of the tuning steps and draws have been made before.
     """
 
-    def __init__(self, tune: int, draws: int, chains: int, visible: bool):
-        self.tune, self.made = tune, 0
+    def __init__(self, tune: int, draws: int, chains: int, visible: bool, made: int = 0):
+        self.tune, self.made = tune, made
         columns = (
             rich.progress.TextColumn("{task.description}"),
             rich.progress.BarColumn(),
@@ -34,7 +36,7 @@ class Progress:
             rich.progress.TimeRemainingColumn(),
         )
         self.bar = rich.progress.Progress(*columns, disable=not visible)
-        self.task = self.bar.add_task(f"Compiling, {chains} chains", total=tune + draws, live="")
+        self.task = self.bar.add_task(f"Compiling, {chains} chains", total=tune + draws, completed=made, live="")
         self.first, self.made_first = None, 0
 
     def __enter__(self):

@@ -1,99 +1,64 @@
-"""Where draws are kept as they are made: in memory, or in a Zarr store on disk."""
+"""Draws that are kept in memory as they are made; :mod:`pymc_gibbsnn.drivers.store` keeps them on disk."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 
+import numpy as np
 import xarray as xr
 
 from pymc_gibbsnn import _compat
 
-__all__ = ["Memory", "Store"]
+__all__ = ["Draws", "Memory", "join"]
 
-DRAWS_A_CHUNK = 100  # how many draws a chunk of the store holds
-
-
-class Memory:
-    """Keeps draws in memory; its attribute ``draws`` counts those of each chain."""
-
-    def __init__(self):
-        self.draws, self.parts = 0, {}
-
-    def check(self, groups: dict[str, xr.Dataset]) -> None:
-        """Do nothing: memory takes any draws."""
-
-    def append(self, groups: dict[str, xr.Dataset]) -> None:
-        """Add the draws of one call, by group."""
-        for group, part in groups.items():
-            self.parts.setdefault(group, []).append(part)
-        self.draws += groups["posterior"].sizes["draw"]
-
-    def finish(self, others: dict[str, xr.Dataset], attrs: dict):
-        """Return all draws as InferenceData or DataTree, together with other groups."""
-        groups = {group: xr.concat(self.parts.pop(group), "draw") for group in list(self.parts)}
-        groups["posterior"].attrs.update(attrs)
-        return _compat.inference_data(groups | others)
+# The recorded variables and the statistics of some draws, as arrays (draw, chain, ...) by name
+Draws = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
 
 
-class Store:
-    """Writes draws to a Zarr store; its attribute ``draws`` counts those of each chain that the store holds.
+def join(parts: list[Draws]) -> Draws:
+    """Put the draws of several calls one after the other."""
+    return tuple({name: np.concatenate([part[i][name] for part in parts]) for name in parts[0][i]} for i in range(2))
+
+
+class Memory(AbstractContextManager):
+    """Keeps draws in memory; a run that ends leaves nothing with which it could go on.
 
     Parameters
     ----------
-    path : path
-        Where the store is, or is to be.
-    append : bool
-        Whether to add to a store that exists, which is an error otherwise.
+    make : callable
+        ``make(draws, first)`` turns draws into datasets by group; ``first`` is the number of the first draw.
+
+    Attributes
+    ----------
+    draws, tuned : int
+        How many draws and tuning steps each chain has made.
+    seconds : float
+        How long the run had lasted before this call of ``pmg.sample``.
+    is_due : bool
+        Whether it is time for a checkpoint.
+    checkpoint : Checkpoint, optional
+        Where the run goes on; None if it begins.
     """
 
-    def __init__(self, path: str | os.PathLike, append: bool):
-        try:
-            import zarr  # noqa: F401, so that it is found missing before anything is drawn
-        except ImportError:
-            raise ImportError("store= needs Zarr, which is not installed: pip install zarr.") from None
-        self.path, self.draws = Path(path), 0
-        if self.path.exists():
-            if not append:
-                raise FileExistsError(f"The store {self.path} exists: give another path, or append=True.")
-            self.draws = self._open("posterior").sizes["draw"]
+    checkpoint, is_due = None, False
 
-    def _open(self, group: str) -> xr.Dataset:
-        """Open a group of the store, whose arrays are read when they are needed."""
-        return xr.open_zarr(self.path, group=group, consolidated=False)
+    def __init__(self, make: Callable[[Draws, int], dict[str, xr.Dataset]]):
+        self.make, self.draws, self.tuned, self.seconds, self.parts = make, 0, 0, 0.0, []
 
-    def check(self, groups: dict[str, xr.Dataset]) -> None:
-        """Raise ValueError for draws of other variables, types or shapes than those of the store."""
-        for group, part in groups.items() if self.draws else ():
-            found, given = (
-                {name: (str(x.dtype), {d: n for d, n in x.sizes.items() if d != "draw"}) for name, x in data.items()}
-                for data in (self._open(group), part)
-            )
-            if found != given:
-                raise ValueError(
-                    f"Draws must be like those of {self.path}, which holds the {group} {found}; found {given}."
-                )
+    def __exit__(self, *exception):
+        pass
 
-    def append(self, groups: dict[str, xr.Dataset]) -> None:
-        """Add the draws of one call, by group."""
-        for group, part in groups.items():
-            if self.draws:
-                how = {"append_dim": "draw"}
-            else:
-                chunks = {
-                    name: tuple(DRAWS_A_CHUNK if dim == "draw" else n for dim, n in x.sizes.items())
-                    for name, x in part.variables.items()
-                    if "draw" in x.dims
-                }
-                how = {"encoding": {name: {"chunks": sizes} for name, sizes in chunks.items()}}
-            part.to_zarr(self.path, group=group, mode="a", consolidated=False, **how)
-        self.draws += groups["posterior"].sizes["draw"]
+    def append(self, draws: Draws) -> None:
+        """Add the draws of one call of the program."""
+        self.parts.append(draws)
+        self.draws += len(next(iter(draws[0].values())))
+
+    def save(self, state: Mapping[str, np.ndarray] | None, seconds: float) -> None:
+        """Do nothing."""
 
     def finish(self, others: dict[str, xr.Dataset], attrs: dict):
-        """Return all draws as InferenceData or DataTree, together with other groups; they are read when needed."""
-        import zarr
-
-        for group, part in others.items():
-            part.to_zarr(self.path, group=group, mode="w", consolidated=False)
-        zarr.open_group(self.path / "posterior").attrs.update(attrs)
-        return _compat.inference_data({group: self._open(group) for group in ["posterior", "sample_stats", *others]})
+        """Return all draws as InferenceData or DataTree, together with other groups."""
+        groups = self.make(join(self.parts), 0)
+        groups["posterior"].attrs.update(attrs)
+        return _compat.inference_data(groups | others)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pymc as pm
@@ -17,15 +19,16 @@ from pymc.util import _get_seeds_per_chain
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn._arguments import boolean, model_of, one_of, string_list, whole
+from pymc_gibbsnn._arguments import boolean, model_of, number, one_of, string_list, whole
 from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.backends.jax_backend import keep_programs
 from pymc_gibbsnn.backends.machine import memory_warning
+from pymc_gibbsnn.drivers.fingerprint import fingerprint_of, fingerprint_of_model, fingerprint_of_steps
 from pymc_gibbsnn.drivers.given_steps import steps_of
-from pymc_gibbsnn.drivers.interrupts import uninterrupted
 from pymc_gibbsnn.drivers.progress import Progress
-from pymc_gibbsnn.drivers.results import Memory, Store
+from pymc_gibbsnn.drivers.results import Draws, Memory
 from pymc_gibbsnn.drivers.step import GraphStep
+from pymc_gibbsnn.drivers.store import Store
 from pymc_gibbsnn.models.initial_values import check_initvals
 from pymc_gibbsnn.samplers.transition import Transition
 
@@ -33,7 +36,7 @@ __all__ = ["sample"]
 
 # What to do where a chain leaves the finite numbers, if its samplers have no advice of their own
 PRECISION = "in single precision, try precision='float64'; else the data or the initial values are too large"
-SECONDS_A_CALL = 1.0  # how long a call of the program takes; the progress bar and Ctrl-C are looked at between calls
+CHECKPOINT_EVERY = 60.0  # seconds
 
 
 def sample(
@@ -50,6 +53,8 @@ def sample(
     devices: str | Sequence | None = None,
     shards: int = 1,
     store: str | os.PathLike | None = None,
+    resume: str | os.PathLike | None = None,
+    checkpoint_every: float = CHECKPOINT_EVERY,
     append: bool = False,
     progressbar: bool = True,
     model: pm.Model | None = None,
@@ -91,11 +96,18 @@ def sample(
         Over how many devices the samples (rows of data and latents) of each chain are spread. Chains are then spread
         over ``len(devices) // shards`` groups of devices, and Gram matrices and products are summed across devices.
     store : path, optional
-        A Zarr store on disk to which draws are written as they are made, instead of being kept in memory. Needs
-        ``zarr``.
+        A new Zarr store on disk, a folder, to which draws are written instead of being kept in memory. Needs ``zarr``.
+        :func:`open` reads it at any time.
+    resume : path, optional
+        The store of a run that was killed, interrupted or has ended, to go on with it, in tuning too, up to ``draws``
+        draws in all. They are the draws that an uninterrupted run would have made. All other arguments must be those
+        with which the run began; ``random_seed`` and ``initvals`` may be left out. Where ``store`` names the same path,
+        the run begins if there is none yet.
+    checkpoint_every : float
+        How many seconds lie between checkpoints, at which draws are written to the store, and with them all that is
+        needed to go on. There is one more at the end, and at an interrupt (Ctrl-C).
     append : bool
-        Whether to add the draws to a store that exists, which is refused otherwise. The chains begin at ``initvals``
-        again, with other random numbers.
+        Deprecated: ``append=True`` is ``resume=store`` for ``draws`` further draws; seeds and starts are ignored.
     progressbar : bool
         Whether to show a progress bar.
     model : pm.Model, optional
@@ -114,12 +126,17 @@ def sample(
     TypeError
         If a step is not of this package, or an argument of another type than asked for.
     ValueError
-        If a free variable has no step, a number is out of range, or the draws do not go with those of the store.
+        If a free variable has no step, a number is out of range, or the run in the store was begun with another model,
+        other data, steps, seeds or arguments; the message names what has changed.
     FloatingPointError
         If a chain reaches numbers that are not finite before anything is drawn. If it does later, the function warns
         and returns the draws before.
-    FileExistsError
-        If the store exists and ``append`` is False.
+    FileExistsError, FileNotFoundError
+        If ``store`` exists, or ``resume`` does not.
+    OSError
+        If the store cannot be written, because the disk is full, say. What was written before can be read.
+    RuntimeError
+        If another process is writing the store.
 
     Examples
     --------
@@ -131,6 +148,7 @@ def sample(
     except ImportError:
         raise ImportError("pmg.sample runs in JAX, which is not installed: pip install 'pymc-gibbsnn[jax]'.") from None
 
+    from pymc_gibbsnn.drivers.chain_loop import Schedule, run_chains
     from pymc_gibbsnn.drivers.placement import choose_placement
     from pymc_gibbsnn.drivers.program import Program
 
@@ -150,47 +168,114 @@ def sample(
     check_initvals(model, initvals, chains)
     if precision > pytensor.config.floatX:
         raise ValueError("precision='float64' needs a model that was made with PyTensor's floatX='float64'.")
+    checkpoint_every = number("checkpoint_every", checkpoint_every, "a number of seconds", lambda x: x >= 0)
+    if append:
+        if store is None or resume is not None:
+            raise ValueError("append=True needs store=, and no resume=.")
+        warnings.warn(
+            f"append=True is deprecated: write resume={os.fspath(store)!r}, and draws= for all draws in it.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        resume, store, random_seed, initvals = store, None, None, None
     placement = choose_placement(transitions, devices, chains, shards)
-    results = Memory() if store is None else Store(store, append)
+    make = partial(_datasets, model)
+    with _results(store, resume, checkpoint_every, make) as results:
+        before = results.checkpoint
+        draws += append * results.draws
+        if results.draws > draws:
+            raise ValueError(f"draws counts all draws of each chain, of which the store holds {results.draws}.")
+        if before and random_seed is None and before.run["chains"] == chains:
+            random_seed = before.run["random_seed"]
+        seeds = [int(seed) for seed in _get_seeds_per_chain(random_seed, chains)]
+        keys = np.array([np.random.SeedSequence([seed, 0]).generate_state(2) for seed in seeds])
+        points = _points(model, initvals, seeds)
+        if isinstance(results, Store):
+            arguments = {
+                "chains": chains,
+                "random_seed": seeds,
+                "precision": precision,
+                "tune": tune,
+                "thin": thin,
+                "var_names": list(recorded),
+                "initvals": before.run["initvals"] if before and initvals is None else fingerprint_of(points),
+            }
+            version = {"the version of pymc_gibbsnn": __version__}
+            run = version | fingerprint_of_model(model) | fingerprint_of_steps(steps) | arguments
+            results.identify(run, _machine(placement))
+        schedule = Schedule(tune, draws, steps[0].sweeps_per_draw, thin)
+        with jax.enable_x64(precision == "float64"), warnings.catch_warnings():
+            # Graphs ask for double precision by name; where it is off, JAX warns each time that it gives single.
+            warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
+            warnings.filterwarnings("ignore", "Skipping Assert", UserWarning)  # PyTensor's, on shapes we have checked
+            started = time.perf_counter()
+            program = Program(transitions, model.value_vars, recorded, points, keys, placement, precision)
+            others = _compat.data_groups(model)
+            if isinstance(results, Store):
+                results.begin(program.state(), make(program.nothing(), 0), others)
+                if before:
+                    program.restore(before.state)
+            elif message := memory_warning(program.sizes, draws):
+                warnings.warn(message, UserWarning, stacklevel=2)
+            with Progress(tune, draws, chains, progressbar, results.tuned + results.draws) as progress:
+                try:
+                    run_chains(program, schedule, results, progress, advice)
+                except (KeyboardInterrupt, FloatingPointError) as reason:
+                    if not results.draws:
+                        raise
+                    if isinstance(reason, FloatingPointError):
+                        warnings.warn(f"{reason} The draws before that are returned.", UserWarning, stacklevel=2)
+        now = time.perf_counter()
+        first = progress.first or now
+        attrs = {
+            "inference_library": "pymc_gibbsnn",
+            "inference_library_version": __version__,
+            "compilation_time": first - started,  # this includes the first draw
+            "sampling_time": results.seconds + now - first,
+            "tuning_steps": tune,
+            "thinning": thin,
+            "precision": precision,
+            "devices": ", ".join(str(device) for device in placement.mesh.devices.flat),
+        }
+        return results.finish(others, attrs)
 
-    before = results.draws
-    seeds = _get_seeds_per_chain(random_seed, chains)
-    keys = np.array([np.random.SeedSequence([int(seed), before]).generate_state(2) for seed in seeds])
-    points = _points(model, initvals, seeds)
-    sweeps = steps[0].sweeps_per_draw
-    with jax.enable_x64(precision == "float64"), warnings.catch_warnings():
-        # Graphs ask for double precision by name. Where it is off, JAX warns each time that it gives single precision.
-        warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
-        warnings.filterwarnings("ignore", "Skipping Assert", UserWarning)  # PyTensor's, on shapes we have checked
-        started = time.perf_counter()
-        program = Program(transitions, model.value_vars, recorded, points, keys, placement, precision)
-        results.check(_datasets(model, *program.nothing(), before))
-        if store is None and (message := memory_warning(program.sizes, draws)):
-            warnings.warn(message, UserWarning, stacklevel=2)
-        with Progress(tune, draws, chains, progressbar) as progress:
-            try:
-                for count, (_, stats) in _calls(program, tune, sweeps, tune, advice):
-                    progress.advance(count, stats)
-                for count, (values, stats) in _calls(program, draws, sweeps * thin, 0, advice):
-                    with uninterrupted():
-                        results.append(_datasets(model, values, stats, results.draws))
-                        progress.advance(count, stats)
-            except (KeyboardInterrupt, FloatingPointError) as reason:
-                if results.draws == before:
-                    raise
-                if isinstance(reason, FloatingPointError):
-                    warnings.warn(f"{reason} The draws before that are returned.", UserWarning, stacklevel=2)
-    attrs = {
-        "inference_library": "pymc_gibbsnn",
-        "inference_library_version": __version__,
-        "compilation_time": progress.first - started,  # this includes the first draw
-        "sampling_time": time.perf_counter() - progress.first,
-        "tuning_steps": tune,
-        "thinning": thin,
-        "precision": precision,
-        "devices": ", ".join(str(device) for device in placement.mesh.devices.flat),
+
+def _results(
+    store: str | os.PathLike | None,
+    resume: str | os.PathLike | None,
+    checkpoint_every: float,
+    make: Callable[[Draws, int], dict[str, xr.Dataset]],
+) -> Memory | Store:
+    """Return what keeps the draws.
+
+    Parameters
+    ----------
+    store, resume, checkpoint_every
+        As in :func:`sample`.
+    make : callable
+        As in :class:`~pymc_gibbsnn.drivers.results.Memory`.
+    """
+    if store is None and resume is None:
+        return Memory(make)
+    path = Path(store if resume is None else resume)
+    if store is not None and Path(store).absolute() != path.absolute():
+        raise ValueError(f"store and resume must name the same path, if both are given; found {store} and {resume}.")
+    goes_on = resume is not None and (store is None or path.exists())
+    return Store(path, goes_on, checkpoint_every)
+
+
+def _machine(placement) -> dict[str, str | int]:
+    """Return that part of the machine on which the last digits of draws depend."""
+    import jax
+
+    mesh = placement.mesh
+    return {
+        "JAX": jax.__version__,
+        "PyTensor": pytensor.__version__,
+        "the kind of device": mesh.devices.flat[0].device_kind,
+        "the number of groups of devices": mesh.shape["chain"],
+        "the number of shards": mesh.shape["row"],
     }
-    return results.finish(_compat.data_groups(model), attrs)
 
 
 def _transitions(steps: list[GraphStep], model: pm.Model) -> list[Transition]:
@@ -236,81 +321,9 @@ def _points(model: pm.Model, initvals, seeds: Sequence[int]) -> list[dict[str, n
     return points
 
 
-def _calls(program, draws: int, sweeps: int, tune: int, advice: str) -> Iterator[tuple[int, tuple[dict, dict]]]:
-    """Make draws by calls of the program that take about a second each; the first is short, to learn how long it takes.
-
-    Parameters
-    ----------
-    program : Program
-        The program.
-    draws : int
-        How many draws to make.
-    sweeps : int
-        How many sweeps are made for each draw.
-    tune : int
-        How many of these draws, from the first on, are tuning steps.
-    advice : str
-        What an error says to do.
-
-    Yields
-    ------
-    count : int
-        How many draws a call has made.
-    values, stats : dict of str to array, (draw, chain, ...)
-        What it has recorded.
-
-    Raises
-    ------
-    FloatingPointError
-        If a draw is not finite; those before it have been yielded.
-    """
-    done, count = 0, 1
-    while done < draws:
-        count = min(count, program.capacity, draws - done)
-        before = time.perf_counter()
-        values, stats = program.run(count, sweeps, done, tune)
-        finite, reason = _finite_draws(stats, advice)
-        if finite:
-            yield finite, tuple({name: x[:finite] for name, x in part.items()} for part in (values, stats))
-        if reason:
-            raise FloatingPointError(reason)
-        done += count
-        seconds = max(time.perf_counter() - before, 1e-6)
-        count = max(1, int(min(count * SECONDS_A_CALL / seconds, 10 * count)))
-
-
-def _finite_draws(stats: dict[str, np.ndarray], advice: str) -> tuple[int, str]:
-    """Count the draws before the first one that is not finite, and say in words what is wrong with that one.
-
-    The words are empty if all draws are finite. JAX does not stop at NaN, but goes on with it.
-    """
-    for name, series in stats.items():
-        bad = ~np.isfinite(series)
-        if bad.any():
-            return int(bad.any(axis=1).argmax()), (
-                f"{name} is not finite in chains {np.flatnonzero(bad.any(axis=0)).tolist()}: {advice}."
-            )
-    return len(next(iter(stats.values()))), ""
-
-
-def _datasets(model: pm.Model, values: dict, stats: dict, first: int) -> dict[str, xr.Dataset]:
-    """Turn the draws of a call, (draw, chain, ...), into datasets.
-
-    Parameters
-    ----------
-    model : pm.Model
-        The model, which has names of axes and coordinates.
-    values, stats : dict of str to array
-        Recorded variables and statistics.
-    first : int
-        The number of the first draw.
-
-    Returns
-    -------
-    dict of str to xarray.Dataset
-        The groups "posterior" and "sample_stats".
-    """
-    groups = {"posterior": values, "sample_stats": stats}
+def _datasets(model: pm.Model, draws: Draws, first: int) -> dict[str, xr.Dataset]:
+    """Turn draws into datasets, the groups "posterior" and "sample_stats"; the first draw has the number ``first``."""
+    groups = dict(zip(("posterior", "sample_stats"), draws, strict=True))
     return {
         group: _compat.dataset(model, {name: np.swapaxes(x, 0, 1) for name, x in found.items()}, first)
         for group, found in groups.items()

@@ -16,8 +16,8 @@ from pymc.util import _get_seeds_per_chain
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends import machine
 from pymc_gibbsnn.backends.jax_backend import xla_options
+from pymc_gibbsnn.drivers import chain_loop
 from pymc_gibbsnn.drivers import program as _program
-from pymc_gibbsnn.drivers import sample as sampling
 from pymc_gibbsnn.drivers.program import Program, _factors_batches, jaxify
 from tests.helpers import check_mean, pmg_sample
 
@@ -171,7 +171,7 @@ def test_a_program_is_compiled_once(model, monkeypatch):
 
 def test_seeds_decide_and_the_length_of_calls_does_not(model, monkeypatch):
     first, other = (w1(pmg_sample(model, random_seed=seed)) for seed in (1, 2))
-    monkeypatch.setattr(sampling, "SECONDS_A_CALL", 0)
+    monkeypatch.setattr(chain_loop, "SECONDS_A_CALL", 0)
     again = w1(pmg_sample(model, random_seed=1))
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first, other)
@@ -198,7 +198,7 @@ def test_step_sizes_change_while_tuning_and_noise_falls():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Program, "run", watch)
-        patch.setattr(sampling, "SECONDS_A_CALL", 0)  # a call a draw
+        patch.setattr(chain_loop, "SECONDS_A_CALL", 0)  # a call a draw
         pmg_sample(model, 10, step=step, tune=20)
     steps = [call[1] for call in calls]
     assert len(set(steps[:20])) > 5

@@ -1,0 +1,390 @@
+"""A run on disk: its draws in a Zarr store, and beside them the checkpoint from which it can go on.
+
+The store is a folder. Each array of draws stands in files of some draws each, *chunks*, which are not compressed, so
+that the size of a file says whether it is whole. The attribute ``draws`` of the store says how many draws are written
+whole; the arrays may be longer where a process died while it wrote. Whatever is written replaces a whole file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from pymc_gibbsnn import _compat
+from pymc_gibbsnn.drivers.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
+from pymc_gibbsnn.drivers.files import Lock, replace_file, sync_folder
+from pymc_gibbsnn.drivers.fingerprint import differences
+from pymc_gibbsnn.drivers.results import Draws, join
+
+__all__ = ["Store", "open"]
+
+CHUNK_BYTES, CHUNK_DRAWS = 2**22, 1000  # how large a chunk may be
+PENDING_BYTES = 2**26  # how much may wait in memory to be written
+DRAWN = ("posterior", "sample_stats")  # the groups that hold draws
+OURS = "pymc_gibbsnn"  # the attribute by which a store is known as one of ours
+
+
+def open(path: str | os.PathLike):
+    """Read the draws of a store that :func:`sample` writes or has written.
+
+    A store can be read while it is being written, from another process: what is returned holds the draws that were
+    written when it was opened.
+
+    Parameters
+    ----------
+    path : path
+        The store, which was given to ``pmg.sample`` as ``store=`` or ``resume=``.
+
+    Returns
+    -------
+    InferenceData (ArviZ 0.23) or DataTree (ArviZ 1)
+        The groups that ``pmg.sample`` returns. Arrays are read when they are needed. While the chains tune there are no
+        draws. Where a file of the store is damaged, a warning names it, and the draws before it are returned.
+
+    Raises
+    ------
+    ImportError
+        If Zarr is not installed.
+    FileNotFoundError
+        If there is nothing at the path.
+    ValueError
+        If there is something else than such a store.
+
+    Examples
+    --------
+    >>> idata = pmg.open("draws.zarr")  # doctest: +SKIP
+    >>> az.ess(pmg.function_space(idata, model))  # doctest: +SKIP
+    """
+    path = Path(path)
+    root = _open_root(path)
+    draws, damage = _whole_draws(path, root.attrs["draws"])
+    if damage:
+        warnings.warn(f"{damage} Only the draws before it are read.", UserWarning, stacklevel=2)
+    return _compat.inference_data({group: _read_group(path, group, draws) for group in root.attrs["groups"]})
+
+
+class Store(AbstractContextManager):
+    """Writes the draws of a run to a Zarr store, and from time to time a checkpoint.
+
+    Parameters
+    ----------
+    path : Path
+        Where the store is, or is to be.
+    resume : bool
+        Whether to go on with the run that it holds.
+    checkpoint_every : float
+        How many seconds lie between checkpoints.
+
+    Attributes
+    ----------
+    draws, tuned, seconds, is_due, checkpoint
+        As of :class:`~pymc_gibbsnn.drivers.results.Memory`.
+
+    Raises
+    ------
+    ImportError
+        If Zarr is not installed.
+    FileExistsError, FileNotFoundError
+        If there is something at the path of a new store, or nothing at that of one with which to go on.
+    ValueError
+        If there is something else than a store, or its checkpoint is damaged.
+    RuntimeError
+        If another process writes it.
+    """
+
+    def __init__(self, path: Path, resume: bool, checkpoint_every: float):
+        _import_zarr()
+        self.path, self.every = path, checkpoint_every
+        self.checkpoint, self.lock = None, None
+        self.draws, self.tuned, self.seconds, self.pending = 0, 0, 0.0, []
+        if resume:
+            _open_root(path)
+            self.lock = Lock(path)
+            self.checkpoint = found = read_checkpoint(path)
+            self.draws, self.tuned, self.seconds = found.draws, found.tuned, found.seconds
+        elif path.exists():
+            raise FileExistsError(
+                f"The store {path} exists: give another path, or resume={str(path)!r} to go on with the run in it."
+            )
+        self.written, self.saved = self.draws, time.monotonic()
+
+    def __exit__(self, *exception):
+        if self.lock:
+            self.lock.release()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        return time.monotonic() - self.saved >= self.every
+
+    def identify(self, run: dict[str, Any], machine: dict[str, Any]) -> None:
+        """Say what the run is; where the store holds another one, refuse to go on with it.
+
+        Parameters
+        ----------
+        run, machine : dict
+            As in :class:`~pymc_gibbsnn.drivers.checkpoints.Checkpoint`.
+
+        Raises
+        ------
+        ValueError
+            If the store holds another run, or files of it are damaged.
+        """
+        self.run, self.machine = run, machine
+        if self.checkpoint is None:
+            return
+        if changed := differences(self.checkpoint.run, run):
+            raise ValueError(
+                f"The run in {self.path} cannot go on, because these have changed since it began: "
+                f"{'; '.join(changed)}. Give what it was begun with, or begin another store."
+            )
+        if changed := differences(self.checkpoint.machine, machine):
+            warnings.warn(
+                f"The run in {self.path} goes on where {'; '.join(changed)}: its draws follow the same law from here "
+                f"on, but they are not those that it would have made where it was.",
+                UserWarning,
+                stacklevel=3,
+            )
+        whole, damage = _whole_draws(self.path, self.draws)
+        if damage:
+            raise ValueError(
+                f"{damage} So the run cannot go on; the {whole} draws before it are there: "
+                f"pymc_gibbsnn.open({str(self.path)!r})."
+            )
+
+    def begin(
+        self, state: Mapping[str, np.ndarray], groups: dict[str, xr.Dataset], others: dict[str, xr.Dataset]
+    ) -> None:
+        """Make the store, or make one that exists ready for further draws.
+
+        Parameters
+        ----------
+        state : dict of str to array
+            Where the chains of a new run start.
+        groups : dict of str to xarray.Dataset
+            The datasets of no draw at all, with the shapes and types that draws have.
+        others : dict of str to xarray.Dataset
+            Data of the model.
+        """
+        import zarr
+
+        with self._explained(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*Zarr V3 specification")  # of texts, such as names of columns
+            if self.checkpoint is None:
+                self._create(groups, others, state)
+            with zarr.config.set({"array.write_empty_chunks": True}):  # so that a file that is missing is missed
+                self.root = zarr.open_group(_durable(self.path), mode="r+")
+                found = [(group, name, array) for group in DRAWN for name, array in self.root[group].arrays()]
+            self.arrays = {(group, name): x for group, name, x in found if _axis_of_draws(x) is not None}
+            self._truncate()
+
+    def append(self, draws: Draws) -> None:
+        """Add the draws of one call of the program; they are written when they are many, and at each checkpoint."""
+        self.pending.append(draws)
+        self.draws += len(next(iter(draws[0].values())))
+        if sum(x.nbytes for part in self.pending for group in part for x in group.values()) > PENDING_BYTES:
+            self._write()
+
+    def save(self, state: Mapping[str, np.ndarray] | None, seconds: float) -> None:
+        """Write what is pending and a checkpoint; without a state, draws only.
+
+        Parameters
+        ----------
+        state : dict of str to array, optional
+            Where the chains are; None where they cannot go on.
+        seconds : float
+            How long the run has lasted.
+        """
+        self._write()
+        if state is not None:
+            with self._explained():
+                self._checkpoint(self.path, state, seconds)
+        self.saved = time.monotonic()
+
+    def finish(self, others: dict[str, xr.Dataset], attrs: dict):
+        """Return all draws as InferenceData or DataTree, together with the data; they are read when needed."""
+        with self._explained():
+            self.root["posterior"].attrs.update(attrs)
+        return open(self.path)
+
+    def _create(self, groups: dict[str, xr.Dataset], others: dict[str, xr.Dataset], state: Mapping) -> None:
+        """Make the store beside its place, and then put it there, so that there is a whole one or none."""
+        import zarr
+
+        part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        try:
+            part.mkdir(parents=True)
+            store = _durable(part)
+            zarr.open_group(store, mode="w", attributes={OURS: 1, "draws": 0, "groups": [*groups, *others]})
+            for group, empty in groups.items():
+                encoding = {
+                    name: {"chunks": _chunks(x), "compressors": None}
+                    for name, x in empty.variables.items()
+                    if "draw" in x.dims
+                }
+                empty.to_zarr(store, group=group, mode="w", consolidated=False, encoding=encoding)
+            for group, data in others.items():
+                data.to_zarr(store, group=group, mode="w", consolidated=False)
+            self._checkpoint(part, state, 0.0)
+            try:
+                part.rename(self.path)
+            except OSError as error:
+                if self.path.exists():
+                    raise FileExistsError(f"Another process has just made the store {self.path}.") from error
+                raise
+            sync_folder(self.path.parent)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        self.lock = Lock(self.path)
+
+    def _checkpoint(self, folder: Path, state: Mapping[str, np.ndarray], seconds: float) -> None:
+        write_checkpoint(folder, Checkpoint(self.run, self.machine, self.tuned, self.draws, seconds, state))
+
+    def _truncate(self) -> None:
+        """Forget the draws after the checkpoint, which are about to be made again, and files that are half written."""
+        for part in self.path.glob(".*.part"):
+            part.unlink()
+        self.root.attrs["draws"] = self.draws
+        for array in self.arrays.values():
+            axis = _axis_of_draws(array)
+            if array.shape[axis] != self.draws:
+                array.resize(tuple(self.draws if i == axis else n for i, n in enumerate(array.shape)))
+
+    def _write(self) -> None:
+        """Write the draws that are pending."""
+        if not self.pending:
+            return
+        with self._explained():
+            for group, found in zip(DRAWN, join(self.pending), strict=True):
+                for name, x in found.items():
+                    self.arrays[group, name].append(np.swapaxes(x, 0, 1), axis=1)
+                self.arrays[group, "draw"].append(np.arange(self.written, self.draws))
+            self.root.attrs["draws"] = self.draws
+        self.written, self.pending = self.draws, []
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say of an error of the system what it means for the run."""
+        try:
+            yield
+        except FileExistsError:
+            raise
+        except OSError as error:
+            kept = (
+                f"The {self.written} draws before are in it, for pymc_gibbsnn.open; the run goes on from its last "
+                f"checkpoint with resume={str(self.path)!r}."
+                if self.path.exists()
+                else "Nothing has been drawn."
+            )
+            raise type(error)(
+                error.errno, f"The store cannot be written: {error.strerror or error}. {kept}", str(self.path)
+            ) from error
+
+
+def _import_zarr():
+    """Import Zarr, or say how to install it."""
+    try:
+        import zarr
+    except ImportError:
+        raise ImportError(
+            "Draws on disk need Zarr, which is not installed: pip install 'pymc-gibbsnn[store]'."
+        ) from None
+    return zarr
+
+
+def _open_root(path: Path):
+    """Open the group at the root of a store, or say what is there instead."""
+    zarr = _import_zarr()
+    if not path.exists():
+        raise FileNotFoundError(f"There is no store at {path}: begin one with store=.")
+    try:
+        root = zarr.open_group(path, mode="r")
+        known = OURS in root.attrs
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{path} is no store that pymc_gibbsnn.sample has written: {error}.") from error
+    if not known:
+        raise ValueError(f"{path} is no store that pymc_gibbsnn.sample has written, or one of an older version.")
+    return root
+
+
+def _durable(path: Path):
+    """Return Zarr's store in a folder, which here replaces files such that a loss of power leaves each whole."""
+    from zarr.storage import LocalStore
+
+    class DurableStore(LocalStore):
+        async def set(self, key, value):
+            await asyncio.to_thread(self.set_sync, key, value)
+
+        def set_sync(self, key, value):
+            part = self.root / f".{key.replace('/', ' ')}.part"  # at the root, where Zarr does not stumble over it
+            replace_file(self.root / key, lambda file: file.write(value.to_bytes()), part)
+
+    return DurableStore(path)
+
+
+def _chunks(x: xr.Variable) -> tuple[int, ...]:
+    """Return the shape of a chunk of an array of draws, which is given without any draw."""
+    bytes_a_draw = x.dtype.itemsize * int(np.prod([n for axis, n in x.sizes.items() if axis != "draw"]))
+    draws = min(CHUNK_DRAWS, max(1, CHUNK_BYTES // max(1, bytes_a_draw)))
+    return tuple(draws if axis == "draw" else max(1, n) for axis, n in x.sizes.items())
+
+
+def _whole_draws(path: Path, draws: int) -> tuple[int, str]:
+    """Count the draws of a store before the first damage, and say in words what is damaged; empty if nothing is.
+
+    Parameters
+    ----------
+    path : Path
+        The store.
+    draws : int
+        How many draws it should hold.
+
+    Returns
+    -------
+    draws : int
+    damage : str
+    """
+    root, damage = _open_root(path), ""
+    for group in DRAWN:
+        for name, array in root[group].arrays():
+            axis = _axis_of_draws(array)
+            if axis is None or not array.size:
+                continue
+            a_chunk, size = array.chunks[axis], array.dtype.itemsize * int(np.prod(array.chunks))
+            for i in range(-(-draws // a_chunk)):
+                place = "/".join(str(i) if a == axis else "0" for a in range(array.ndim))
+                file = path / group / name / "c" / place
+                found = file.stat().st_size if file.exists() else 0
+                if found != size:
+                    draws = i * a_chunk
+                    damage = f"The file {file} is damaged: it has {found} bytes in place of {size}."
+                    break
+    return draws, damage
+
+
+def _axis_of_draws(array) -> int | None:
+    """Return the axis of an array that runs over draws, if one does."""
+    axes = array.metadata.dimension_names or ()
+    return axes.index("draw") if "draw" in axes else None
+
+
+def _read_group(path: Path, group: str, draws: int) -> xr.Dataset:
+    """Open a group of a store, of which arrays may be longer than the draws that are written whole."""
+    import zarr
+
+    names = list(zarr.open_group(path, path=group, mode="r").array_keys())
+    parts = []
+    for name in names:
+        part = xr.open_zarr(path, group=group, consolidated=False, drop_variables=[n for n in names if n != name])
+        parts.append(part.isel(draw=slice(draws)) if "draw" in part.dims else part)
+    return xr.merge(parts, combine_attrs="override", compat="override", join="override")

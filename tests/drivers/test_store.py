@@ -1,0 +1,475 @@
+"""Draws on disk: whatever happens to a run, what it wrote is there, and it goes on as if nothing had happened."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn import _compat
+from pymc_gibbsnn.drivers import checkpoints, files, store
+from pymc_gibbsnn.drivers import program as programs
+from tests.helpers import pmg_sample
+
+X = np.random.default_rng(0).normal(size=(8, 2))
+Y = X[:, 0] + 0.1 * np.random.default_rng(1).normal(size=8)
+
+
+def regression(x=X, y=Y, noise=0.3):
+    with pm.Model() as model:
+        pm.Normal("y", pm.Data("X", x) @ pm.Normal("w", shape=2) + pm.Normal("b"), noise, observed=y)
+    return model
+
+
+MODEL = regression()
+STEP = pmg.MALA(model=MODEL)  # it has a step size and a momentum to remember
+MADE = {}
+
+
+@pytest.fixture(autouse=True)
+def programs_made_once(monkeypatch):
+    """Trace and compile for the first run of each kind alone; the others begin with its program as it was."""
+    make = programs.Program.__init__
+
+    def begin(self, *arguments):
+        transitions, _, recorded, _, keys, _, precision = arguments
+        kind = (*map(id, transitions), *recorded, len(keys), precision, programs.MOST_A_CALL)
+        if kind not in MADE:
+            make(self, *arguments)
+            MADE[kind] = self.__dict__, self.state(), transitions
+        self.__dict__, start, _ = MADE[kind]
+        self.restore(start | {"keys": keys})
+
+    monkeypatch.setattr(programs.Program, "__init__", begin)
+
+
+@pytest.fixture
+def small_steps(monkeypatch):
+    """Chunks of four draws, calls of at most three."""
+    monkeypatch.setattr(store, "CHUNK_DRAWS", 4)
+    monkeypatch.setattr(programs, "MOST_A_CALL", 3)
+
+
+def run(draws=20, model=MODEL, step=STEP, **arguments):
+    return pmg_sample(model, draws, step=step, **({"tune": 0} | arguments))
+
+
+def same(found, expected):
+    for group in ("posterior", "sample_stats"):
+        assert {*found[group].data_vars} == {*expected[group].data_vars}
+        for name, variable in expected[group].data_vars.items():
+            assert found[group][name].dims == variable.dims
+            np.testing.assert_array_equal(found[group][name].values, variable.values, err_msg=name)
+        np.testing.assert_array_equal(found[group]["draw"], expected[group]["draw"])
+
+
+def first(idata, draws):
+    return {group: _compat.dataset_of(idata, group).isel(draw=slice(draws)) for group in ("posterior", "sample_stats")}
+
+
+def test_a_store_holds_what_memory_would(tmp_path):
+    path = tmp_path / "new folder" / "draws.zarr"
+    expected, found = run(5), run(5, store=path)
+    same(found, expected)
+    same(pmg.open(path), expected)
+    for name, variable in expected["observed_data"].data_vars.items():
+        np.testing.assert_array_equal(found["observed_data"][name], variable)
+    assert found["posterior"].attrs["inference_library"] == "pymc_gibbsnn"
+    assert not list(path.parent.rglob("*.part"))
+    with pytest.raises(FileExistsError, match="give another path, or resume="):
+        run(5, store=path)
+
+
+def test_more_draws_are_those_of_a_longer_run(tmp_path):
+    path = tmp_path / "draws.zarr"
+    expected = run(9, tune=5)
+    run(4, tune=5, store=path)
+    same(run(7, tune=5, resume=path), first(expected, 7))
+    same(run(9, tune=5, resume=path, random_seed=None), expected)
+    same(run(9, tune=5, resume=path), expected)
+    assert len(list((path / "posterior" / "w" / "c").rglob("*"))) < 10
+    with pytest.raises(ValueError, match="draws counts all draws of each chain, of which the store holds 9"):
+        run(8, tune=5, resume=path)
+    with pytest.warns(FutureWarning, match="append=True is deprecated: write resume="):
+        more = run(2, tune=5, store=path, append=True)
+    same(first(more, 9), expected)
+    assert more["posterior"].sizes["draw"] == 11
+
+
+def test_a_network_goes_on(tmp_path):
+    """With latents, and with thinning."""
+    model = pmg.mlp(X, Y, 3, noise=0.3)
+    arguments = {
+        "step": pmg.GibbsNN(model=model, interweave=False, scale_move=False),
+        "model": model,
+        "tune": 4,
+        "thin": 2,
+    }
+    path, expected = tmp_path / "draws.zarr", run(6, **arguments)
+    run(2, store=path, **arguments)
+    same(run(6, resume=path, **arguments), expected)
+
+
+def test_chains_side_by_side_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "_factors_batches", lambda program: True)
+    path = tmp_path / "draws.zarr"
+    run(2, store=path, chains=3)
+    same(run(5, resume=path, chains=3), run(5, chains=3))
+    assert all(len(made["chains"]) == 1 for made, start, _ in MADE.values() if len(start["keys"]) == 3)
+
+
+def test_a_run_without_a_seed_keeps_the_one_it_found(tmp_path):
+    path = tmp_path / "draws.zarr"
+    run(2, store=path, random_seed=None)
+    seeds = checkpoints.read_checkpoint(path).run["random_seed"]
+    same(run(4, resume=path, random_seed=None), run(4, random_seed=seeds))
+
+
+class Killed(BaseException):
+    """What stands for the death of the process: nothing but the files is left."""
+
+
+def kill_at(monkeypatch, moment: int, rng: np.random.Generator):
+    """Let the run die when it writes a file for the n-th time: before, while, or after it."""
+    written = []
+
+    def write(path, fill, part=None):
+        written.append(path)
+        if len(written) == moment:
+            how = rng.integers(3)
+            if how == 1:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                (part or path.with_name(f".{path.name}.part")).write_bytes(b"half of i")
+            elif how == 2:
+                files.replace_file(path, fill, part)
+            raise Killed
+        return files.replace_file(path, fill, part)
+
+    monkeypatch.setattr(store, "replace_file", write)
+    monkeypatch.setattr(checkpoints, "replace_file", write)
+    return written
+
+
+def test_runs_that_die_while_they_write_go_on(tmp_path, monkeypatch, small_steps):
+    """At twenty random moments, tuning included, and again and again."""
+    path = tmp_path / "draws.zarr"
+    arguments = {"tune": 3, "checkpoint_every": 0}
+    expected = run(8, tune=3)
+    rng, deaths, before = np.random.default_rng(0), 0, 0
+    while deaths < 20:
+        kill_at(monkeypatch, int(rng.integers(1, 80)), rng)
+        try:
+            found = run(8, store=path, resume=path, **arguments)
+        except Killed:
+            deaths += 1
+            if path.exists():
+                found = pmg.open(path)
+                draws = found["posterior"].sizes["draw"]
+                assert draws >= before
+                before = checkpoints.read_checkpoint(path).draws
+                assert draws >= before
+                same(found, first(expected, draws))
+        else:
+            same(found, expected)
+            path, before = tmp_path / f"draws {deaths}.zarr", 0
+    kill_at(monkeypatch, 0, rng)  # never
+    same(run(8, store=path, resume=path, **arguments), expected)
+
+
+REAL_KILLS = """
+import os, signal, sys, time, traceback
+import numpy as np, jax, pymc, zarr
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn.drivers import program, sample, store
+
+folder, kills, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+store.CHUNK_DRAWS, program.MOST_A_CALL = 32, 10
+X = np.random.default_rng(0).normal(size=(8, 2))
+with pymc.Model() as model:
+    pymc.Normal("y", X @ pymc.Normal("w", shape=2) + pymc.Normal("b"), 0.3, observed=X[:, 0])
+    step = pmg.MALA()
+
+
+def run(path):
+    pmg.sample(
+        200, step=step, model=model, tune=50, chains=2, random_seed=7, progressbar=False, store=path, resume=path,
+        checkpoint_every=0.02,
+    )
+
+
+def attempt(path, delay=None):
+    "Fork before JAX has threads; kill the child some time after its store is there, or, if delay is negative, before."
+    process = os.fork()
+    if process == 0:
+        try:
+            run(path)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    if delay is not None:
+        while delay >= 0 and not os.path.exists(path) and os.waitpid(process, os.WNOHANG) == (0, 0):
+            time.sleep(0.005)
+        time.sleep(abs(delay))
+        os.kill(process, signal.SIGKILL)
+    return os.waitpid(process, 0)[1]
+
+
+rng = np.random.default_rng(seed)
+killed, moments, stores = 0, [], 1
+while killed < kills:
+    delay = rng.uniform(-0.3, 1.2)
+    status = attempt(f"{folder}/{stores}", delay)
+    if status == signal.SIGKILL:
+        killed += 1
+    else:
+        assert status == 0, status
+        stores += 1
+assert attempt(f"{folder}/{stores}") == 0
+run(f"{folder}/whole")
+whole = pmg.open(f"{folder}/whole")
+for i in range(1, stores + 1):
+    found = pmg.open(f"{folder}/{i}")
+    for group in ("posterior", "sample_stats"):
+        for name, x in whole[group].data_vars.items():
+            np.testing.assert_array_equal(found[group][name].values, x.values, err_msg=name)
+print("same", killed, stores)
+"""
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(100, marks=pytest.mark.slow)])
+def test_killed_processes_go_on(tmp_path, kills):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", REAL_KILLS, str(tmp_path), str(kills), "1"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split()[:2] == ["same", str(kills)]
+
+
+def test_an_interrupt_leaves_a_run_that_goes_on(tmp_path, monkeypatch, small_steps):
+    path, call, calls = tmp_path / "draws.zarr", programs.Program.run, []
+
+    def interrupted(program, *arguments):
+        calls.append(arguments)
+        if len(calls) in (2, 7):
+            signal.raise_signal(signal.SIGINT)  # it waits for the end of the call
+        return call(program, *arguments)
+
+    expected = run(20, tune=6)
+    monkeypatch.setattr(programs.Program, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(20, tune=6, store=path)
+    assert checkpoints.read_checkpoint(path).tuned == 4
+    found = run(20, tune=6, resume=path)
+    assert 0 < found["posterior"].sizes["draw"] < 20
+    assert checkpoints.read_checkpoint(path).draws == found["posterior"].sizes["draw"]
+    same(found, first(expected, found["posterior"].sizes["draw"]))
+    same(run(20, tune=6, resume=path), expected)
+
+
+def test_a_chain_that_leaves_the_numbers_does_not_go_on_from_there(tmp_path, monkeypatch, small_steps):
+    path, call, calls = tmp_path / "draws.zarr", programs.Program.run, []
+
+    def broken(program, *arguments):
+        values, stats = call(program, *arguments)
+        calls.append(arguments)
+        if len(calls) == 4:
+            stats["lp"][1:] = np.nan
+        return values, stats
+
+    monkeypatch.setattr(programs.Program, "run", broken)
+    with pytest.warns(UserWarning, match="lp is not finite"):
+        found = run(20, store=path)
+    draws = found["posterior"].sizes["draw"]
+    assert checkpoints.read_checkpoint(path).draws == 0 < draws
+    same(run(20, resume=path), run(20))
+
+
+def test_draws_do_not_pile_up_in_memory(tmp_path, monkeypatch):
+    """24 MB of them go through 4 MB."""
+    monkeypatch.setattr(store, "PENDING_BYTES", 2**20)
+    monkeypatch.setattr(store, "CHUNK_BYTES", 2**18)
+    draws = {"x": np.random.default_rng(0).normal(size=(8, 2, 2**13))}, {"lp": np.ones((8, 2))}
+    dims = ("chain", "draw", "unit")
+    groups = {
+        group: xr.Dataset({name: (dims[: x.ndim], np.swapaxes(x[:0], 0, 1)) for name, x in found.items()}, {"draw": []})
+        for group, found in zip(store.DRAWN, draws, strict=True)
+    }
+    with store.Store(tmp_path / "draws.zarr", False, 60) as results:
+        results.identify({}, {})
+        results.begin({}, groups, {})
+        tracemalloc.start()
+        for _ in range(24):
+            results.append(draws)
+        results.save({}, 0.0)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 2**22
+    np.testing.assert_array_equal(
+        pmg.open(tmp_path / "draws.zarr")["posterior"]["x"][:, -8:], draws[0]["x"].swapaxes(0, 1)
+    )
+
+
+# What is not the same run
+
+
+def test_another_run_is_refused(tmp_path):
+    path = tmp_path / "draws.zarr"
+    expected = run(2, store=path)
+    others = [
+        ({"random_seed": 8}, r"random_seed was \[.*\] and is \[.*\] now"),
+        ({"chains": 3}, r"chains was 2 and is 3 now; random_seed was .* now"),
+        ({"thin": 2}, "thin was 1 and is 2 now"),
+        ({"tune": 4}, "tune was 0 and is 4 now"),
+        ({"var_names": ["w"]}, r"var_names was \['w', 'b'\] and is \['w'\] now"),
+        ({"precision": "float32"}, "precision was 'float64' and is 'float32' now"),
+        ({"initvals": {"w": np.ones(2)}}, "initvals is another one"),
+        ({"step": pmg.MALA(model=MODEL, step_size=0.1)}, "the argument step_size of MALA was 'None' and is '0.1' now"),
+        ({"model": regression(noise=0.4)}, "the variable 'y' is another one"),
+        ({"model": regression(y=2 * Y)}, "the data 'y' is another one"),
+        ({"model": regression(x=X + 1e-9)}, "the data 'X' is another one"),
+    ]
+    for change, message in others:
+        if "model" in change:
+            change["step"] = pmg.MALA(model=change["model"])
+        with pytest.raises(ValueError, match=rf"have changed since it began: {message}\. Give") as refusal:
+            run(4, resume=path, **change)
+        assert ("random_seed" in str(refusal.value)) == ("random_seed" in message)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pymc_gibbsnn.drivers.sample.__version__", "9.9")
+        with pytest.raises(ValueError, match=r"the version of pymc_gibbsnn was '.*' and is '9\.9' now\. Give"):
+            run(4, resume=path)
+    same(pmg.open(path), expected)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jax.__version__", "9.9")
+        with pytest.warns(UserWarning, match=r"goes on where JAX was '.*' and is '9\.9' now: its draws follow"):
+            run(3, resume=path)
+
+
+# What can go wrong with files
+
+
+def test_a_full_disk_loses_nothing_that_was_written(tmp_path, monkeypatch, small_steps):
+    path, replace_file, left = tmp_path / "draws.zarr", files.replace_file, [150]
+
+    def write(file, fill, part=None):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace_file(file, fill, part)
+
+    expected = run(30)
+    for module in (store, checkpoints):
+        monkeypatch.setattr(module, "replace_file", write)
+    with pytest.raises(
+        OSError, match=r"The store cannot be written: No space left on device\. The [0-9]+ draws"
+    ) as full:
+        run(30, store=path, checkpoint_every=0)
+    assert full.value.errno == errno.ENOSPC
+    draws = pmg.open(path)["posterior"].sizes["draw"]
+    assert f"The {draws} draws before are in it" in str(full.value)
+    assert 0 < draws < 30
+    same(pmg.open(path), first(expected, draws))
+    left[0] = 10**6
+    same(run(30, resume=path), expected)
+    left[0] = 3
+    with pytest.raises(OSError, match=r"No space left on device\. Nothing has been drawn"):
+        run(30, store=tmp_path / "other.zarr")
+    assert [p.name for p in tmp_path.iterdir()] == ["draws.zarr"]
+
+
+def test_a_path_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(OSError, match=r"The store cannot be written: Not a directory\. Nothing has been drawn"):
+        run(20, store=tmp_path / "file" / "draws.zarr")
+
+    def refuse(*arguments, **options):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)  # the tests may run as root, who may write anywhere
+    with pytest.raises(PermissionError, match=r"The store cannot be written: Permission denied\. Nothing"):
+        run(20, store=tmp_path / "draws.zarr")
+
+
+def test_what_is_no_store_is_refused(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for call in (pmg.open, lambda path: run(20, resume=path)):
+        with pytest.raises(FileNotFoundError, match=r"There is no store at .*: begin one with store="):
+            call(tmp_path / "nothing")
+        with pytest.raises(ValueError, match=r"folder is no store that pymc_gibbsnn\.sample has written"):
+            call(tmp_path / "folder")
+    with pytest.raises(ValueError, match="store and resume must name the same path"):
+        run(20, store=tmp_path / "a", resume=tmp_path / "b")
+    with pytest.raises(ValueError, match="checkpoint_every must be a number of seconds; found -1"):
+        run(20, store=tmp_path / "a", checkpoint_every=-1)
+
+
+def test_a_damaged_checkpoint_is_refused_and_draws_stay(tmp_path):
+    path = tmp_path / "draws.zarr"
+    expected, file = run(3, store=path), path / "checkpoint.npz"
+    whole = file.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    evil = tmp_path / "evil.npz"
+    np.savez(evil, about=np.array({"a": 1}, dtype=object))  # pickled, and so refused
+    for damaged in (whole[: len(whole) // 2], bytes(flipped), b"", evil.read_bytes()):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"checkpoint.npz is damaged \(.*\).*Its draws are there"):
+            run(5, resume=path)
+        same(pmg.open(path), expected)
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+        run(5, resume=path)
+    file.write_bytes(whole)
+    run(5, resume=path)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "gone"])
+def test_a_damaged_chunk_is_named_and_the_draws_before_it_are_read(tmp_path, small_steps, damage):
+    path = tmp_path / "draws.zarr"
+    expected = run(11, store=path)
+    chunk = path / "posterior" / "b" / "c" / "0" / "1"
+    assert chunk.exists()
+    if damage == "truncated":
+        chunk.write_bytes(chunk.read_bytes()[:-8])
+    else:
+        chunk.unlink()
+    with pytest.warns(UserWarning, match=r"b/c/0/1 is damaged: it has \d+ bytes in place of 64\. Only"):
+        found = pmg.open(path)
+    same(found, first(expected, 4))
+    with pytest.raises(ValueError, match=r"is damaged.* So the run cannot go on; the 4 draws before it are there"):
+        run(20, resume=path)
+
+
+def test_two_runs_do_not_write_one_store(tmp_path, monkeypatch, small_steps):
+    """Nor does the second one harm the first, whose draws can be read meanwhile."""
+    path, call, seen = tmp_path / "draws.zarr", programs.Program.run, []
+
+    def look(program, *arguments):
+        drawn = call(program, *arguments)
+        if not seen and path.exists() and pmg.open(path)["posterior"].sizes["draw"] > 4:
+            seen.append(pmg.open(path))
+            with pytest.raises(RuntimeError, match=f"is being written by process {os.getpid()}"):
+                run(20, resume=path)
+        return drawn
+
+    monkeypatch.setattr(programs.Program, "run", look)
+    found = run(20, tune=2, store=path, checkpoint_every=0)
+    same(seen[0], first(found, seen[0]["posterior"].sizes["draw"]))
+    same(found, run(20, tune=2))
+
+
+def test_zarr_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    for call in (pmg.open, lambda path: run(20, store=path)):
+        with pytest.raises(ImportError, match=r"pip install 'pymc-gibbsnn\[store\]'"):
+            call(tmp_path / "draws.zarr")
