@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from pymc.sampling.parallel import Draw
 
 from pymc_gibbsnn.drivers.interrupts import uninterrupted
 from pymc_gibbsnn.drivers.program import Program
 from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.drivers.results import Draws, Memory
 from pymc_gibbsnn.drivers.store import Store
+from pymc_gibbsnn.drivers.until import Until
 
 __all__ = ["Schedule", "run_chains"]
 
@@ -36,7 +39,15 @@ class Schedule:
     thin: int
 
 
-def run_chains(program: Program, schedule: Schedule, results: Memory | Store, progress: Progress, advice: str) -> None:
+def run_chains(
+    program: Program,
+    schedule: Schedule,
+    results: Memory | Store,
+    progress: Progress,
+    advice: str,
+    until: Until,
+    callback: Callable | None = None,
+) -> None:
     """Let chains tune and draw, from where the results stand to the end of the schedule.
 
     Between calls of the program the results are where the chains are, so that both can be saved. An interrupt waits for
@@ -54,6 +65,10 @@ def run_chains(program: Program, schedule: Schedule, results: Memory | Store, pr
         The progress bar.
     advice : str
         What an error says to do where a chain leaves the finite numbers.
+    until : Until
+        It may end the run before.
+    callback : callable, optional
+        It is called with each draw of each chain, tuning included, as by ``pm.sample``.
 
     Raises
     ------
@@ -73,7 +88,7 @@ def run_chains(program: Program, schedule: Schedule, results: Memory | Store, pr
     count = 1  # the first call is short, to learn how long it takes
     try:
         program.compiled  # noqa: B018, before the loop, in which an interrupt would have to wait for it
-        while results.draws < schedule.draws:
+        while results.draws < schedule.draws and not until.is_reached:
             tunes = results.tuned < schedule.tune
             first, end = (results.tuned, schedule.tune) if tunes else (results.draws, schedule.draws)
             count = min(count, program.capacity, end - first)
@@ -83,36 +98,64 @@ def run_chains(program: Program, schedule: Schedule, results: Memory | Store, pr
                     draws = program.run(count, schedule.sweeps, first, schedule.tune)
                 else:
                     draws = program.run(count, schedule.sweeps * schedule.thin, first, 0)
-                finite, reason = _finite_draws(draws, advice)
+                finite, reason = _finite_draws(draws[1], advice)
+                draws = tuple({name: x[:finite] for name, x in part.items()} for part in draws)
                 if tunes:
                     results.tuned += finite
                 elif finite:
-                    results.append(tuple({name: x[:finite] for name, x in part.items()} for part in draws))
+                    results.append(draws)
+                    until.add(draws)
                 if finite:
                     progress.advance(finite, draws[1])
                 can_go_on = not reason
-                if reason or results.is_due:
+                if results.is_due and can_go_on:
                     save()
-                if reason:
-                    raise FloatingPointError(reason)
+            if callback:
+                _call_back(callback, draws, first, tunes, schedule)
+            if reason:
+                raise FloatingPointError(reason)
             seconds = max(time.perf_counter() - before, 1e-6)
             count = max(1, int(min(count * SECONDS_A_CALL / seconds, 10 * count)))
             if tunes and results.tuned == schedule.tune:
                 count = 1  # a draw may take longer than a tuning step
-    except KeyboardInterrupt:
-        with uninterrupted():
-            save()
+    except BaseException as error:
+        if not isinstance(error, OSError):  # which may be that of a disk that is full
+            with uninterrupted():
+                save()
         raise
     with uninterrupted():
         save()
 
 
-def _finite_draws(draws: Draws, advice: str) -> tuple[int, str]:
+def _call_back(callback: Callable, draws: Draws, first: int, tunes: bool, schedule: Schedule) -> None:
+    """Call a function with some draws, one after the other.
+
+    Parameters
+    ----------
+    callback : callable
+        The function.
+    draws : Draws
+        The draws.
+    first : int
+        The number of the first of them, among tuning steps or among draws.
+    tunes : bool
+        Whether they are tuning steps.
+    schedule : Schedule
+        The schedule.
+    """
+    values, stats = draws
+    for i, chain in np.ndindex(next(iter(stats.values())).shape):
+        number = first + i + (0 if tunes else schedule.tune)
+        is_last = not tunes and first + i + 1 == schedule.draws
+        point, found = ({name: x[i, chain] for name, x in part.items()} for part in (values, stats))
+        callback(trace=None, draw=Draw(chain, is_last, number, tunes, [found], point))
+
+
+def _finite_draws(stats: dict[str, np.ndarray], advice: str) -> tuple[int, str]:
     """Count the draws before the first one that is not finite, and say in words what is wrong with that one.
 
     The words are empty if all draws are finite. JAX does not stop at NaN, but goes on with it.
     """
-    stats = draws[1]
     for name, series in stats.items():
         bad = ~np.isfinite(series)
         if bad.any():

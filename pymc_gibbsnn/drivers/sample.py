@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.drivers.results import Draws, Memory
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.drivers.store import Store
+from pymc_gibbsnn.drivers.until import Until
 from pymc_gibbsnn.models.initial_values import check_initvals
 from pymc_gibbsnn.samplers.transition import Transition
 
@@ -56,6 +57,8 @@ def sample(
     resume: str | os.PathLike | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
     append: bool = False,
+    until: Mapping[str, float] | None = None,
+    callback: Callable | None = None,
     progressbar: bool = True,
     model: pm.Model | None = None,
 ):
@@ -108,6 +111,15 @@ def sample(
         needed to go on. There is one more at the end, and at an interrupt (Ctrl-C).
     append : bool
         Deprecated: ``append=True`` is ``resume=store`` for ``draws`` further draws; seeds and starts are ignored.
+    until : dict, optional
+        What ends the run before ``draws`` draws are made: ``{"ess": 400}``, a bulk effective sample size of 400, over
+        all chains, of ``lp`` and of each quantity of :func:`function_space`, with outputs at up to 20 rows of the data;
+        ``{"seconds": 3600}``, a time limit that begins with this call; or both, and the first to be reached counts. For
+        "ess" all weights must be recorded.
+    callback : callable, optional
+        As for ``pm.sample``: ``callback(trace, draw)`` is called for each draw of each chain, in groups once a second.
+        ``draw`` has the fields ``chain``, ``is_last``, ``draw_idx``, ``tuning``, ``stats`` and ``point``, which holds
+        what is recorded; ``trace`` is None. If it raises KeyboardInterrupt, the draws made so far are returned.
     progressbar : bool
         Whether to show a progress bar.
     model : pm.Model, optional
@@ -137,6 +149,8 @@ def sample(
         If the store cannot be written, because the disk is full, say. What was written before can be read.
     RuntimeError
         If another process is writing the store.
+    TimeoutError
+        If the time limit of ``until`` is reached before anything is drawn.
 
     Examples
     --------
@@ -152,6 +166,7 @@ def sample(
     from pymc_gibbsnn.drivers.placement import choose_placement
     from pymc_gibbsnn.drivers.program import Program
 
+    begun = time.perf_counter()
     keep_programs()
     model = model_of(model)
     steps = steps_of(step, model)
@@ -180,6 +195,7 @@ def sample(
         resume, store, random_seed, initvals = store, None, None, None
     placement = choose_placement(transitions, devices, chains, shards)
     make = partial(_datasets, model)
+    ends = Until(until, model, make, begun)
     with _results(store, resume, checkpoint_every, make) as results:
         before = results.checkpoint
         draws += append * results.draws
@@ -210,21 +226,27 @@ def sample(
             warnings.filterwarnings("ignore", "Skipping Assert", UserWarning)  # PyTensor's, on shapes we have checked
             started = time.perf_counter()
             program = Program(transitions, model.value_vars, recorded, points, keys, placement, precision)
+            ends.check(program.nothing())
             others = _compat.data_groups(model)
             if isinstance(results, Store):
                 results.begin(program.state(), make(program.nothing(), 0), others)
                 if before:
                     program.restore(before.state)
+                    for posterior, stats in results.parts():
+                        ends.take(posterior, stats)
             elif message := memory_warning(program.sizes, draws):
                 warnings.warn(message, UserWarning, stacklevel=2)
             with Progress(tune, draws, chains, progressbar, results.tuned + results.draws) as progress:
                 try:
-                    run_chains(program, schedule, results, progress, advice)
+                    run_chains(program, schedule, results, progress, advice, ends, callback)
                 except (KeyboardInterrupt, FloatingPointError) as reason:
                     if not results.draws:
                         raise
                     if isinstance(reason, FloatingPointError):
                         warnings.warn(f"{reason} The draws before that are returned.", UserWarning, stacklevel=2)
+        if not results.draws:
+            kept = f" The run goes on with resume={str(results.path)!r}." if isinstance(results, Store) else ""
+            raise TimeoutError(f"The time limit in until= was reached before anything was drawn.{kept}")
         now = time.perf_counter()
         first = progress.first or now
         attrs = {

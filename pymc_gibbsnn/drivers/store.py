@@ -211,6 +211,12 @@ class Store(AbstractContextManager):
                 self._checkpoint(self.path, state, seconds)
         self.saved = time.monotonic()
 
+    def parts(self) -> Iterator[tuple[xr.Dataset, xr.Dataset]]:
+        """Yield the posterior and the statistics that the store holds, as many draws at a time as are in a chunk."""
+        groups = [_read_group(self.path, group, self.written) for group in DRAWN]
+        for first in range(0, self.written, CHUNK_DRAWS):
+            yield tuple(group.isel(draw=slice(first, first + CHUNK_DRAWS)) for group in groups)
+
     def finish(self, others: dict[str, xr.Dataset], attrs: dict):
         """Return all draws as InferenceData or DataTree, together with the data; they are read when needed."""
         with self._explained():

@@ -1,0 +1,110 @@
+"""When a run ends before it has made all its draws: enough effective draws, or a time limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_gibbsnn._arguments import describe, positive
+from pymc_gibbsnn.drivers.results import Draws
+from pymc_gibbsnn.networks.forms import NetworkError
+from pymc_gibbsnn.networks.function import function_evaluator, input_data
+from pymc_gibbsnn.networks.reader import read_network
+
+__all__ = ["Until"]
+
+POINTS = 20  # at how many rows of the data the function is evaluated
+FIRST, GROWTH = 100, 1.25  # at how many draws the effective ones are first counted, and by what factor until the next
+
+
+class Until:
+    """Decides whether a run may end.
+
+    Parameters
+    ----------
+    until : mapping, optional
+        The argument of :func:`pymc_gibbsnn.sample`.
+    model : pm.Model
+        The model.
+    make : callable
+        ``make(draws, first)`` turns draws into datasets by group.
+    started : float
+        When the call of ``pmg.sample`` began, in seconds of ``time.perf_counter``.
+
+    Raises
+    ------
+    TypeError
+        If ``until`` is no dictionary.
+    ValueError
+        If it holds something else than positive numbers named "ess" and "seconds".
+    """
+
+    def __init__(
+        self,
+        until: Mapping[str, float] | None,
+        model: pm.Model,
+        make: Callable[[Draws, int], dict[str, xr.Dataset]],
+        started: float,
+    ):
+        if until is not None and not isinstance(until, Mapping):
+            raise TypeError(
+                f"until must be a dictionary, such as {{'ess': 400}} or {{'seconds': 3600}}; found {describe(until)}."
+            )
+        asked = dict(until or {})
+        if unknown := [name for name in asked if name not in ("ess", "seconds")]:
+            raise ValueError(f"until may hold 'ess' and 'seconds'; found {describe(unknown[0])}.")
+        self.ess, seconds = (name in asked and positive(f"until['{name}']", asked[name]) for name in ("ess", "seconds"))
+        self.deadline = started + seconds if seconds else np.inf
+        self.make, self.series, self.draws, self.next = make, [], 0, FIRST
+        if self.ess:
+            self.evaluate = function_evaluator(model)
+            rows = _inputs(model)
+            self.points = rows[np.linspace(0, len(rows) - 1, min(POINTS, len(rows))).astype(int)]
+
+    def check(self, nothing: Draws) -> None:
+        """Raise ValueError or NetworkError if the function cannot be computed from what is recorded."""
+        if self.ess:
+            one = tuple({name: np.zeros((1, *x.shape[1:]), x.dtype) for name, x in part.items()} for part in nothing)
+            self.evaluate(self.make(one, 0)["posterior"], self.points)
+
+    def add(self, draws: Draws) -> None:
+        """Take note of draws."""
+        if self.ess:
+            groups = self.make(draws, self.draws)
+            self.take(groups["posterior"], groups["sample_stats"])
+
+    def take(self, posterior: xr.Dataset, stats: xr.Dataset) -> None:
+        """Take note of the draws of two datasets."""
+        if not (self.ess and posterior.sizes["draw"]):
+            return
+        found = self.evaluate(posterior, self.points)
+        found = [x.values.reshape(*x.shape[:2], -1) for x in found.data_vars.values()]
+        found += [stats["lp"].values[..., None]] if "lp" in stats else []
+        self.series.append(np.concatenate(found, axis=2).astype("float32"))
+        self.draws += posterior.sizes["draw"]
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the run may end now."""
+        if time.perf_counter() >= self.deadline:
+            return True
+        if not self.ess or self.draws < self.next:
+            return False
+        import arviz as az
+
+        self.series = [np.concatenate(self.series, axis=1)]
+        self.next = int(GROWTH * self.draws) + 1
+        every = np.moveaxis(self.series[0].astype(float), 2, 0)
+        return all(float(az.ess(x, method="bulk")) >= self.ess for x in every)  # False where it is NaN
+
+
+def _inputs(model: pm.Model) -> np.ndarray:
+    """Return the inputs that the network of a model has."""
+    try:
+        return np.asarray(read_network(model, check_data=False).data())
+    except NetworkError:
+        return input_data(model).get_value()

@@ -1,0 +1,89 @@
+"""What ends a run before all its draws are made, and what is told of each draw."""
+
+import time
+
+import arviz as az
+import numpy as np
+import pytest
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn.drivers import program as programs
+from tests.helpers import pmg_sample
+
+X = np.random.default_rng(0).normal(size=(30, 2))
+MODEL = pmg.mlp(X, X[:, 0], (), noise=0.3)
+STEP = pmg.GibbsNN(model=MODEL)
+
+
+def run(draws, **arguments):
+    return pmg_sample(MODEL, draws, step=STEP, **arguments)
+
+
+def test_enough_effective_draws_end_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "MOST_A_CALL", 50)
+    found = run(100_000, until={"ess": 500})
+    draws = found["posterior"].sizes["draw"]
+    assert 250 <= draws < 1000
+    space = pmg.function_space(found, MODEL)
+    least = min(float(az.ess(x[..., i])) for x in (space["output"].values,) for i in range(30))
+    assert least > 400  # 500 of 20 of the 30 outputs
+    path = tmp_path / "draws.zarr"
+    run(draws // 2, store=path)
+    again = run(100_000, resume=path, until={"ess": 500})
+    assert draws // 2 < again["posterior"].sizes["draw"] < 1000
+    n = min(draws, again["posterior"].sizes["draw"])
+    np.testing.assert_array_equal(again["posterior"]["W1"][:, :n], found["posterior"]["W1"][:, :n])
+
+
+def test_a_time_limit(tmp_path, monkeypatch):
+    path = tmp_path / "draws.zarr"
+    with pytest.raises(TimeoutError, match=r"before anything was drawn\. The run goes on with resume="):
+        run(10, store=path, until={"seconds": 1e-3})
+    assert run(10, resume=path)["posterior"].sizes["draw"] == 10
+    monkeypatch.setattr(programs, "MOST_A_CALL", 10)
+    started = time.perf_counter()
+    assert run(10**7, until={"seconds": 5, "ess": 10**9})["posterior"].sizes["draw"] < 10**7
+    assert time.perf_counter() - started < 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"until": 400}, TypeError, "until must be a dictionary, such as .*; found 400"),
+        ({"until": {"rhat": 1.01}}, ValueError, "until may hold 'ess' and 'seconds'; found 'rhat'"),
+        ({"until": {"ess": -1}}, ValueError, r"until\['ess'\] must be a positive, finite number; found -1"),
+        ({"until": {"ess": 100}, "var_names": ["b1"]}, ValueError, "W1"),
+    ],
+)
+def test_impossible_ends_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        run(10, **arguments)
+
+
+def test_a_callback_is_told_of_each_draw():
+    told = []
+    found = run(3, tune=2, callback=lambda trace, draw: told.append(draw))
+    for chain in range(2):
+        draws = [draw for draw in told if draw.chain == chain]
+        assert [draw.draw_idx for draw in draws] == [0, 1, 2, 3, 4]
+        assert [draw.tuning for draw in draws] == [True, True, False, False, False]
+        assert [draw.is_last for draw in draws] == [False] * 4 + [True]
+        np.testing.assert_array_equal([draw.point["W1"] for draw in draws[2:]], found["posterior"]["W1"][chain])
+        np.testing.assert_array_equal([draw.stats[0]["lp"] for draw in draws[2:]], found["sample_stats"]["lp"][chain])
+
+
+def test_a_callback_may_end_a_run(tmp_path):
+    def stop(trace, draw):
+        if draw.draw_idx == 20:
+            raise KeyboardInterrupt
+
+    found = run(10_000, callback=stop, store=tmp_path / "draws.zarr")
+    assert 20 < found["posterior"].sizes["draw"] < 10_000
+
+    def fail(trace, draw):
+        if draw.draw_idx == 20:
+            raise ValueError("no such file")
+
+    with pytest.raises(ValueError, match="no such file"):
+        run(10_000, callback=fail, store=tmp_path / "others.zarr")
+    assert pmg.open(tmp_path / "others.zarr")["posterior"].sizes["draw"] > 20
