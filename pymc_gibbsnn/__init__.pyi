@@ -11,7 +11,9 @@ from .drivers.sample import sample
 from .drivers.stochastic_steps import ISGD, SGHMC, SGLD, ConstantSGD
 from .drivers.store import open
 from .models.classical import classical_mlp
+from .models.cnn import cnn
 from .models.datasets import noisy_xor
+from .models.images import average_pool2d, conv2d
 from .models.initial_values import initial_values
 from .models.mlp import mlp
 from .models.teachers import TeacherStudent, teacher_student
@@ -48,8 +50,11 @@ __all__ = [
     "SignLabel",
     "TeacherStudent",
     "__version__",
+    "average_pool2d",
     "class_probabilities",
     "classical_mlp",
+    "cnn",
+    "conv2d",
     "correlated_blocks",
     "function_space",
     "initial_values",

@@ -30,6 +30,7 @@ __all__ = [
     "named_variables",
     "number",
     "one_of",
+    "pair",
     "positive",
     "posterior_of",
     "positive_array",
@@ -88,6 +89,22 @@ def whole(name: str, value: Any, least: int = 1, why: str = "") -> int:
     """
     what = {0: "an integer of at least 0", 1: "a positive integer"}.get(least, f"an integer of at least {least}")
     return int(number(name, value, what + why, lambda x: x == int(x) and x >= least))
+
+
+def pair(name: str, value: Any, least: int = 1) -> tuple[int, int]:
+    """Require two integers that are large enough, or one that stands for both.
+
+    Raises
+    ------
+    TypeError
+        If the value holds anything but numbers.
+    ValueError
+        If there are not one or two of them, or one is no whole number or too small.
+    """
+    both = [value, value] if np.ndim(value) == 0 else list(value)
+    if len(both) != 2:
+        raise ValueError(f"{name} must be one integer or two, for height and width; found {describe(value)}.")
+    return tuple(whole(name, one, least) for one in both)
 
 
 def positive(name: str, value: Any, why: str = "") -> float:

@@ -15,6 +15,7 @@ import pytensor
 import xarray as xr
 from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
 from pytensor.graph.basic import Variable
+from pytensor.graph.op import Op
 from pytensor.tensor import subtensor
 from pytensor.tensor.random.op import RandomVariable
 
@@ -72,6 +73,14 @@ def shape_inference(infer: Callable) -> Callable:
     PyTensor 2 passes it the graph before the shapes.
     """
     return wraps(infer)(lambda self, *arguments: infer(self, arguments[-1]))
+
+
+class DifferentiableOp(Op):
+    """An operation that writes its gradient as ``pullback``, the name of PyTensor 3; before, it was ``L_op``."""
+
+    def L_op(self, inputs, outputs, gradients):  # noqa: N802
+        """Return the gradients."""
+        return self.pullback(inputs, outputs, gradients)
 
 
 def call_in_pymc(*functions: str) -> FrameType | None:

@@ -207,7 +207,11 @@ class _Density:
         networks = [network for network in networks if network.layers[-1].name == self.last.rv.name]
         if self.labels is not None and any(network.layers[-1].shape[0] > 1 for network in networks):
             return {}
-        found = {model[network.activations[-1].name]: network for network in networks if network.activations}
+        found = {
+            model[network.activations[-1].name]: network
+            for network in networks
+            if any(network.activations[-1:]) and network.layers[-1].operator.has_gain
+        }
         return {a: network for a, network in found.items() if a in conditionals}
 
     def __call__(

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from numpy.typing import ArrayLike
-from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import boolean, column_names, each, finite, one_of, widths
+from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.likelihoods import ArgmaxLabel, SignLabel
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
@@ -138,59 +137,12 @@ def mlp(
         coords["class"] = classes
     elif not single:
         coords["output"] = column_names(frames[1], y.shape[1])
+    out = () if single else ("class",) if probit else ("output",)
+    label = None if not probit else SignLabel if single else ArgmaxLabel
 
     with pm.Model(coords=coords) as model:
         a = pm.Data("X", X, dims=("row", "feature"))
         targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
-        deviations = {name: _deviation(name, s) for name, s in zip(noisy, noises, strict=True)}
-        for l, (d, precision) in enumerate(zip(sizes, priors, strict=True), start=1):
-            last = l == len(sizes)
-            out = (dims[l],) if not last else () if single else ("class",) if probit else ("output",)
-            of_weights, of_biases = _scales(f"W{l}", precision, d, dims[l - 1])
-            weights = pm.Normal(f"W{l}", 0, **of_weights, dims=(*out, dims[l - 1]))
-            mean = a @ weights.T
-            if bias:
-                mean = mean + pm.Normal(f"b{l}", 0, **of_biases, dims=out or None)
-            name = f"Z{l + 1}"
-            if last and probit:
-                z = pm.Normal(name, mean, deviations[name], dims=("row", *out))
-                (SignLabel if single else ArgmaxLabel)("y", z, observed=targets, shape=z.shape[:1], dims="row")
-            elif last:
-                pm.Normal("y", mean, deviations["y"], observed=targets, shape=mean.shape, dims=("row", *out))
-            else:
-                z = pm.Normal(name, mean, deviations[name], dims=("row", *out))
-                a = pm.Normal(f"A{l + 1}", function(z), deviations[f"A{l + 1}"], dims=("row", *out))
+        deviations = {name: deviation(name, s) for name, s in zip(noisy, noises, strict=True)}
+        dense_layers(a, sizes, dims, priors, deviations, function, bias, targets, out, label)
     return model
-
-
-def _deviation(name: str, noise: float | str) -> float | Variable:
-    """Return the standard deviation of a noisy variable: a number, or the root of a learned variance."""
-    if noise != "learned":
-        return noise
-    return pt.sqrt(pm.InverseGamma(f"variance_{name}", 1, 0.001))
-
-
-def _scales(name: str, prior: float | str, d: int, inputs: str) -> tuple[dict[str, float | Variable], dict[str, float]]:
-    """Return the scales of the priors of a layer's weights and of its biases, as arguments of ``pm.Normal``.
-
-    Parameters
-    ----------
-    name : str
-        The name of the weights.
-    prior : float, "learned" or "relevance"
-        What the user asks for.
-    d : int
-        The number of the layer's inputs.
-    inputs : str
-        The name of the dimension of the inputs.
-
-    Returns
-    -------
-    of_weights, of_biases : dict
-        Either ``sigma`` or ``tau``.
-    """
-    if isinstance(prior, str):
-        shape = {"dims": inputs} if prior == "relevance" else {}
-        return {"tau": pm.Gamma(f"precision_{name}", 2, 2 / d, **shape)}, {"sigma": np.float64(1)}
-    sigma = prior**-0.5
-    return {"sigma": sigma}, {"sigma": sigma}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import pymc as pm
@@ -144,7 +145,7 @@ def teacher_student(
     names = [rv.name for rv in model.free_RVs]
     *values, y = pm.draw([*model.free_RVs, observed], random_seed=rng, mode="FAST_COMPILE")
     teacher = dict(zip(names, values, strict=True))
-    X = input_data(model).get_value() if network is None else network.data()
+    X = _inputs(model, network)
     function = function_evaluator(model)
     if not noisy and network is not None:
         teacher, y = _silenced(network, teacher)
@@ -202,6 +203,13 @@ def _resize(model: pm.Model, observed: Variable, n: int, rng: np.random.Generato
     targets.set_value(np.zeros((n, *targets.get_value().shape[1:]), targets.dtype))
 
 
+def _inputs(model: pm.Model, network: Network | None) -> np.ndarray:
+    """Return the inputs of a model as they are now; those of a network that are images, in the shape of images."""
+    if network is None:
+        return input_data(model).get_value()
+    return network.data().reshape(-1, *network.layers[0].operator.input_shapes[0])
+
+
 def _targets(model: pm.Model, observed: Variable) -> SharedVariable | None:
     """The ``pm.Data`` that an observed variable observes; None if it observes constants."""
     return next((v for v in ancestors([model.rvs_to_values[observed]]) if v in set(model.data_vars)), None)
@@ -231,7 +239,7 @@ def _silenced(network: Network, teacher: dict[str, np.ndarray]) -> tuple[dict[st
     """Replace the teacher's latents by their values without noise; return the teacher and its labels without noise."""
     teacher = dict(teacher)
     for l, (z, a) in enumerate(forward(network, teacher, network.data())):
-        latents = {network.layers[l].output: z} | {part.output: a for part in network.activations[l : l + 1]}
+        latents = {network.layers[l].output: z} | {part.output: a for part in network.activations[l : l + 1] if part}
         teacher |= {v.name: x.reshape(teacher[v.name].shape) for v, x in latents.items() if v.name in teacher}
     y = network.labels.label(z) if network.labels else z
     return teacher, y.reshape(evaluate(network.observed).shape)
@@ -274,7 +282,7 @@ def check_teacher(study: TeacherStudent) -> None:
         network = read_network(model)
     except NetworkError:
         network = None
-    X = input_data(model).get_value() if network is None else network.data()
+    X = _inputs(model, network)
     for name, now, then in (
         ("the inputs", X, study.X),
         (f"'{observed.name}'", evaluate(model.rvs_to_values[observed]), study.y),
@@ -301,14 +309,14 @@ def _check_noise(network: Network, study: TeacherStudent) -> None:
     values = study.teacher | {network.observed.name: study.y}
     if network.labels is None:
         values[network.layers[-1].output.name] = study.y
-    a = study.X
-    for l, layer in enumerate(network.layers):
+    a = study.X.reshape(len(study.X), -1)
+    for layer, part in zip_longest(network.layers, network.activations):
         mean = layer.operator.forward(a, layer.operator.named_matrix(study.teacher))
-        z = values[layer.output.name]
-        parts = [(layer.name, z.reshape(mean.shape) - mean, layer.noise)]
-        for part in network.activations[l : l + 1]:
-            a = values[part.output.name]
-            parts.append((part.name, (a - part.function(z)).reshape(mean.shape), part.noise))
+        z = a = values[layer.output.name].reshape(mean.shape)
+        parts = [(layer.name, z - mean, layer.noise)]
+        if part:
+            a = values[part.output.name].reshape(mean.shape)
+            parts.append((part.name, a - part.function(z), part.noise))
         for name, noise, variance in parts:
             if not is_given(variance) or (name == layer.name and layer.offset is not None):
                 continue  # the law of this noise depends on other variables of the model

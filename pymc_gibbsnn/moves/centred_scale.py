@@ -84,6 +84,6 @@ def scale_law(site: Site) -> tuple[Variable, Variable, Variable]:
     d, n = given(operator.fan_in), site.samples * operator.places
     if site.activation.function.is_scale_free:
         return pt.cast(d + n, incoming.dtype), incoming, pt.zeros_like(incoming)
-    exponent = pt.cast(d + 2 * n - given(operator.places * above.fan_out), incoming.dtype)
+    exponent = pt.cast(d + 2 * n - given(round(operator.places * above.fan_out)), incoming.dtype)
     outgoing = operator.by_unit(above.outgoing(site.w_above)[None])
     return exponent, incoming + noise_a / site.activation.noise, outgoing

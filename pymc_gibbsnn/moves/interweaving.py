@@ -41,16 +41,20 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
         If there is no such choice, or "pieces" are asked of an activation that has none.
     """
     one_of("interweave", interweave, ("auto", "pieces", "langevin", False))
-    smooth = [activation.name for activation in network.activations if isinstance(activation.function, Smooth)]
+    functions = [activation and activation.function for activation in network.activations]
+    smooth = [a.name for a in network.activations if a and isinstance(a.function, Smooth)]
     if interweave == "pieces" and smooth:
         raise ValueError(f"interweave='pieces' needs activations of linear pieces; {smooth} have none: use 'langevin'.")
     if interweave != "auto":
         return [interweave] * len(network.activations)
     kinds = []
-    for l, activation in enumerate(network.activations):
-        widest = WIDEST_HIDDEN if l else WIDEST_DATA
-        narrow = network.layers[l].operator.fan_in <= widest
-        sloped = isinstance(activation.function, PiecewiseLinear) and activation.function.slopes.any()
+    for l, function in enumerate(functions):
+        widest, operator = WIDEST_HIDDEN if l else WIDEST_DATA, network.layers[l].operator
+        if function is None or not operator.variables:
+            kinds.append(False)
+            continue
+        narrow = operator.fan_in <= widest
+        sloped = isinstance(function, PiecewiseLinear) and function.slopes.any()
         kinds.append("pieces" if narrow and sloped else "langevin")
     return kinds
 

@@ -59,7 +59,7 @@ def all_postactivations(rng: Variable, state: NetworkState, carry: dict) -> tupl
         y, v = pt.stack([site.y for site in sites]), pt.stack([site.v for site in sites])
         noise_below, noise_above = _numbers(hidden, group), _numbers(layers, [l + 1 for l in group])
         g = sites[0].above.operator.gain(v, noise_below, noise_above)
-        rng, a = draw_postactivations(rng, s, y, v, g, noise_below, noise_above)
+        rng, a = draw_postactivations(rng, s, noise_below, y, *_linear(v, noise_below * g), noise_above)
         for i, l in enumerate(group):
             posts[l] = a[i]
     return rng, replace(state, posts=tuple(posts)), carry, {}
@@ -82,6 +82,11 @@ def all_preactivations(rng: Variable, state: NetworkState, carry: dict) -> tuple
         for l, width in zip(group, widths, strict=True):
             outputs[l], start = z[:, start : start + width], start + width
     return rng, replace(state, outputs=tuple(outputs)), carry, {}
+
+
+def _linear(v: Variable, g: Variable) -> tuple[Callable, Callable]:
+    """Return the maps A ↦ A Wᵀ and R ↦ R G of a batch of dense layers."""
+    return lambda a: a @ transpose(v), lambda r: r @ g
 
 
 def _groups(numbers: Iterable[int], key: Callable) -> list[list[int]]:

@@ -4,7 +4,8 @@ Model
 
     A = σ(Z) + N(0, ΔA),   Y = A Wᵀ + N(0, ΔZ'),   A (n, h), W (c, h),
 
-with Y (n, c) the output of the layer above less its bias and offset, and ΔZ' its noise variance.
+with Y (n, c) the output of the layer above less its bias and offset, and ΔZ' its noise variance. For a convolution or
+an average pool W is the matrix that it is for one image, which is never formed.
 
 Conditional (Piccioli, Troiani, Zdeborová, arXiv 2306.02729, eq. 8, where the 1/ΔZ before the identity in the covariance
 should read 1/ΔA): the rows of A, one for each sample, are independent Gaussians with one covariance for all. Matheron's
@@ -12,26 +13,35 @@ rule draws them without computing that covariance: draw (A₀, Y₀) from the mo
 
     A = A₀ + ΔA (Y − Y₀) G,    G = S⁻¹ W,    S = ΔZ' I + ΔA W Wᵀ.
 
-This takes O(n h c) operations. Layers of the same shape are drawn together as one batch, with one more axis, of the
-layers, in front of all arrays.
+This takes O(n h c) operations for a dense layer. Layers of the same shape are drawn together as one batch, with one
+more axis, of the layers, in front of all arrays.
+
+Where the layer above takes Z as it is, without an activation, Z has the same conditional, with its mean M in place of
+σ(Z) and ΔZ in place of ΔA.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.moves.site import Move, Site
-from pymc_gibbsnn.networks.layers.dense import transpose
 from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
 
-__all__ = ["draw_postactivations", "postactivations"]
+__all__ = ["direct_latents", "draw_postactivations", "postactivations"]
 
 
 def draw_postactivations(
-    rng: Variable, s: Variable, y: Variable, w: Variable, g: Variable, noise_below: Variable, noise_above: Variable
+    rng: Variable,
+    s: Variable,
+    noise_below: Variable,
+    y: Variable,
+    forward: Callable[[Variable], Variable],
+    correct: Callable[[Variable], Variable],
+    noise_above: Variable,
 ) -> tuple[Variable, Variable]:
     """Draw A given σ(Z) and the layer above, for one layer or, with one more axis in front, for a batch of layers.
 
@@ -41,12 +51,16 @@ def draw_postactivations(
         The random generator.
     s : Variable, (n, h)
         σ(Z).
+    noise_below : Variable, ()
+        The variance ΔA; of shape (layers, 1, 1) for a batch.
     y : Variable, (n, c)
-        Output of the layer above, less its bias and offset.
-    w, g : Variable, (c, h)
-        Its weights W, without bias, and its gain G.
-    noise_below, noise_above : Variable, ()
-        The variances ΔA and ΔZ'; of shape (layers, 1, 1) for a batch.
+        Output of the layer above.
+    forward : callable
+        The layer above, a function from A to the mean of Y.
+    correct : callable
+        A function from a residual R of Y to ΔA R G.
+    noise_above : Variable, ()
+        The variance ΔZ', like ΔA.
 
     Returns
     -------
@@ -55,13 +69,33 @@ def draw_postactivations(
     """
     v_below, v_above = (v.squeeze(tuple(range(1, v.ndim))) for v in (noise_below, noise_above))  # one for each layer
     rng, a = draw(isotropic_normal, rng, s, v_below)
-    rng, y_model = draw(isotropic_normal, rng, a @ transpose(w), v_above)
-    return rng, a + (y - y_model) @ (noise_below * g)
+    rng, y_model = draw(isotropic_normal, rng, forward(a), v_above)
+    return rng, a + correct(y - y_model)
 
 
 @Move
 def postactivations(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
     """Draw the post-activations A of a layer, given its pre-activations Z and the layer above."""
-    s, below, above = site.activation.function(site.z), site.activation.noise, site.above.noise
-    rng, a = draw_postactivations(rng, s, site.y, site.v, site.gain, below, above)
+    law = site.activation.function(site.z), site.activation.noise
+    rng, a = draw_postactivations(rng, *law, *_above(site, law[1]))
     return rng, replace(site, post=a), carry, {}
+
+
+@Move
+def direct_latents(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+    """Draw the output Z of a layer, given its mean, where the layer above takes it without an activation."""
+    rng, z = draw_postactivations(rng, site.mean, site.layer.noise, *_above(site, site.layer.noise))
+    return rng, replace(site, z=z, post=z), carry, {}
+
+
+def _above(site: Site, noise: Variable) -> tuple[Variable, Callable, Callable, Variable]:
+    """Return what :func:`draw_postactivations` takes of the layer above, for an input whose noise has this variance."""
+    operator, w, above = site.above.operator, site.w_above, site.above.noise
+
+    def forward(a: Variable) -> Variable:
+        return operator.forward(a, w)
+
+    def correct(r: Variable) -> Variable:
+        return operator.correction(r, w, noise, above)
+
+    return site.above.centred(site.z_above), forward, correct, above

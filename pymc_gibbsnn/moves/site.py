@@ -53,7 +53,8 @@ class Move:
 class Site:
     """A layer with its input and output and, unless it is the last, its activation and the layer above it.
 
-    The letters are those of :mod:`pymc_gibbsnn.moves`.
+    The letters are those of :mod:`pymc_gibbsnn.moves`. Where the layer above takes Z as it is, there is no activation,
+    and A' is Z.
 
     Attributes
     ----------
@@ -139,7 +140,7 @@ class NetworkState:
     outputs : tuple of Variable
         Z of every layer, (n, h) each; the data for the last one of a regression.
     posts : tuple of Variable
-        Post-activations A of every hidden layer, (n, h) each.
+        Post-activations A of every hidden layer, (n, h) each; its output Z where there is no activation.
     tuning : Variable, ()
         The share of the tuning that is still to come; 0 after tuning.
     squares : dict of str to Variable
@@ -162,15 +163,20 @@ class NetworkState:
     def begin(cls, read: Callable, values: dict[Variable, Variable], tuning: Variable) -> NetworkState:
         """Make the state before a sweep, from ``read``, ``values`` and ``tuning``, which the class describes."""
         network = read(values)
+        outputs = [
+            layer.operator.rows(pt.as_tensor(values.get(layer.output, layer.output))) for layer in network.layers
+        ]
+        posts = [
+            layer.operator.rows(values[activation.output]) if activation else z
+            for layer, activation, z in zip(network.layers, network.activations, outputs, strict=False)
+        ]
         return cls(
             read=read,
             values=values,
             network=network,
             weights=tuple(layer.operator.matrix(values) for layer in network.layers),
-            outputs=tuple(
-                layer.operator.rows(pt.as_tensor(values.get(layer.output, layer.output))) for layer in network.layers
-            ),
-            posts=tuple(values[activation.output] for activation in network.activations),
+            outputs=tuple(outputs),
+            posts=tuple(posts),
             tuning=tuning,
         )
 
@@ -206,10 +212,11 @@ class NetworkState:
         """Return the state in which the values of layer l are those of a site that moves have changed."""
         weights, outputs, posts = list(self.weights), list(self.outputs), list(self.posts)
         weights[l], outputs[l] = site.w, site.z
+        if site.above is not None:
+            posts[l], weights[l + 1] = site.post, site.w_above
         if site.activation is None:
             squares = {site.layer.name: ((site.z - site.mean) ** 2).sum()}
         else:
-            posts[l], weights[l + 1] = site.post, site.w_above
             squares = {part.name: x.sum() for part, x in zip((site.layer, site.activation), site.noise, strict=True)}
         return replace(
             self, weights=tuple(weights), outputs=tuple(outputs), posts=tuple(posts), squares=self.squares | squares
@@ -227,8 +234,11 @@ class NetworkState:
     @property
     def new_values(self) -> dict[Variable, Variable]:
         """Values of all variables of the model after the moves, in the shapes that the user gave them."""
-        new = {activation.output: a for activation, a in zip(self.network.activations, self.posts, strict=True)}
-        for layer, w, z in zip(self.network.layers, self.weights, self.outputs, strict=True):
+        new, layers = {}, self.network.layers
+        for layer, activation, a in zip(layers, self.network.activations, self.posts, strict=False):
+            if activation:
+                new[activation.output] = layer.operator.written(a, activation.output.ndim)
+        for layer, w, z in zip(layers, self.weights, self.outputs, strict=True):
             new |= layer.operator.values(w)
             if layer.output in self.values:
                 new[layer.output] = layer.operator.written(z, layer.output.ndim)

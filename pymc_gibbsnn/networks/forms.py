@@ -29,6 +29,7 @@ __all__ = [
     "match_product",
     "match_scaled_product",
     "rebuild",
+    "spans_channels",
     "spans_columns",
     "split_number",
     "terms",
@@ -241,6 +242,11 @@ def rebuild(expression: Variable, z: Variable, new: Variable) -> Variable:
 def spans_columns(bias: Variable) -> bool:
     """Whether a bias lies along the last axis and is the same for all rows."""
     return bias.ndim == 0 or bias.type.broadcastable[0]
+
+
+def spans_channels(bias: Variable) -> bool:
+    """Whether a bias of images (n, channels, height, width) is the same for all images and all pixels of a channel."""
+    return bias.ndim == 4 and all(bias.type.broadcastable[axis] for axis in (0, 2, 3))
 
 
 def evaluate(expression: Variable) -> np.ndarray:

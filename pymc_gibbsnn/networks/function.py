@@ -68,12 +68,14 @@ def forward(
 def _evaluate_network(network: Network, posterior: xr.Dataset, X_new: ArrayLike | None) -> xr.Dataset:
     """Evaluate a noisy network at X_new, or at its own inputs, for every draw of a posterior."""
     a = np.asarray(network.data() if X_new is None else X_new, dtype=float)
-    if a.ndim != 2 or a.shape[1] != network.layers[0].shape[1]:
-        raise ValueError(f"X_new must have shape (m, {network.layers[0].shape[1]}); found {a.shape}.")
+    [row, *others] = network.layers[0].operator.input_shapes
+    if a.shape[1:] not in (row, *others):
+        raise ValueError(f"X_new must have shape {str(('m', *row)).replace(chr(39), '')}; found {a.shape}.")
+    a = a.reshape(len(a), -1)
     weights = _arrays(posterior, [value.name for value in network.weights])
     *_, (output, _) = forward(network, weights, a)
     norms, units = [], {}
-    for operator in (layer.operator for layer in network.layers):
+    for operator in (layer.operator for layer in network.layers if layer.operator.variables):
         squares = operator.squares(operator.named_matrix(weights))
         norms.append(squares.sum(-1))
         if squares.shape[-1] > 1:
@@ -84,7 +86,7 @@ def _evaluate_network(network: Network, posterior: xr.Dataset, X_new: ArrayLike 
         _output(output[..., 0] if single else output)
         | {"norm": (("chain", "draw", "layer"), np.stack(norms, -1))}
         | units,
-        coords=_coords(posterior) | {"layer": np.arange(1, len(network.layers) + 1)},
+        coords=_coords(posterior) | {"layer": np.arange(1, len(norms) + 1)},
     )
 
 

@@ -10,6 +10,7 @@ and precisions may be such expressions, too. :mod:`pymc_gibbsnn.networks.reader`
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from itertools import zip_longest
 
 import numpy as np
 from pytensor.graph.basic import Variable
@@ -17,7 +18,7 @@ from pytensor.graph.basic import Variable
 from pymc_gibbsnn._arguments import check_finite
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
-from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, Likelihood, NormalLikelihood
 from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.networks.substitution import substitute
@@ -38,7 +39,7 @@ class Layer:
     ----------
     name : str
         The name of its output in the model.
-    operator : Dense
+    operator : Dense, Conv2D or AveragePool
         The linear map with its weights.
     output : Variable
         The value of Z, in the shape that the user gave it; in the last layer the observed data.
@@ -49,7 +50,7 @@ class Layer:
     """
 
     name: str
-    operator: Dense
+    operator: Operator
     output: Variable
     noise: Variable
     offset: Variable | None = None
@@ -158,8 +159,8 @@ class Network:
         The data A_1.
     layers : tuple of Layer
         The L layers; the output of the last one is observed unless there are labels.
-    activations : tuple of Activation
-        The L − 1 noisy activations between them.
+    activations : tuple of Activation or None
+        The L − 1 noisy activations between them; None where a layer takes the output of the one below as it is.
     labels : LabelLikelihood, optional
         The likelihood of labels that the output of the last layer gives.
     variances : tuple of LearnedVariance
@@ -168,7 +169,7 @@ class Network:
 
     inputs: Variable
     layers: tuple[Layer, ...]
-    activations: tuple[Activation, ...]
+    activations: tuple[Activation | None, ...]
     labels: LabelLikelihood | None = None
     variances: tuple[LearnedVariance, ...] = ()
 
@@ -179,6 +180,8 @@ class Network:
             return self
 
         def put(part):
+            if part is None:
+                return None
             if isinstance(part, tuple):
                 return tuple(map(put, part))
             held = {f.name: getattr(part, f.name) for f in fields(part)}
@@ -202,25 +205,19 @@ class Network:
     @property
     def latents(self) -> list[Variable]:
         """The value variables of pre- and post-activations, with one number for each sample and unit."""
-        latents = [
-            z
-            for layer, activation in zip(self.layers, self.activations, strict=False)
-            for z in (layer.output, activation.output)
-        ]
-        return latents + [self.layers[-1].output] * bool(self.labels)
+        latents = [part.output for part in self.noisy]
+        return latents if self.labels else latents[:-1]
 
     @property
     def noisy(self) -> list[Layer | Activation]:
         """The parts that have noise: the latents, and the data unless they are labels."""
-        parts = []
-        for l, layer in enumerate(self.layers):
-            parts += [layer, *self.activations[l : l + 1]]
-        return parts
+        pairs = zip_longest(self.layers, self.activations)
+        return [part for pair in pairs for part in pair if part is not None]
 
     @property
     def noises(self) -> dict[str, Variable]:
         """The variances of the noise, by the names of the variables that have noise."""
-        return {part.name: part.noise for part in (*self.layers, *self.activations)}
+        return {part.name: part.noise for part in self.noisy}
 
     @property
     def weights(self) -> list[Variable]:
@@ -238,9 +235,9 @@ class Network:
 
     @property
     def is_thin(self) -> bool:
-        """Whether the data hold fewer samples than a unit of the first layer has weights."""
-        rows, _ = self.data().shape
-        return self.layers[0].operator.fan_in > rows
+        """Whether the regression for a unit of the first layer has fewer samples than the unit has weights."""
+        operator = self.layers[0].operator
+        return operator.fan_in > len(self.data()) * operator.places
 
     def check_widths(self) -> None:
         """Refuse layers that do not fit together.

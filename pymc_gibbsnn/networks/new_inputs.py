@@ -123,7 +123,7 @@ class Inputs:
         found = [[v] for v in matrices or self.data.values()]
         if not found:
             for v in self.constants:
-                if v.ndim == 2 and len(v.data) in self.target_rows:
+                if v.ndim >= 2 and len(v.data) in self.target_rows:
                     same = next((group for group in found if np.array_equal(group[0].data, v.data)), None)
                     found.append([v]) if same is None else same.append(v)
         if len(found) != 1:

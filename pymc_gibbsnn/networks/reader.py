@@ -7,7 +7,6 @@ names the variable.
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 
 import numpy as np
@@ -15,30 +14,19 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks import refusals
-from pymc_gibbsnn.networks.forms import (
-    NetworkError,
-    evaluate,
-    match_scaled_product,
-    spans_columns,
-    split_number,
-    terms,
-    undimshuffle,
-)
-from pymc_gibbsnn.networks.layers.dense import Dense
-from pymc_gibbsnn.networks.learned_variances import VarianceReader, folded
+from pymc_gibbsnn.networks.forms import NetworkError, match_scaled_product, terms
+from pymc_gibbsnn.networks.layer_reader import LayerReader, match_linear
+from pymc_gibbsnn.networks.layers import Dense
+from pymc_gibbsnn.networks.learned_variances import folded
 from pymc_gibbsnn.networks.likelihoods import LABELS, LabelLikelihood, find_likelihood
 from pymc_gibbsnn.networks.network import Activation, Layer, Network
 from pymc_gibbsnn.networks.notation import law, show
 from pymc_gibbsnn.networks.smooth import NotElementwiseError, read_activation
-from pymc_gibbsnn.networks.substitution import substitute
 
 __all__ = ["Reader", "read_network", "read_networks"]
 
@@ -114,7 +102,7 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_dat
     return networks
 
 
-class Reader:
+class Reader(LayerReader):
     """Reads networks, from observed variables down to inputs.
 
     Parameters
@@ -128,19 +116,14 @@ class Reader:
     """
 
     def __init__(self, model: pm.Model, wanted: set[Variable] | None = None, check_data: bool = True):
-        self.model = model
-        self.wanted = wanted
+        super().__init__(model, _shapes_at_a_point(model) if check_data else _shapes_one_by_one(model), wanted)
         self.check_data = check_data
-        self.taken: set[Variable] = set()  # biases of networks already read
-        self.shapes = _shapes_at_a_point(model) if check_data else _shapes_one_by_one(model)
-        self.parents = {rv: self._parents(rv.owner.inputs) for rv in model.basic_RVs}
-        self.variances = VarianceReader(model, self.parents, self.shapes)
 
     def count(self, observed: Variable) -> int:
         """Count the products in the mean of an observed variable or, if it is a label, of its latent."""
         _, z = self._labels(observed)
         mean, _ = self._simplified(self._normal(z)[0])
-        return max(1, sum(match_scaled_product(term) is not None for term in terms(mean)))
+        return max(1, sum(match_linear(term) is not None for term in terms(mean)))
 
     def read(self, observed: Variable, number: int = 0) -> Network:
         """Read the network whose last layer is product ``number`` in the mean of an observed variable."""
@@ -157,6 +140,10 @@ class Reader:
             noisy.append(z)
             if source not in self.model.free_RVs:
                 break
+            if self._is_direct(layer, source):
+                activations.append(None)
+                z = source
+                continue
             activation, z_below = self._activation(source)
             activations.append(activation)
             used.append((source, [z_below]))
@@ -165,7 +152,10 @@ class Reader:
         self._check_use(used)
         learned = self.variances.conjugate(noisy, weights)
         learned = tuple(one for one in learned if self.wanted is None or one.value in self.wanted)
-        inputs = folded(pt.cast(source, pytensor.config.floatX))
+        inputs = pt.cast(source, pytensor.config.floatX)
+        if inputs.ndim == 4:
+            inputs = inputs.reshape((-1, layer.shape[1]))
+        inputs = folded(inputs)
         network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)), labels, learned)
         network.check_widths()
         if self.check_data:
@@ -208,70 +198,11 @@ class Reader:
             raise NetworkError(refusals.noiseless_input(source, inner.name, z.name))
         return layer, source, members
 
-    def _affine(
-        self, mean: Variable, leaves: dict[Variable, Variable], z: Variable, number: int | None = None
-    ) -> tuple[Dense, Variable | None, Variable, list]:
-        """Read an affine function of the input of a layer from the mean of Z, or from a part of it.
-
-        Parameters
-        ----------
-        mean : Variable
-            The mean, in canonical form.
-        leaves : dict of Variable to Variable
-            The leaves that stand for random variables in it, with these variables.
-        z : Variable
-            The random variable of which it is the mean, for error messages.
-        number : int, optional
-            Which of several products is the layer.
-
-        Returns
-        -------
-        operator : Dense
-            The linear map with its weights and bias.
-        offset : Variable or None
-            The sum of all other terms.
-        source : Variable
-            The input of the layer.
-        members : list of Variable
-            The random variables of the weights and, if there is one, of the bias.
-        """
-        products = [term for term in terms(mean) if match_scaled_product(term)]
-        if not products:
-            raise NetworkError(refusals.no_product(mean, z.name))
-        if len(products) > 1 and number is None:
-            raise NetworkError(refusals.two_products(products, z.name))
-        others = list(terms(mean))
-        factor, source, weights, layout = match_scaled_product(others.pop(others.index(products[number or 0])))
-        weights = self._weights(weights, leaves, z)
-        if len(products) > 1 and not self._is_wanted(weights):
-            raise NetworkError(f"'{weights.name}' is not among vars=.")
-        shape = Dense.shape_of(layout, self._shape(weights))
-        scaled = [split_number(x) for x in others]
-        place, bias = next(
-            ((i, b) for i, (_, x) in enumerate(scaled) if (b := self._bias(x, leaves, shape[0], z)) is not None),
-            (-1, None),
-        )
-        bias_factor = 1.0 if bias is None else scaled[place][0]
-        if bias is not None:
-            others.pop(place)
-        for rv, number in ((weights, factor), (bias, bias_factor)):
-            if number == 0 or not math.isfinite(number):
-                raise NetworkError(refusals.impossible_factor(f"'{rv.name}'", number, z.name))
-        members = [weights] if bias is None else [weights, bias]
-        sigma, bias_sigma = self.variances.sigmas([weights, bias])
-        bias_sigma = None if bias is None else bias_sigma * abs(bias_factor)
-        precision = Dense.precision_of(layout, shape, sigma * abs(factor), bias_sigma)
-        operator = Dense(
-            weights=self.model.rvs_to_values[weights],
-            bias=None if bias is None else self.model.rvs_to_values[bias],
-            layout=layout,
-            shape=shape,
-            precision=folded(pt.cast(precision, pytensor.config.floatX)),
-            factor=factor,
-            bias_factor=bias_factor,
-        )
-        offset = self._offset(others, leaves, z, {weights, bias, leaves.get(source)})
-        return operator, offset, source, members
+    def _is_direct(self, layer: Layer, source: Variable) -> bool:
+        """Whether a layer takes the output of a layer below without an activation, one of the two not being dense."""
+        mean, _ = self._simplified(self._normal(source)[0])
+        found = [linear for term in terms(mean) if (linear := match_linear(term))]
+        return bool(found) and not (isinstance(layer.operator, Dense) and found[0].is_dense)
 
     def _activation(self, a: Variable) -> tuple[Activation, Variable]:
         """Read the activation of which the noisy post-activation A is the output; return it with Z, its input."""
@@ -300,116 +231,6 @@ class Reader:
                 f"{self._shape(a)}."
             )
         return Activation(a.name, self.model.rvs_to_values[a], function, self.variances.noise(sigma, a)), z
-
-    # How the parts of a layer are read
-
-    def _normal(self, rv: Variable) -> tuple[Variable, Variable]:
-        """Return mean and standard deviation of a variable, which must be Normal and without a transform."""
-        if not isinstance(rv.owner.op, NormalRV):
-            raise NetworkError(refusals.no_normal(rv.name, rv.owner.op, rv in self.model.observed_RVs))
-        if rv in self.model.free_RVs and self.model.rvs_to_transforms.get(rv) is not None:
-            raise NetworkError(f"'{rv.name}' has a transform, but the variables of a network are plain: leave it out.")
-        return tuple(rv.owner.op.dist_params(rv.owner))
-
-    def _weights(self, term: Variable, leaves: dict[Variable, Variable], z: Variable) -> Variable:
-        """Return the random variable that a term is, which must have a Normal prior of mean 0."""
-        rv = leaves.get(term)
-        if rv not in self.model.free_RVs:
-            raise NetworkError(refusals.no_weights(term, z.name))
-        mean, _ = self._normal(rv)
-        if self._parents([mean]) or np.any(evaluate(mean) != 0):
-            raise NetworkError(f"The prior of '{rv.name}' must have mean 0; found {show(mean)}.")
-        return rv
-
-    def _bias(self, term: Variable, leaves: dict[Variable, Variable], d_out: int, z: Variable) -> Variable | None:
-        """Return the bias that a term is: one number for each unit, with a Normal prior of mean 0 and no other use.
-
-        Parameters
-        ----------
-        term : Variable
-            A term of the mean of Z, in canonical form.
-        leaves : dict of Variable to Variable
-            The leaves that stand for random variables in it, with these variables.
-        d_out : int
-            The number of units.
-        z : Variable
-            The random variable of which it is a term of the mean.
-
-        Returns
-        -------
-        Variable or None
-            The random variable; None if the term is no bias.
-        """
-        rv = leaves.get(undimshuffle(term))
-        if rv not in self.model.free_RVs or rv in self.taken or not spans_columns(term):
-            return None
-        if int(np.prod(self._shape(rv))) != d_out or self.variances.users(rv) != [z.name]:
-            return None
-        if not self._is_wanted(rv):
-            return None
-        try:
-            return self._weights(undimshuffle(term), leaves, z)
-        except NetworkError:
-            return None
-
-    def _is_wanted(self, rv: Variable) -> bool:
-        """Whether a variable is among those to which the networks are restricted."""
-        return self.wanted is None or self.model.rvs_to_values[rv] in self.wanted
-
-    def _offset(
-        self, others: list[Variable], leaves: dict[Variable, Variable], z: Variable, members: set[Variable]
-    ) -> Variable | None:
-        """Add up the other terms of the mean of Z, in value variables, as a matrix that broadcasts to (n, d_out).
-
-        Parameters
-        ----------
-        others : list of Variable
-            The terms.
-        leaves : dict of Variable to Variable
-            The leaves that stand for random variables in them, with these variables.
-        z : Variable
-            The random variable of which they are terms of the mean.
-        members : set of Variable
-            The random variables of the layer, which may not enter them.
-
-        Returns
-        -------
-        Variable or None
-            None if there are no other terms.
-        """
-        if not others:
-            return None
-        for rv in self._leaves_of(others, leaves):
-            if rv in members:
-                raise NetworkError(f"'{rv.name}' enters the mean of '{z.name}' twice, where each part may enter once.")
-        offset = pt.add(*others) if len(others) > 1 else others[0]
-        [offset] = substitute([offset], leaves)
-        [offset] = self.model.replace_rvs_by_values([offset])
-        if offset.ndim == z.ndim == 1:
-            offset = offset[:, None]
-        return folded(pt.cast(pt.shape_padleft(offset, 2 - offset.ndim), pytensor.config.floatX))
-
-    # How the graph is followed
-
-    def _parents(self, expressions: list[Variable]) -> set[Variable]:
-        """Find the random variables on which expressions depend directly, not through other random variables."""
-        rvs = set(self.model.basic_RVs)
-        return {node for node in ancestors(expressions, blockers=rvs) if node in rvs}
-
-    def _leaves_of(self, expressions: list[Variable], leaves: dict[Variable, Variable]) -> list[Variable]:
-        """List the random variables for which leaves in these expressions stand."""
-        return [leaves[node] for node in ancestors(expressions) if node in leaves]
-
-    def _simplified(self, mean: Variable) -> tuple[Variable, dict[Variable, Variable]]:
-        """Return the canonical form of a mean, with its random variables replaced by leaves, and these leaves."""
-        leaves = {parent: parent.type(name=parent.name) for parent in self._parents([mean])}
-        [mean] = clone_replace([mean], leaves, rebuild_strict=False)
-        mean = rewrite_graph(mean, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
-        return mean, {leaf: parent for parent, leaf in leaves.items()}
-
-    def _shape(self, rv: Variable) -> tuple[int, ...]:
-        """Return the shape of a random variable of the model."""
-        return self.shapes[self.model.rvs_to_values[rv].name]
 
     # How the network as a whole is checked
 

@@ -38,7 +38,7 @@ from pymc_gibbsnn.moves.centred_scale import centred_scales
 from pymc_gibbsnn.moves.interweaving import interweaving, kinds_of_interweaving
 from pymc_gibbsnn.moves.layer_parallel import all_postactivations, all_preactivations, all_weights_above_data
 from pymc_gibbsnn.moves.noncentred_scale import noncentred_scales
-from pymc_gibbsnn.moves.postactivations import postactivations
+from pymc_gibbsnn.moves.postactivations import direct_latents, postactivations
 from pymc_gibbsnn.moves.preactivations import label_latents, preactivations, preactivations_collapsed
 from pymc_gibbsnn.moves.site import Move, NetworkState, at, in_turn
 from pymc_gibbsnn.moves.statistics import log_densities, statistic_names, statistics
@@ -162,6 +162,10 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
     """
     kinds, parallel = kinds_of_interweaving(network, interweave), schedule == "layer-parallel"
     learns = [bool(layer.operator.variables) for layer in network.layers]  # whether a layer has weights, unlike a pool
+    if parallel and not (all(learns) and all(layer.operator.has_gain for layer in network.layers)):
+        raise ValueError(
+            "schedule='layer-parallel' is for dense layers; the network has convolutions or pools: leave it out."
+        )
     moves = [data_weights(network)] if learns[0] else []  # W̃_1 | Z_2
     if parallel:
         moves += [
@@ -170,16 +174,21 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
             all_preactivations,  # Z_l | W̃_{l−1}, A_{l−1}, A_l
         ]
     for l, activation in enumerate(network.activations):
-        function = activation.function
-        scalable = scale_move and network.layers[l].offset is None and learns[l] and learns[l + 1]
+        layer, above = network.layers[l], network.layers[l + 1].operator
         weights = [weights_above] if learns[l + 1] else []
-        is_column = learns[l] and network.layers[l].operator.places == 1  # whether a column of Z is a unit
+        if activation is None:
+            moves.append(at(l, direct_latents, *weights))  # Z_l | W̃_{l−1}, W̃_l, Z_{l+1}, and then W̃_l | Z_l, Z_{l+1}
+            continue
+        function = activation.function
+        scalable = scale_move and layer.offset is None and learns[l] and learns[l + 1]
+        # Whether a column of Z is a unit, and A can be integrated out in moves of it
+        is_column = learns[l] and layer.operator.places == 1 and above.has_gain
         interweaved = [interweaving(network, l, kinds[l])] if kinds[l] and is_column else []
         noncentred = [noncentred_scales] if scalable and is_column and function.is_homogeneous else []
         centred = [centred_scales] if scalable and (function.is_homogeneous or function.is_scale_free) else []
         if parallel:
             hidden = centred  # c_j
-        elif collapse:
+        elif collapse and above.has_gain:
             hidden = [
                 preactivations_collapsed,  # Z_l | W̃_{l−1}, W̃_l, Z_{l+1}
                 *interweaved,  # W̃_{l−1}, Z_l | Z_l − Ã_{l−1} W̃_{l−1}ᵀ, W̃_l, Z_{l+1}
@@ -215,8 +224,8 @@ def _heated(network: Network, start: float | None, tuning: Variable) -> Network:
     """Return the network with every Δ below ``start`` replaced by Δ^(1 − r) start^r, r the share of tuning to come."""
     drawn = {use.part for variance in network.variances for use in variance.uses}
 
-    def hotter(part: Layer | Activation) -> Layer | Activation:
-        if start is None or part.name in drawn:
+    def hotter(part: Layer | Activation | None) -> Layer | Activation | None:
+        if start is None or part is None or part.name in drawn:
             return part
         noise = part.noise * pt.maximum(start / part.noise, 1) ** tuning
         return replace(part, noise=pt.cast(noise, part.noise.dtype))

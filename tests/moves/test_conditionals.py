@@ -75,7 +75,8 @@ def test_postactivations(shape, mode):
     def build(rng):
         w_, s_, y_ = pt.constant(w), pt.constant(np.tile(s, (COPIES, 1))), pt.constant(np.tile(y, (COPIES, 1)))
         below_, above_ = pt.constant(below), pt.constant(above)
-        return draw_postactivations(rng, s_, y_, w_, dense(shape).gain(w_, below_, above_), below_, above_)
+        g = below_ * dense(shape).gain(w_, below_, above_)
+        return draw_postactivations(rng, s_, below_, y_, lambda a: a @ w_.T, lambda r: r @ g, above_)
 
     check_moments(compile_draw(build, mode)(), mean, covariance)
 
@@ -84,9 +85,8 @@ def test_postactivations_of_a_dead_unit_are_their_prior():
     w = np.zeros((1, 2))
     zero = pt.constant(np.zeros((COPIES, 2)))
     below, above = pt.constant(0.4), pt.constant(0.1)
+    g = below * dense((1, 2)).gain(pt.constant(w), below, above)
     draw = compile_draw(
-        lambda rng: draw_postactivations(
-            rng, zero, zero[:, :1], pt.constant(w), dense((1, 2)).gain(pt.constant(w), below, above), below, above
-        )
+        lambda rng: draw_postactivations(rng, zero, below, zero[:, :1], lambda a: a @ w.T, lambda r: r @ g, above)
     )
     check_moments(draw(), np.zeros(2), 0.4 * np.eye(2))

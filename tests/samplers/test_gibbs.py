@@ -251,7 +251,8 @@ def test_latents_of_a_linear_network(collapse, mode):
                 rng, z = draw_preactivations_collapsed(
                     rng, z, m_, y_, pt.constant(w), pt.constant(g), pt.constant(dz), identity
                 )
-            rng, a = draw_postactivations(rng, z, y_, pt.constant(w), pt.constant(g), pt.constant(da), pt.constant(dy))
+            maps = lambda a: a @ w.T, lambda r: r @ (da * g)
+            rng, a = draw_postactivations(rng, z, pt.constant(da), y_, *maps, pt.constant(dy))
             if not collapse:
                 rng, z = draw_preactivations(rng, z, m_, a, pt.constant(dz), pt.constant(da), identity)
         return rng, z, a

@@ -2,3 +2,11 @@
 
 The docstring of :class:`~pymc_gibbsnn.networks.layers.dense.Dense` lists what a kind of layer must answer.
 """
+
+from pymc_gibbsnn.networks.layers.average_pool import AveragePool
+from pymc_gibbsnn.networks.layers.conv2d import Conv2D
+from pymc_gibbsnn.networks.layers.dense import Dense
+
+__all__ = ["AveragePool", "Conv2D", "Dense", "Operator"]
+
+Operator = Dense | Conv2D | AveragePool

@@ -1,0 +1,104 @@
+"""What the models of noisy networks have in common: priors, learned scales, and dense layers up to the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+
+__all__ = ["dense_layers", "deviation", "scales"]
+
+
+def dense_layers(
+    a: Variable,
+    sizes: Sequence[int],
+    dims: Sequence[str],
+    priors: Sequence[float | str],
+    deviations: dict[str, float | Variable],
+    function: Callable,
+    bias: bool,
+    targets: Variable,
+    out: tuple[str, ...],
+    label: type[pm.Discrete] | None,
+    first: int = 1,
+) -> None:
+    """Write dense layers, with noise on pre- and post-activations, from an input up to the data.
+
+    Parameters
+    ----------
+    a : Variable, (n, d)
+        The input.
+    sizes : sequence of int
+        The numbers of inputs of each layer.
+    dims : sequence of str
+        The names of the dimensions of these inputs.
+    priors : sequence of float or str
+        What :func:`scales` takes, for each layer.
+    deviations : dict of str to float or Variable
+        The standard deviations of noise, by the names of the noisy variables.
+    function : callable
+        The activation.
+    bias : bool
+        Whether the layers have biases.
+    targets : Variable
+        What is observed.
+    out : tuple of str
+        The dimension of the output, if it has one.
+    label : distribution, optional
+        The law of class labels given the last pre-activations; without it these are observed.
+    first : int
+        The number of the first layer.
+    """
+    for i, (d, precision) in enumerate(zip(sizes, priors, strict=True)):
+        l, last = first + i, i == len(sizes) - 1
+        units = out if last else (dims[i + 1],)
+        of_weights, of_biases = scales(f"W{l}", precision, d, dims[i])
+        weights = pm.Normal(f"W{l}", 0, **of_weights, dims=(*units, dims[i]))
+        mean = a @ weights.T
+        if bias:
+            mean = mean + pm.Normal(f"b{l}", 0, **of_biases, dims=units or None)
+        name = f"Z{l + 1}"
+        if last and label is None:
+            pm.Normal("y", mean, deviations["y"], observed=targets, shape=mean.shape, dims=("row", *units))
+            return
+        z = pm.Normal(name, mean, deviations[name], dims=("row", *units))
+        if last:
+            label("y", z, observed=targets, shape=z.shape[:1], dims="row")
+        else:
+            a = pm.Normal(f"A{l + 1}", function(z), deviations[f"A{l + 1}"], dims=("row", *units))
+
+
+def deviation(name: str, noise: float | str) -> float | Variable:
+    """Return the standard deviation of a noisy variable: a number, or the root of a learned variance."""
+    if noise != "learned":
+        return noise
+    return pt.sqrt(pm.InverseGamma(f"variance_{name}", 1, 0.001))
+
+
+def scales(name: str, prior: float | str, d: int, inputs: str) -> tuple[dict[str, float | Variable], dict[str, float]]:
+    """Return the scales of the priors of a layer's weights and of its biases, as arguments of ``pm.Normal``.
+
+    Parameters
+    ----------
+    name : str
+        The name of the weights.
+    prior : float, "learned" or "relevance"
+        What the user asks for.
+    d : int
+        The number of the layer's inputs.
+    inputs : str
+        The name of the dimension of the inputs.
+
+    Returns
+    -------
+    of_weights, of_biases : dict
+        Either ``sigma`` or ``tau``.
+    """
+    if isinstance(prior, str):
+        shape = {"dims": inputs} if prior == "relevance" else {}
+        return {"tau": pm.Gamma(f"precision_{name}", 2, 2 / d, **shape)}, {"sigma": np.float64(1)}
+    sigma = prior**-0.5
+    return {"sigma": sigma}, {"sigma": sigma}

@@ -1,0 +1,376 @@
+"""The reader of one layer of a network in the graph of a PyMC model: a product, a convolution or an average pool.
+
+A network is read layer by layer, from the mean of one random variable to the next, by
+:class:`pymc_gibbsnn.networks.reader.Reader`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.op import Op
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.shape import Reshape
+
+from pymc_gibbsnn.networks import refusals
+from pymc_gibbsnn.networks.forms import (
+    NetworkError,
+    evaluate,
+    match_scaled_product,
+    spans_channels,
+    spans_columns,
+    split_number,
+    terms,
+    undimshuffle,
+)
+from pymc_gibbsnn.networks.layers import AveragePool, Conv2D, Dense, Operator
+from pymc_gibbsnn.networks.layers.convolution import Convolution
+from pymc_gibbsnn.networks.layers.pooling import Pooling
+from pymc_gibbsnn.networks.learned_variances import VarianceReader, folded
+from pymc_gibbsnn.networks.notation import show
+from pymc_gibbsnn.networks.substitution import substitute
+
+__all__ = ["LayerReader", "Linear", "match_linear"]
+
+
+class Linear(NamedTuple):
+    """A term of a mean that is linear in an input: a number times a product, a convolution or an average pool.
+
+    Attributes
+    ----------
+    factor : float
+        The number.
+    source : Variable
+        The input.
+    weights : Variable, optional
+        The weights; None for a pool.
+    how : str, Convolution or Pooling
+        The layout of a product's weights, as :func:`pymc_gibbsnn.networks.forms.match_product` returns it, or the
+        operation.
+    """
+
+    factor: float
+    source: Variable
+    weights: Variable | None
+    how: str | Convolution | Pooling
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is a product of matrices."""
+        return isinstance(self.how, str)
+
+
+def match_linear(term: Variable) -> Linear | None:
+    """Match a product with weights, a convolution or an average pool, times a number; None for another term."""
+    factor, inner = split_number(term)
+    op = getattr(inner.owner, "op", None)
+    if isinstance(op, Convolution) and op.gives == "outputs":
+        filters, images = inner.owner.inputs
+        within, filters = split_number(filters)
+        return Linear(factor * within, images, filters, op)
+    if isinstance(op, Pooling) and not op.adjoint and factor == 1:
+        return Linear(1.0, inner.owner.inputs[0], None, op)
+    found = match_scaled_product(term)
+    return None if found is None else Linear(*found)
+
+
+class LayerReader:
+    """Reads layers.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    shapes : dict of str to tuple of int
+        The shapes of its value variables, by name.
+    wanted : set of Variable, optional
+        If given, only these value variables may be biases of a layer.
+
+    Attributes
+    ----------
+    taken : set of Variable
+        Random variables that are no bias of this layer, because they belong to another network.
+    parents : dict of Variable to set of Variable
+        The random variables on which each random variable of the model depends directly.
+    variances : VarianceReader
+        The reader of variances of noise and priors.
+    """
+
+    def __init__(self, model: pm.Model, shapes: dict[str, tuple[int, ...]], wanted: set[Variable] | None = None):
+        self.model = model
+        self.shapes = shapes
+        self.wanted = wanted
+        self.taken: set[Variable] = set()
+        self.parents = {rv: self._parents(rv.owner.inputs) for rv in model.basic_RVs}
+        self.variances = VarianceReader(model, self.parents, shapes)
+
+    def _affine(
+        self, mean: Variable, leaves: dict[Variable, Variable], z: Variable, number: int | None = None
+    ) -> tuple[Operator, Variable | None, Variable, list]:
+        """Read an affine function of the input of a layer from the mean of Z, or from a part of it.
+
+        Parameters
+        ----------
+        mean : Variable
+            The mean, in canonical form.
+        leaves : dict of Variable to Variable
+            The leaves that stand for random variables in it, with these variables.
+        z : Variable
+            The random variable of which it is the mean, for error messages.
+        number : int, optional
+            Which of several products is the layer.
+
+        Returns
+        -------
+        operator : Operator
+            The linear map with its weights and bias.
+        offset : Variable or None
+            The sum of all other terms.
+        source : Variable
+            The input of the layer, in whatever shape; one of ``leaves`` if it is a random variable.
+        members : list of Variable
+            The random variables of the weights and, if there is one, of the bias.
+        """
+        products = [term for term in terms(mean) if match_linear(term)]
+        if not products:
+            raise NetworkError(refusals.no_product(mean, z.name))
+        if len(products) > 1 and number is None:
+            raise NetworkError(refusals.two_products(products, z.name))
+        others = list(terms(mean))
+        found = match_linear(others.pop(others.index(products[number or 0])))
+        source = _reshaped(found.source, leaves)
+        if found.weights is None:
+            operator, members = self._pool(found, z), []
+        else:
+            weights = self._weights(found.weights, leaves, z)
+            if len(products) > 1 and not self._is_wanted(weights):
+                raise NetworkError(f"'{weights.name}' is not among vars=.")
+            bias, bias_factor = self._take_bias(others, found, weights, leaves, z)
+            members = [weights] if bias is None else [weights, bias]
+            operator = self._weighted(found, weights, bias, bias_factor, z)
+        offset = self._offset(others, leaves, z, {*members, leaves.get(source)}, operator)
+        return operator, offset, source, members
+
+    def _pool(self, found: Linear, z: Variable) -> AveragePool:
+        """Make the operator of an average pool, whose windows must not overlap."""
+        windows = found.how.windows
+        if windows.overlap:
+            raise NetworkError(
+                f"The windows of the average pool in the mean of '{z.name}' overlap: their size is {windows.size} and "
+                f"their stride {windows.stride}. GibbsNN knows strides that are at least the size."
+            )
+        return AveragePool(windows=windows)
+
+    def _weighted(
+        self, found: Linear, weights: Variable, bias: Variable | None, bias_factor: float, z: Variable
+    ) -> Dense | Conv2D:
+        """Make the operator of a product or a convolution.
+
+        Parameters
+        ----------
+        found : Linear
+            The product or convolution.
+        weights, bias : Variable
+            The random variables of its weights and of its bias, if there is one.
+        bias_factor : float
+            The number by which the model multiplies the bias.
+        z : Variable
+            The random variable in whose mean it stands.
+        """
+        for rv, number in ((weights, found.factor), (bias, bias_factor)):
+            if number == 0 or not math.isfinite(number):
+                raise NetworkError(refusals.impossible_factor(f"'{rv.name}'", number, z.name))
+        sigma, bias_sigma = self.variances.sigmas([weights, bias])
+        sigma = sigma * abs(found.factor)
+        bias_sigma = None if bias is None else bias_sigma * abs(bias_factor)
+        if found.is_dense:
+            shape = Dense.shape_of(found.how, self._shape(weights))
+            kind, form = Dense, {"layout": found.how, "shape": shape}
+            precision = Dense.precision_of(found.how, shape, sigma, bias_sigma)
+        else:
+            shape = self._shape(weights)
+            kind, form = Conv2D, {"units": shape[0], "windows": found.how.windows}
+            precision = Conv2D.precision_of(shape, sigma, bias_sigma)
+        return kind(
+            weights=self.model.rvs_to_values[weights],
+            bias=None if bias is None else self.model.rvs_to_values[bias],
+            precision=folded(pt.cast(precision, pytensor.config.floatX)),
+            factor=found.factor,
+            bias_factor=bias_factor,
+            **form,
+        )
+
+    # How the parts of a layer are read
+
+    def _normal(self, rv: Variable) -> tuple[Variable, Variable]:
+        """Return mean and standard deviation of a variable, which must be Normal and without a transform."""
+        if not isinstance(rv.owner.op, NormalRV):
+            raise NetworkError(refusals.no_normal(rv.name, rv.owner.op, rv in self.model.observed_RVs))
+        if rv in self.model.free_RVs and self.model.rvs_to_transforms.get(rv) is not None:
+            raise NetworkError(f"'{rv.name}' has a transform, but the variables of a network are plain: leave it out.")
+        return tuple(rv.owner.op.dist_params(rv.owner))
+
+    def _weights(self, term: Variable, leaves: dict[Variable, Variable], z: Variable) -> Variable:
+        """Return the random variable that a term is, which must have a Normal prior of mean 0."""
+        rv = leaves.get(term)
+        if rv not in self.model.free_RVs:
+            raise NetworkError(refusals.no_weights(term, z.name))
+        mean, _ = self._normal(rv)
+        if self._parents([mean]) or np.any(evaluate(mean) != 0):
+            raise NetworkError(f"The prior of '{rv.name}' must have mean 0; found {show(mean)}.")
+        return rv
+
+    def _take_bias(
+        self, others: list[Variable], found: Linear, weights: Variable, leaves: dict[Variable, Variable], z: Variable
+    ) -> tuple[Variable | None, float]:
+        """Take the bias of a layer, if there is one, out of a list of terms; return it and the number before it.
+
+        Parameters
+        ----------
+        others : list of Variable
+            The terms of the mean of Z beside the layer's product, of which the bias is taken out.
+        found : Linear
+            The product or convolution.
+        weights : Variable
+            The random variable of its weights.
+        leaves : dict of Variable to Variable
+            The leaves that stand for random variables in the terms, with these variables.
+        z : Variable
+            The random variable of which they are terms of the mean.
+        """
+        shape = self._shape(weights)
+        units = Dense.shape_of(found.how, shape)[0] if found.is_dense else shape[0]
+        spans = spans_columns if found.is_dense else spans_channels
+        for i, other in enumerate(others):
+            factor, term = split_number(other)
+            bias = self._bias(term, leaves, units, z) if spans(term) else None
+            if bias is not None:
+                others.pop(i)
+                return bias, factor
+        return None, 1.0
+
+    def _bias(self, term: Variable, leaves: dict[Variable, Variable], units: int, z: Variable) -> Variable | None:
+        """Return the bias that a term is: one number for each unit, with a Normal prior of mean 0 and no other use.
+
+        Parameters
+        ----------
+        term : Variable
+            A term of the mean of Z, in canonical form, that is the same but for one axis, that of the units.
+        leaves : dict of Variable to Variable
+            The leaves that stand for random variables in it, with these variables.
+        units : int
+            The number of units.
+        z : Variable
+            The random variable of which it is a term of the mean.
+
+        Returns
+        -------
+        Variable or None
+            The random variable; None if the term is no bias.
+        """
+        rv = leaves.get(undimshuffle(term))
+        if rv not in self.model.free_RVs or rv in self.taken:
+            return None
+        if int(np.prod(self._shape(rv))) != units or self.variances.users(rv) != [z.name]:
+            return None
+        if not self._is_wanted(rv):
+            return None
+        try:
+            return self._weights(undimshuffle(term), leaves, z)
+        except NetworkError:
+            return None
+
+    def _is_wanted(self, rv: Variable) -> bool:
+        """Whether a variable is among those to which the networks are restricted."""
+        return self.wanted is None or self.model.rvs_to_values[rv] in self.wanted
+
+    def _offset(
+        self,
+        others: list[Variable],
+        leaves: dict[Variable, Variable],
+        z: Variable,
+        members: set[Variable],
+        operator: Operator,
+    ) -> Variable | None:
+        """Add up the other terms of the mean of Z, in value variables, as a matrix that broadcasts to (n, d_out).
+
+        Parameters
+        ----------
+        others : list of Variable
+            The terms.
+        leaves : dict of Variable to Variable
+            The leaves that stand for random variables in them, with these variables.
+        z : Variable
+            The random variable of which they are terms of the mean.
+        members : set of Variable
+            The random variables of the layer, which may not enter them.
+        operator : Operator
+            The layer.
+
+        Returns
+        -------
+        Variable or None
+            None if there are no other terms.
+        """
+        if not others:
+            return None
+        for rv in self._leaves_of(others, leaves):
+            if rv in members:
+                raise NetworkError(f"'{rv.name}' enters the mean of '{z.name}' twice, where each part may enter once.")
+        offset = pt.add(*others) if len(others) > 1 else others[0]
+        [offset] = substitute([offset], leaves)
+        [offset] = self.model.replace_rvs_by_values([offset])
+        if offset.ndim == z.ndim == 1:
+            offset = offset[:, None]
+        if z.ndim == 4:
+            offset = operator.rows(pt.shape_padleft(offset, 4 - offset.ndim) + np.zeros((1, *operator.row_shapes[0])))
+        return folded(pt.cast(pt.shape_padleft(offset, 2 - offset.ndim), pytensor.config.floatX))
+
+    # How the graph is followed
+
+    def _parents(self, expressions: list[Variable]) -> set[Variable]:
+        """Find the random variables on which expressions depend directly, not through other random variables."""
+        rvs = set(self.model.basic_RVs)
+        return {node for node in ancestors(expressions, blockers=rvs) if node in rvs}
+
+    def _leaves_of(self, expressions: list[Variable], leaves: dict[Variable, Variable]) -> list[Variable]:
+        """List the random variables for which leaves in these expressions stand."""
+        return [leaves[node] for node in ancestors(expressions) if node in leaves]
+
+    def _simplified(self, mean: Variable) -> tuple[Variable, dict[Variable, Variable]]:
+        """Return the canonical form of a mean, with its random variables replaced by leaves, and these leaves."""
+        leaves = {parent: parent.type(name=parent.name) for parent in self._parents([mean])}
+        [mean] = clone_replace([mean], leaves, rebuild_strict=False)
+        mean = rewrite_graph(mean, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
+        return mean, {leaf: parent for parent, leaf in leaves.items()}
+
+    def _shape(self, rv: Variable) -> tuple[int, ...]:
+        """Return the shape of a random variable of the model."""
+        return self.shapes[self.model.rvs_to_values[rv].name]
+
+
+def _reshaped(source: Variable, leaves: dict[Variable, Variable]) -> Variable:
+    """Return the leaf of which the input of a layer is a reshaped copy, such as flattened images; else the input."""
+    leaf = source
+    while leaf.owner is not None and _keeps_order(leaf.owner.op):
+        leaf = leaf.owner.inputs[0]
+    return leaf if leaf in leaves else source
+
+
+def _keeps_order(op: Op) -> bool:
+    """Whether an operation changes nothing but the shape of an array, so that its numbers stay in their order."""
+    if isinstance(op, DimShuffle):
+        kept = [axis for axis in op.new_order if axis != "x"]
+        return kept == sorted(kept)
+    return isinstance(op, Reshape | JoinDims | SplitDims)

@@ -1,0 +1,129 @@
+r"""The average pool as an operator on activations: the mean over windows, in each channel of an image by itself.
+
+    forward(A) = mean of A over each window
+
+A sample is an image, flattened in the order (channel, row, column). The layer has no weights. Its windows do not
+overlap, so that the post-activations below it have a conditional of rank one in each window (Piccioli, Troiani,
+Zdeborová, arXiv 2306.02729, appendix G 3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from pytensor.graph.basic import Variable
+
+from pymc_gibbsnn.networks.layers.pooling import Pooling, pool
+from pymc_gibbsnn.networks.layers.weighted import Array
+from pymc_gibbsnn.networks.layers.windows import Windows
+
+__all__ = ["AveragePool"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AveragePool:
+    """The average pool; :class:`~pymc_gibbsnn.networks.layers.dense.Dense` lists its answers.
+
+    Parameters
+    ----------
+    windows : Windows
+        The shape of the images, and the windows, which must not overlap.
+    """
+
+    windows: Windows
+
+    name = "average_pool2d"
+    is_single = False
+    has_bias = False
+    has_gain = False
+    bias = None
+
+    @property
+    def variables(self) -> list[Variable]:
+        """There are no weights."""
+        return []
+
+    # How the user wrote the layer
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of outputs and of inputs of an image."""
+        return self.windows.channels * self.places, self.windows.pixels
+
+    @property
+    def row_shapes(self) -> list[tuple[int, ...]]:
+        """The shape of the output of one image in the model."""
+        return [(self.windows.channels, *self.windows.grid)]
+
+    @property
+    def input_shapes(self) -> list[tuple[int, ...]]:
+        """The shapes that one sample of the input may have."""
+        return self.windows.written
+
+    def matrix(self, values: Mapping[Variable, Array]) -> Array:
+        """Return a placeholder: there are no weights."""
+        return np.zeros((1, 1))
+
+    named_matrix = matrix
+
+    def values(self, w: Variable) -> dict[Variable, Variable]:
+        """Return nothing: there are no weights."""
+        return {}
+
+    def rows(self, z: Array) -> Array:
+        """Make an output of shape (n, channels, height, width) a matrix with a row for each image."""
+        return z.reshape((-1, self.shape[0])) if z.ndim == 4 else z
+
+    def written(self, z: Array, ndim: int) -> Array:
+        """Give the matrix of an output as many dimensions as it has in the model."""
+        return z.reshape((-1, *self.row_shapes[0])) if ndim == 4 else z
+
+    # The map
+
+    def forward(self, a: Array, w: Array | None = None) -> Array:
+        """Compute the means over windows (..., n, outputs), of A (..., n, inputs)."""
+        if isinstance(a, Variable):
+            return Pooling(self.windows)(a.reshape((-1, *self.windows.image))).reshape((-1, self.shape[0]))
+        return pool(self.windows, a.reshape(*a.shape[:-1], *self.windows.image)).reshape(*a.shape[:-1], -1)
+
+    def intercept(self, w: Variable) -> float:
+        """Return 0: there is no bias."""
+        return 0.0
+
+    # The conditional of the activations below
+
+    def correction(self, r: Variable, w: Variable, noise_below: Variable, noise_above: Variable) -> Variable:
+        """Compute ΔA R S⁻¹ V (n, inputs), where V is the matrix of the pool.
+
+        S = (ΔZ + ΔA/P) I for P pixels a window. Pixels outside of all windows are not moved.
+
+        Parameters
+        ----------
+        r : Variable, (n, outputs)
+            Residuals R of the output.
+        w : Variable
+            Not used: there are no weights.
+        noise_below, noise_above : Variable, ()
+            The variances ΔA of the noise of the input and ΔZ of that of the output.
+
+        Returns
+        -------
+        Variable, (n, inputs)
+        """
+        shrunk = r * (noise_below / (noise_above + noise_below / np.asarray(math.prod(self.windows.size), r.dtype)))
+        spread = Pooling(self.windows, adjoint=True)(shrunk.reshape((-1, *self.row_shapes[0])))
+        return spread.reshape((-1, self.windows.pixels))
+
+    # The scales of units, which are channels here
+
+    @property
+    def places(self) -> int:
+        """How many numbers of an image of the output belong to each channel."""
+        return self.windows.places
+
+    def by_unit(self, x: Variable) -> Variable:
+        """Sum an array like the output over all that belongs to each channel, (channels,)."""
+        return x.sum(axis=0).reshape((self.windows.channels, self.places)).sum(axis=1)

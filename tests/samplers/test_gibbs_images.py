@@ -1,0 +1,124 @@
+"""The sweep over networks with convolutions and pools leaves the joint law of their models unchanged."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn.moves.postactivations import draw_postactivations
+from pymc_gibbsnn.networks.layers import AveragePool, Conv2D
+from pymc_gibbsnn.networks.layers.windows import Windows
+from pymc_gibbsnn.networks.network import NetworkError
+from pymc_gibbsnn.networks.reader import read_network
+from tests.helpers import check_moments, compile_draw, pm_sample, pmg_sample, random_point
+from tests.image_models import IMAGES, NETWORKS, conv_layer, outputs, relu, write
+from tests.samplers.test_gibbs import PLAIN, check_geweke, gibbs
+
+
+def test_what_is_read():
+    network = read_network(write("conv pool conv"))
+    assert [type(layer.operator).__name__ for layer in network.layers] == ["Conv2D", "AveragePool", "Conv2D", "Dense"]
+    assert [activation and activation.name for activation in network.activations] == ["A2", None, "A4"]
+    assert [v.name for v in network.latents] == ["Z2", "A2", "Z3", "Z4", "A4"]
+    assert [layer.operator.has_bias for layer in network.layers] == [True, False, True, True]
+    np.testing.assert_array_equal(network.data(), IMAGES.reshape(len(IMAGES), -1))
+    np.testing.assert_allclose(network.layers[0].operator.precision.eval(), [[1 / 0.3**2] * 4 + [4]])
+
+
+@pytest.mark.parametrize(("name", "kwargs"), [("conv pool conv", {}), ("conv dense", {})])
+def test_lp_is_the_log_density_of_the_model(name, kwargs):
+    model = write(name)
+    point, [stats] = gibbs(model, **kwargs).step(random_point(model, 0))
+    np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(stats["norm_W1"], (point["W1"] ** 2).sum() + (point["b1"] ** 2).sum())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kwargs", [{}, PLAIN], ids=["default", "plain"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_geweke(name, kwargs):
+    """Oracle 1: forward draws of (variables, data) against the sweep alternating with data given the variables."""
+    check_geweke(write(name), 1500, **kwargs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["conv pool act", "conv pool conv"])
+def test_geweke_in_a_compiled_backend(name):
+    check_geweke(write(name), 10_000, compile_kwargs={"mode": "NUMBA"})
+
+
+COPIES = 20_000
+BELOW = {
+    "convolution": Windows(1, 3, 3, (2, 2), (1, 1)),
+    "convolution with padding": Windows(2, 2, 3, (2, 2), (2, 1), (1, 0)),
+    "pool": Windows(1, 3, 5, (2, 2), (2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", BELOW)
+def test_postactivations_below(name):
+    """Draws against the dense Gaussian, built by brute force from the matrix of the layer above."""
+    rng = np.random.default_rng(2)
+    if name == "pool":
+        operator, w = AveragePool(windows=BELOW[name]), np.zeros((1, 1))
+    else:
+        windows = BELOW[name]
+        precision = pt.constant(np.ones((1, windows.numbers + 1)))
+        operator = Conv2D(weights=pt.tensor4("W"), bias=pt.vector("b"), units=2, windows=windows, precision=precision)
+        w = rng.normal(size=operator.augmented_shape)
+    d_out, d_in = operator.shape
+    offset = operator.forward(np.zeros((1, d_in)), w)
+    v = (operator.forward(np.eye(d_in), w) - offset).T
+    s, y, below, above = rng.normal(size=d_in), rng.normal(size=d_out), 0.4, 0.1
+    covariance = np.linalg.inv(v.T @ v / above + np.eye(d_in) / below)
+    mean = covariance @ (s / below + v.T @ (y - offset[0]) / above)
+
+    def build(rng):
+        s_, y_ = pt.constant(np.tile(s, (COPIES, 1))), pt.constant(np.tile(y, (COPIES, 1)))
+        noises = pt.constant(below), pt.constant(above)
+        maps = lambda a: operator.forward(a, pt.constant(w)), lambda r: operator.correction(r, pt.constant(w), *noises)
+        return draw_postactivations(rng, s_, noises[0], y_, *maps, noises[1])
+
+    check_moments(compile_draw(build)(), mean, covariance)
+
+
+def hidden():
+    return pm.Normal("A2", relu(conv_layer(1, pt.as_tensor(IMAGES), 1)), 1)
+
+
+def overlapping():
+    outputs(2, pm.Normal("P", pmg.average_pool2d(hidden(), 2, stride=1), 1), 1)
+
+
+def turned():
+    outputs(2, hidden().dimshuffle(0, 2, 3, 1), 1)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (overlapping, r"windows of the average pool in the mean of 'P' overlap: .* \(2, 2\) and their stride \(1, 1\)"),
+        (turned, "'A2' enters 'y' through .* which carries no noise"),
+    ],
+)
+def test_refused_by_name(build, message):
+    with pm.Model() as model:
+        build()
+    with pytest.raises(NetworkError, match=message):
+        read_network(model)
+
+
+def test_the_layer_parallel_order_is_for_dense_layers():
+    with pytest.raises(ValueError, match="is for dense layers; the network has convolutions or pools"):
+        gibbs(write("conv dense"), schedule="layer-parallel", collapse=False, interweave=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [pm_sample, pmg_sample])
+def test_both_drivers(run):
+    model = write("conv pool conv")
+    how = {"compile_kwargs": {"mode": "NUMBA"}} if run is pm_sample else {}
+    posterior = run(model, 100, **how)["posterior"]
+    assert posterior["A4"].shape[2:] == (2, 1, 1, 2)
+    assert np.isfinite(posterior["Z2"]).all()
