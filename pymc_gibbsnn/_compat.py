@@ -6,7 +6,9 @@ import sys
 import warnings
 from collections.abc import Callable
 from functools import wraps
+from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from types import FrameType
 
 import numpy as np
@@ -30,6 +32,11 @@ SUBTENSORS = tuple(
     for name in ("Subtensor", "AdvancedSubtensor", "AdvancedSubtensor1")
     if hasattr(subtensor, name)
 )
+
+
+# The operations that give a sum as a number in place of an array without axes, which late PyTensors write at the end
+SCALARIZE = "pytensor.tensor.rewriting.scalarize"
+SCALAR_SUMS = (import_module(SCALARIZE).ScalarCAReduce,) if find_spec(SCALARIZE) else ()
 
 
 # How a loop is compiled that is evaluated once: PyTensor 3 takes the mode of the whole for it

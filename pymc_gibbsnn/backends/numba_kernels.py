@@ -1,10 +1,11 @@
 """Rewrites that give PyTensor's graphs faster Numba code: for matrix products, the error function and our random draws.
 
 The samplers of this package are written with plain ``@`` and ``pt.erf``. :func:`with_our_kernels` adds rewrites to a
-Numba mode, which replace three kinds of operations:
+Numba mode, which replace four kinds of operations:
 
 - matrix products, whose code in PyTensor takes long to compile (20 s each in PyTensor 3.3) or copies what is
   transposed, by Numba's own ``np.dot``, with the transposition left to BLAS, or by kernels for tall and wide data;
+- sums of a matrix, whose code in PyTensor 3 sorts axes by their strides and takes 3 s to compile;
 - the error function, which takes 30 ns a number in Numba, by that of :mod:`pymc_gibbsnn.backends.vector_math`;
 - draws of our random variables, by a direct call of their samplers.
 """
@@ -31,11 +32,11 @@ from pytensor.link.numba.dispatch.compile_ops import numba_deepcopy
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
+from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
-from pymc_gibbsnn._compat import shape_inference
+from pymc_gibbsnn._compat import SCALAR_SUMS, shape_inference
 from pymc_gibbsnn.backends.declare import SAMPLED, declare
 from pymc_gibbsnn.backends.numba_linker import KernelLinker
 from pymc_gibbsnn.backends.tall_products import is_tall, tall_by_few, tall_by_tall
@@ -193,6 +194,77 @@ def _are_many(columns: int | None) -> bool:
     return columns is not None and columns >= MANY
 
 
+class MatrixSum(Op):
+    """The sum of a matrix in double precision, or its sums along an axis.
+
+    Parameters
+    ----------
+    axis : {0, 1, None}
+        The axis; None sums all.
+    """
+
+    __props__ = ("axis",)
+
+    def __init__(self, axis: int | None):
+        self.axis = axis
+
+    def make_node(self, x):
+        return Apply(self, [x], [TensorType(x.dtype, () if self.axis is None else (x.type.shape[1 - self.axis],))()])
+
+    @shape_inference
+    def infer_shape(self, shapes):
+        [shape] = shapes
+        return [() if self.axis is None else (shape[1 - self.axis],)]
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = np.asarray(inputs[0].sum(axis=self.axis))
+
+
+def _numba_matrix_sum(op, node):
+    """Make the function of a :class:`MatrixSum` for Numba."""
+    axis = op.axis
+
+    @numba_njit
+    def total(x):
+        x, found = x if x.strides[0] > x.strides[1] else x.T, 0.0
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                found += x[i, j]
+        return np.array(found)
+
+    @numba_njit
+    def sums(x):
+        x = x.T if axis == 1 else x
+        out = np.zeros(x.shape[1])
+        if x.strides[0] < x.strides[1]:
+            for j in range(x.shape[1]):
+                for i in range(x.shape[0]):
+                    out[j] += x[i, j]
+        else:
+            for i in range(x.shape[0]):
+                for j in range(x.shape[1]):
+                    out[j] += x[i, j]
+        return out
+
+    return total if axis is None else sums
+
+
+declare(MatrixSum, numba=_numba_matrix_sum)
+
+
+@node_rewriter([Sum, *SCALAR_SUMS])
+def _use_matrix_sum(fgraph, node):
+    """Replace PyTensor's sum of a matrix in double precision, over one axis or both, by a :class:`MatrixSum`."""
+    [x], [found] = node.inputs, node.outputs
+    ops = [node.op] if isinstance(node.op, Sum) else [inner.op for inner in node.op.fgraph.apply_nodes]
+    sums = [op for op in ops if isinstance(op, Sum)]
+    if not sums or x.ndim != 2 or not x.dtype == found.dtype == "float64":
+        return None
+    axes = (0, 1) if sums[0].axis is None else sums[0].axis
+    total = MatrixSum(axes[0] % 2 if len(axes) == 1 else None)(x)
+    return [total if isinstance(found.type, TensorType) else pt.scalar_from_tensor(total)]
+
+
 class ErrorFunction(Op):
     """The error function erf, or its complement erfc, of every number of an array in double precision.
 
@@ -309,6 +381,8 @@ def with_our_kernels(mode: Mode) -> Mode:
     if not isinstance(mode.linker, NumbaLinker):
         return mode
     products = in2out(_use_product, _use_error_function, name="numba_products")
-    # The samplers' rewrite comes after PyTensor lets draws update generators in place, and before it computes shapes.
-    mode = mode.register((products, 10.0), (in2out(_use_sampler, name="numba_samplers"), 99.0))
+    # The samplers' rewrite comes after PyTensor lets draws update generators in place, and before it computes shapes;
+    # that of sums comes after PyTensor fuses them with what they add.
+    samplers, sums = in2out(_use_sampler, name="numba_samplers"), in2out(_use_matrix_sum, name="numba_sums")
+    mode = mode.register((products, 10.0), (samplers, 99.0), (sums, 101.0))
     return Mode(KernelLinker(allow_gc=mode.linker.allow_gc), mode.provided_optimizer)

@@ -43,27 +43,27 @@ def _numba(op, node):
     """Make the function for Numba, for one matrix or for a batch."""
 
     @numba_njit
-    def add(matrices, diagonals):
-        layers, d = max(len(matrices), len(diagonals)), diagonals.shape[1]
-        found = np.empty((layers, d, d), matrices.dtype)
-        for i in range(layers):
-            found[i] = matrices[min(i, len(matrices) - 1)]
+    def one(matrix, diagonal):
+        d = len(diagonal)
+        found = np.empty((d, d), matrix.dtype)
+        for i in range(d):
             for k in range(d):
-                found[i, k, k] += diagonals[min(i, len(diagonals) - 1), k]
+                found[i, k] = matrix[i, k]
+            found[i, i] += diagonal[i]
         return found
 
     if node.inputs[0].ndim == 2 and node.inputs[1].ndim == 1:
-
-        @numba_njit
-        def one(matrix, diagonal):
-            return add(matrix[None], diagonal[None])[0]
-
         return one, "one"
 
     @numba_njit
     def several(matrix, diagonal):
         d = diagonal.shape[-1]
-        return add(np.ascontiguousarray(matrix).reshape((-1, d, d)), np.ascontiguousarray(diagonal).reshape((-1, d)))
+        matrices = np.ascontiguousarray(matrix).reshape((-1, d, d))
+        diagonals = np.ascontiguousarray(diagonal).reshape((-1, d))
+        found = np.empty((max(len(matrices), len(diagonals)), d, d), matrices.dtype)
+        for i in range(len(found)):
+            found[i] = one(matrices[min(i, len(matrices) - 1)], diagonals[min(i, len(diagonals) - 1)])
+        return found
 
     return several, "several"
 

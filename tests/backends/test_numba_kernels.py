@@ -61,6 +61,20 @@ def test_a_matrix_times_its_transpose_is_one_half_mirrored():
             np.testing.assert_allclose(function(ordered), matrix @ matrix.T, rtol=1e-12, atol=1e-12)
 
 
+def test_sums_of_matrices_in_any_order():
+    x, y = pt.matrix("x"), pt.matrix("y")
+    z = x @ y  # sums of what is computed elementwise are left to PyTensor, which fuses them
+    function = compile_and_find([x, y], [z.sum(0), z.sum(axis=-1), z.sum(), 2 + z.sum() / (1 + z.sum())], "MatrixSum")
+    for left, right in ((RNG.normal(size=(7, 3)), RNG.normal(size=(3, 400))), (np.ones((7, 0)), np.ones((0, 2)))):
+        for a, b in ((left, right), (np.asfortranarray(left), np.asfortranarray(right))):
+            products = a @ b
+            by_column, by_row, total, number = function(a, b)
+            np.testing.assert_allclose(by_column, products.sum(0), rtol=1e-10, atol=1e-10)
+            np.testing.assert_allclose(by_row, products.sum(1), rtol=1e-10, atol=1e-10)
+            np.testing.assert_allclose(total, products.sum(), rtol=1e-10)
+            np.testing.assert_allclose(number, 2 + products.sum() / (1 + products.sum()), rtol=1e-10)
+
+
 @pytest.mark.parametrize(("function", "exact"), [(pt.erf, math.erf), (pt.erfc, math.erfc)])
 def test_error_functions_to_their_last_digits(function, exact):
     x = pt.matrix("x")

@@ -14,6 +14,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from scipy.linalg import cho_solve, cholesky
 
 from pymc_gibbsnn.backends.declare import declare
+from pymc_gibbsnn.backends.vector_math import add_multiple
 
 __all__ = ["Gain"]
 
@@ -69,10 +70,17 @@ def _numba(op, node):
 
     @numba_njit
     def positive(diagonal, factor, products):
-        matrix = factor * products
-        for k in range(len(matrix)):
-            matrix[k, k] += diagonal
+        matrix = np.empty_like(products)
+        for i in range(len(matrix)):
+            for k in range(len(matrix)):
+                matrix[i, k] = factor * products[i, k]
+            matrix[i, i] += diagonal
         return np.linalg.cholesky(matrix)
+
+    @numba_njit
+    def divide(x, by):
+        for i in range(len(x)):
+            x[i] /= by
 
     @numba_njit
     def solve(factor, b):
@@ -80,20 +88,24 @@ def _numba(op, node):
         x = b.copy()
         for i in range(len(x)):
             for k in range(i):
-                x[i] -= factor[i, k] * x[k]
-            x[i] /= factor[i, i]
+                add_multiple(x[k], -factor[i, k], x[i])
+            divide(x[i], factor[i, i])
         for i in range(len(x) - 1, -1, -1):
             for k in range(i + 1, len(x)):
-                x[i] -= factor[k, i] * x[k]
-            x[i] /= factor[i, i]
+                add_multiple(x[k], -factor[k, i], x[i])
+            divide(x[i], factor[i, i])
         return x
 
     @numba_njit
-    def one(v, below, above):
+    def one(v, below, above, out):
         across = np.ascontiguousarray(v.T)
         if len(v) <= len(across):
-            return solve(positive(above, below, np.dot(v, across)), v)
-        return np.ascontiguousarray(solve(positive(above, below, np.dot(across, v)), across).T)
+            found = solve(positive(above, below, np.dot(v, across)), v)
+        else:
+            found = solve(positive(above, below, np.dot(across, v)), across).T
+        for i in range(len(out)):
+            for k in range(out.shape[1]):
+                out[i, k] = found[i, k]
 
     @numba_njit
     def gain(v, below, above):
@@ -102,7 +114,7 @@ def _numba(op, node):
         found = np.empty_like(layers)
         below, above = below.ravel(), above.ravel()
         for i in range(len(layers)):
-            found[i] = one(layers[i], below[min(i, len(below) - 1)], above[min(i, len(above) - 1)])
+            one(layers[i], below[min(i, len(below) - 1)], above[min(i, len(above) - 1)], found[i])
         return found.reshape(v.shape)
 
     return gain
