@@ -32,7 +32,7 @@ from pymc_gibbsnn._compat import add_group, dataset_of
 from pymc_gibbsnn.diagnostics.outcomes import count_classes, log_density, log_normal
 from pymc_gibbsnn.diagnostics.prediction import name_axes
 from pymc_gibbsnn.networks.laws import Conditional, law_node
-from pymc_gibbsnn.networks.likelihoods import LABELS, find_likelihood
+from pymc_gibbsnn.networks.likelihoods import NOISY, find_likelihood
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.new_inputs import Inputs, find_observed
 from pymc_gibbsnn.networks.new_rows import NewRows
@@ -184,14 +184,14 @@ class _Density:
         self.rows = rows
         node = law_node(rows.observed)
         kind = find_likelihood(node.op)
-        self.labels = kind if kind in LABELS else None
-        estimates = self.labels is not None and not self.labels.is_integrable
+        self.observation = kind if kind in NOISY else None
+        estimates = self.observation is not None and not self.observation.is_integrable
         conditionals = {conditional.rv: conditional for conditional in rows.latents}
-        # The last variable with noise is y, or the pre-activation of which the label is a function.
-        self.last = rows.last if self.labels is None else conditionals.get(kind.centre(node), rows.last)
+        # The last Normal is y, or the pre-activation that gives a label or what else is observed.
+        self.last = rows.last if self.observation is None else conditionals.get(kind.centre(node), rows.last)
         self.is_normal = isinstance(law_node(self.last.rv).op, NormalRV)
-        if self.labels is not None and not (self.is_normal and self.last is not rows.last):
-            raise NetworkError(f"The labels '{rows.observed.name}' are not of a noisy pre-activation.")
+        if self.observation is not None and not (self.is_normal and self.last is not rows.last):
+            raise NetworkError(f"'{rows.observed.name}' is not given by a noisy pre-activation.")
         self.integrated = {} if estimates or not self.is_normal else self._integrable(model, conditionals)
         self.latents = [conditional for conditional in rows.latents if conditional is not self.last]
         drawn = [conditional for conditional in self.latents if conditional.rv not in self.integrated]
@@ -205,7 +205,7 @@ class _Density:
         except NetworkError:
             return {}
         networks = [network for network in networks if network.layers[-1].name == self.last.rv.name]
-        if self.labels is not None and any(network.layers[-1].shape[0] > 1 for network in networks):
+        if self.observation is not None and any(network.layers[-1].shape[0] > 1 for network in networks):
             return {}
         found = {
             model[network.activations[-1].name]: network
@@ -247,11 +247,13 @@ class _Density:
             else:
                 values[conditional.rv] = law.draw(rng)
         law = self.last.law(data, values, draws)
-        if self.labels is not None:
+        if self.observation is not None:
             mean, sigma = np.broadcast_to(law.parameters[0], law.shape), law.parameters[1]
             if self.integrated:
                 sigma = np.sqrt(sigma**2 + covariance[:, 0, 0].reshape(-1, *[1] * (mean.ndim - 1)))
-            return _by_row(self.labels.log_probability(mean, sigma, y, rng))
+            values[self.last.rv] = mean
+            parameters = self.rows.last.law(data, values, draws).parameters
+            return _by_row(self.observation.log_probability(mean, sigma, y, rng, parameters))
         if self.integrated:
             mean, sigma = law.parameters
             k = covariance.shape[-1]

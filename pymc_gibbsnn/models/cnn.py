@@ -13,7 +13,6 @@ from pymc_gibbsnn._arguments import boolean, column_names, describe, each, finit
 from pymc_gibbsnn.models.images import average_pool2d, conv2d
 from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, scales
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.networks.likelihoods import ArgmaxLabel, SignLabel
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.named_activations import named_activation
 
@@ -76,8 +75,9 @@ def cnn(
         Precision λ (one over the variance) of the prior of a layer's weights and biases: one for all layers, or one for
         each. By default it is the number of weights that come into a unit. Where it is "learned", it has the prior that
         :func:`mlp` describes.
-    likelihood : {"normal", "probit"}
-        What y is given the last layer: its noisy outputs themselves, or the class label that they give.
+    likelihood : {"normal", "probit", "student"}
+        What y is given the last layer: its noisy outputs themselves, the class label that they give, or numbers around
+        them with heavy tails, as :func:`mlp` says.
     bias : bool
         Whether the layers have biases, one for each channel of a convolution.
 
@@ -105,7 +105,8 @@ def cnn(
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'Z2', 'P2', 'A2', 'W2', 'b2', 'Z3']
     """
-    probit = one_of("likelihood", likelihood, ("normal", "probit")) == "probit"
+    one_of("likelihood", likelihood, ("normal", "probit", "student"))
+    probit = likelihood == "probit"
     frame = y
     X = finite("X", X)
     y, classes = read_labels(y) if probit else (finite("y", y), None)
@@ -143,7 +144,6 @@ def cnn(
     elif not single:
         coords["output"] = column_names(frame, y.shape[1])
     out = () if single else ("class",) if probit else ("output",)
-    label = None if not probit else SignLabel if single else ArgmaxLabel
 
     with pm.Model(coords=coords) as model:
         data = pm.Data("X", X)
@@ -171,7 +171,7 @@ def cnn(
         dense_priors = [d if one is None else one for d, one in zip(widths_, priors[layers:], strict=True)]
         flat = a.reshape((-1, widths_[0]))
         dense_layers(
-            flat, widths_, dims, dense_priors, deviations, function, bias, targets, out, label, first=layers + 1
+            flat, widths_, dims, dense_priors, deviations, function, bias, targets, out, likelihood, first=layers + 1
         )
     return model
 

@@ -98,8 +98,8 @@ def initial_values(
         values = _forward(model, shapes, given, rng)
         for network in networks:
             last = network.layers[-1].output.name
-            if network.labels and last not in given:
-                values[last] = network.labels.agreeing(values[last])
+            if network.observation and last not in given:
+                values[last] = network.observation.agreeing(values[last])
         return values
 
     return start() if chains is None else [start() for _ in range(chains)]

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from pymc_gibbsnn._arguments import boolean, column_names, each, finite, one_of, widths
 from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.networks.likelihoods import ArgmaxLabel, SignLabel
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.named_activations import named_activation
 
@@ -39,7 +38,8 @@ def mlp(
 
     where the second argument of Normal is a standard deviation, A_1 = X, the precision λ_l is by default the width d_l
     of layer l, and the last Z is observed as y [1]_ (eq. 7). For a probit likelihood the last Z is a latent, whose
-    argmax or sign is the label y (appendix E). The latents Z_l and A_l, the noisy pre- and post-activations, are
+    argmax or sign is the label y (appendix E); for a Student likelihood it is a latent around which y has heavy tails.
+    The latents Z_l and A_l, the noisy pre- and post-activations, are
     variables of the model like the weights, so that each has a closed-form conditional for :class:`GibbsNN`. The model
     is plain PyMC: it holds nothing that could not be written by hand.
 
@@ -60,7 +60,8 @@ def mlp(
         "softplus", "silu", "erf"), a table, or an elementwise function of PyTensor variables.
     noise : float, "learned", or a sequence of them
         Standard deviation s of the noise: one for all, or one for each of Z2, A2, Z3, ... up to y or, for a probit
-        likelihood, the last Z. That of y is in the units of y. Where it is "learned", the variance is a variable of the
+        likelihood, the last Z. That of y is in the units of y; for a Student likelihood it is also that of the last Z.
+        Where it is "learned", the variance is a variable of the
         model, such as "variance_Z2", with the prior InverseGamma(1, 0.001): anything from some 1e-4 up, for y of unit
         variance. For a probit likelihood ``noise="learned"`` leaves that of the last Z at 1, since labels do not tell
         it from the size of the last weights.
@@ -71,8 +72,10 @@ def mlp(
         of inputs; where it is "relevance", there is one for each input of the layer, which tells those that matter from
         those that do not (automatic relevance determination [2]_). ``prior="relevance"`` is that for the first layer,
         and "learned" for the others. The biases of such layers have the prior Normal(0, 1).
-    likelihood : {"normal", "probit"}
-        What y is given the last layer: its noisy outputs themselves, or the class label that they give.
+    likelihood : {"normal", "probit", "student"}
+        What y is given the last layer: its noisy outputs themselves; the class label that they give; or numbers whose
+        noise has heavy tails, so that outliers pull less. The last is y ~ StudentT(4, Z, s) around a last latent Z
+        whose Gaussian noise has the same s.
     bias : bool
         Whether the layers have biases.
 
@@ -103,7 +106,8 @@ def mlp(
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'Z2', 'A2', 'W2', 'b2']
     """
-    probit = one_of("likelihood", likelihood, ("normal", "probit")) == "probit"
+    one_of("likelihood", likelihood, ("normal", "probit", "student"))
+    probit = likelihood == "probit"
     frames = X, y
     X = finite("X", X)
     y, classes = read_labels(y) if probit else (finite("y", y), None)
@@ -138,11 +142,10 @@ def mlp(
     elif not single:
         coords["output"] = column_names(frames[1], y.shape[1])
     out = () if single else ("class",) if probit else ("output",)
-    label = None if not probit else SignLabel if single else ArgmaxLabel
 
     with pm.Model(coords=coords) as model:
         a = pm.Data("X", X, dims=("row", "feature"))
         targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
         deviations = {name: deviation(name, s) for name, s in zip(noisy, noises, strict=True)}
-        dense_layers(a, sizes, dims, priors, deviations, function, bias, targets, out, label)
+        dense_layers(a, sizes, dims, priors, deviations, function, bias, targets, out, likelihood)
     return model

@@ -9,7 +9,11 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn.networks.likelihoods import ArgmaxLabel, SignLabel
+
 __all__ = ["dense_layers", "deviation", "scales"]
+
+DEGREES = 4  # of freedom of the Student likelihood
 
 
 def dense_layers(
@@ -22,7 +26,7 @@ def dense_layers(
     bias: bool,
     targets: Variable,
     out: tuple[str, ...],
-    label: type[pm.Discrete] | None,
+    likelihood: str,
     first: int = 1,
 ) -> None:
     """Write dense layers, with noise on pre- and post-activations, from an input up to the data.
@@ -47,8 +51,8 @@ def dense_layers(
         What is observed.
     out : tuple of str
         The dimension of the output, if it has one.
-    label : distribution, optional
-        The law of class labels given the last pre-activations; without it these are observed.
+    likelihood : {"normal", "probit", "student"}
+        Whether the last pre-activations are observed themselves, as class labels, or with Student's noise.
     first : int
         The number of the first layer.
     """
@@ -61,11 +65,14 @@ def dense_layers(
         if bias:
             mean = mean + pm.Normal(f"b{l}", 0, **of_biases, dims=units or None)
         name = f"Z{l + 1}"
-        if last and label is None:
+        if last and likelihood == "normal":
             pm.Normal("y", mean, deviations["y"], observed=targets, shape=mean.shape, dims=("row", *units))
             return
-        z = pm.Normal(name, mean, deviations[name], dims=("row", *units))
-        if last:
+        z = pm.Normal(name, mean, deviations["y" if last and likelihood == "student" else name], dims=("row", *units))
+        if last and likelihood == "student":
+            pm.StudentT("y", DEGREES, z, sigma=deviations["y"], observed=targets, shape=z.shape, dims=("row", *units))
+        elif last:
+            label = ArgmaxLabel if units else SignLabel
             label("y", z, observed=targets, shape=z.shape[:1], dims="row")
         else:
             a = pm.Normal(f"A{l + 1}", function(z), deviations[f"A{l + 1}"], dims=("row", *units))

@@ -241,7 +241,7 @@ def _silenced(network: Network, teacher: dict[str, np.ndarray]) -> tuple[dict[st
     for l, (z, a) in enumerate(forward(network, teacher, network.data())):
         latents = {network.layers[l].output: z} | {part.output: a for part in network.activations[l : l + 1] if part}
         teacher |= {v.name: x.reshape(teacher[v.name].shape) for v, x in latents.items() if v.name in teacher}
-    y = network.labels.label(z) if network.labels else z
+    y = network.observation.label(z) if network.observation else z
     return teacher, y.reshape(evaluate(network.observed).shape)
 
 
@@ -307,7 +307,7 @@ def _check_noise(network: Network, study: TeacherStudent) -> None:
         If a ratio is larger.
     """
     values = study.teacher | {network.observed.name: study.y}
-    if network.labels is None:
+    if network.observation is None:
         values[network.layers[-1].output.name] = study.y
     a = study.X.reshape(len(study.X), -1)
     for layer, part in zip_longest(network.layers, network.activations):

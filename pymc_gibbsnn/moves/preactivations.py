@@ -38,7 +38,6 @@ from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.moves.weights import ONE
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.random.piecewise_normal import coupled_piecewise_normal, piecewise_normal
 from pymc_gibbsnn.random.smooth_normal import CoupledSmoothNormalRV, log_correction
@@ -46,7 +45,7 @@ from pymc_gibbsnn.random.smooth_normal import CoupledSmoothNormalRV, log_correct
 __all__ = [
     "draw_preactivations",
     "draw_preactivations_collapsed",
-    "label_latents",
+    "last_latents",
     "preactivations",
     "preactivations_collapsed",
 ]
@@ -150,14 +149,11 @@ def preactivations_collapsed(rng: Variable, site: Site, carry: dict) -> tuple[Va
     return rng, replace(site, z=z), carry, {}
 
 
-def label_latents(labels: LabelLikelihood) -> Move:
-    """Make the move that draws the pre-activations Z of the last layer, given their mean and the labels of the data."""
-
-    def step(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
-        rng, z = labels.draw_latent(rng, site.z, site.mean, site.layer.noise)
-        return rng, replace(site, z=z), carry, {}
-
-    return Move(step)
+@Move
+def last_latents(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+    """Draw the pre-activations Z of the last layer, given their mean and the data, such as labels, that Z gives."""
+    rng, z, squares = site.observation.draw_latent(rng, site.z, site.mean, site.layer.noise)
+    return rng, replace(site, z=z, data_squares=squares), carry, {}
 
 
 def _table(function: PiecewiseLinear, dtype: str) -> list[Variable]:

@@ -21,6 +21,7 @@ from functools import cached_property
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn.networks.likelihoods import LatentLikelihood
 from pymc_gibbsnn.networks.network import Activation, Layer, Network
 
 __all__ = ["Move", "NetworkState", "Site", "at", "in_turn"]
@@ -82,6 +83,10 @@ class Site:
         The share of the tuning that is still to come; 0 after tuning.
     squares : tuple of Variable, (h,) each, optional
         The sums of ``noise``, where a move has computed them already.
+    observation : LatentLikelihood, optional
+        The likelihood of data that are drawn given Z, if the layer is the last one and Z is not observed itself.
+    data_squares : Variable, (), optional
+        The sum of the squared noises that the data have beside that of Z, as the move that drew Z left it.
     """
 
     layer: Layer
@@ -97,6 +102,8 @@ class Site:
     samples: Variable
     tuning: Variable
     squares: tuple[Variable, Variable] | None = None
+    observation: LatentLikelihood | None = None
+    data_squares: Variable | None = None
 
     @cached_property
     def v(self) -> Variable:
@@ -206,6 +213,7 @@ class NetworkState:
             z_above=self.outputs[l + 1] if hidden else None,
             samples=self.samples,
             tuning=self.tuning,
+            observation=None if hidden else self.network.observation,
         )
 
     def put(self, l: int, site: Site) -> NetworkState:
@@ -216,6 +224,8 @@ class NetworkState:
             posts[l], weights[l + 1] = site.post, site.w_above
         if site.activation is None:
             squares = {site.layer.name: ((site.z - site.mean) ** 2).sum()}
+            if site.data_squares is not None:
+                squares[site.observation.name] = site.data_squares
         else:
             squares = {part.name: x.sum() for part, x in zip((site.layer, site.activation), site.noise, strict=True)}
         return replace(
@@ -227,7 +237,7 @@ class NetworkState:
         """For each latent and the data, by name: the sum of their squared noises, and how many noises these are."""
         return {part.name: (self.squares[part.name], self._count(part)) for part in self.network.noisy}
 
-    def _count(self, part: Layer | Activation) -> Variable:
+    def _count(self, part: Layer | Activation | LatentLikelihood) -> Variable:
         """Count the numbers that a latent, or the data, holds."""
         return pt.cast(math.prod(tuple(part.output.shape)), self.network.inputs.dtype)
 

@@ -36,6 +36,9 @@ def log_densities(state: NetworkState) -> dict[str, Variable]:
     densities, variances = dict(state.densities), state.network.noises
     for name, (square, n) in state.noise.items():
         densities[name] = -0.5 * (square / variances[name] + n * pt.log(2 * math.pi * variances[name]))
+    observation = state.network.observation
+    if observation is not None and (density := observation.log_density_given(state.outputs[-1])) is not None:
+        densities[observation.name] = density
     for operator, w in _weights(state):
         densities[operator.name] = operator.log_prior(w)
     return densities

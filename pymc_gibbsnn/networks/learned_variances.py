@@ -139,10 +139,10 @@ class VarianceReader:
         Use or None
             None if the standard deviation has another form.
         """
-        mean, sigma = member.owner.op.dist_params(member.owner)
+        *others, sigma = member.owner.op.dist_params(member.owner)
         sigma = rewrite_graph(sigma, include=("canonicalize",), clone=False)
         found = match_monomial(sigma, r)
-        if r in ancestors([mean], blockers=self.parents) or found is None or found[1] != power:
+        if r in ancestors(others, blockers=self.parents) or found is None or found[1] != power:
             return None
         coefficient, _, elements = found
         [coefficient] = self.model.replace_rvs_by_values([coefficient])

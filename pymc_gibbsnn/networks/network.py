@@ -2,9 +2,10 @@ r"""A noisy network in the value variables of a PyMC model.
 
     Z_{l+1} ~ Normal(A_l W_lᵀ + b_l + o_l, sqrt(ΔZ)),     A_l ~ Normal(σ(Z_l), sqrt(ΔA)),     W_l, b_l ~ Normal(0, ·)
 
-Here A_1 is data. The last Z is observed, or gives class labels that are observed; all other Z, A, W and b are free
-variables of the model. The offset o, if there is one, is an expression of other variables of the model, and variances
-and precisions may be such expressions, too. :mod:`pymc_gibbsnn.networks.reader` finds such a network in a model.
+Here A_1 is data. The last Z is observed, or gives what is observed, such as class labels; all other Z, A, W and b are
+free variables of the model. The offset o, if there is one, is an expression of other variables of the model, and
+variances and precisions may be such expressions, too. :mod:`pymc_gibbsnn.networks.reader` finds such a network in a
+model.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pymc_gibbsnn._arguments import check_finite
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers import Operator
-from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, Likelihood, NormalLikelihood
+from pymc_gibbsnn.networks.likelihoods import LatentLikelihood, Likelihood, NormalLikelihood
 from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.networks.substitution import substitute
 
@@ -27,8 +28,8 @@ __all__ = ["Activation", "Layer", "Network", "NetworkError", "LearnedVariance", 
 
 
 # The parts of a network that other variables of the model may determine
-MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient")
-NESTED = ("operator", "uses", "layers", "activations", "variances")
+MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees")
+NESTED = ("operator", "uses", "layers", "activations", "observation", "variances")
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,11 +159,11 @@ class Network:
     inputs : Variable, (n, d_1)
         The data A_1.
     layers : tuple of Layer
-        The L layers; the output of the last one is observed unless there are labels.
+        The L layers; the output of the last one is observed unless there is an ``observation``.
     activations : tuple of Activation or None
         The L − 1 noisy activations between them; None where a layer takes the output of the one below as it is.
-    labels : LabelLikelihood, optional
-        The likelihood of labels that the output of the last layer gives.
+    observation : LatentLikelihood, optional
+        The likelihood of data, such as labels, that are not the output of the last layer but are drawn given it.
     variances : tuple of LearnedVariance
         Variances and precisions that are drawn with the network.
     """
@@ -170,7 +171,7 @@ class Network:
     inputs: Variable
     layers: tuple[Layer, ...]
     activations: tuple[Activation | None, ...]
-    labels: LabelLikelihood | None = None
+    observation: LatentLikelihood | None = None
     variances: tuple[LearnedVariance, ...] = ()
 
     def at(self, state: dict[Variable, Variable]) -> Network:
@@ -193,26 +194,26 @@ class Network:
 
     @property
     def likelihood(self) -> Likelihood:
-        """The law of the data y: that of labels, or the Normal law of the last layer's output."""
+        """The law of the data y: that given the last latent, or the Normal law of the last layer's output."""
         last = self.layers[-1]
-        return self.labels or NormalLikelihood(last.name, last.output, last.noise)
+        return self.observation or NormalLikelihood(last.name, last.output, last.noise)
 
     @property
     def observed(self) -> Variable:
-        """The data y, which are labels or the output of the last layer."""
+        """The data y, which are the output of the last layer or are drawn given it."""
         return self.likelihood.value
 
     @property
     def latents(self) -> list[Variable]:
         """The value variables of pre- and post-activations, with one number for each sample and unit."""
-        latents = [part.output for part in self.noisy]
-        return latents if self.labels else latents[:-1]
+        return [part.output for part in self.noisy if part.output is not self.observed]
 
     @property
-    def noisy(self) -> list[Layer | Activation]:
-        """The parts that have noise: the latents, and the data unless they are labels."""
+    def noisy(self) -> list[Layer | Activation | LatentLikelihood]:
+        """The parts that have noise: the latents, and the data unless they are a function of the last latent."""
         pairs = zip_longest(self.layers, self.activations)
-        return [part for pair in pairs for part in pair if part is not None]
+        parts = [part for pair in pairs for part in pair if part is not None]
+        return parts + [self.observation] * (self.observation is not None and self.observation.noise is not None)
 
     @property
     def noises(self) -> dict[str, Variable]:

@@ -23,9 +23,9 @@ from pymc_gibbsnn.networks.forms import NetworkError, match_scaled_product, term
 from pymc_gibbsnn.networks.layer_reader import LayerReader, match_linear
 from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.learned_variances import folded
-from pymc_gibbsnn.networks.likelihoods import LABELS, LabelLikelihood, find_likelihood
+from pymc_gibbsnn.networks.likelihoods import NOISY, LatentLikelihood, find_likelihood
 from pymc_gibbsnn.networks.network import Activation, Layer, Network
-from pymc_gibbsnn.networks.notation import law, show
+from pymc_gibbsnn.networks.notation import show
 from pymc_gibbsnn.networks.smooth import NotElementwiseError, read_activation
 
 __all__ = ["Reader", "read_network", "read_networks"]
@@ -121,17 +121,18 @@ class Reader(LayerReader):
 
     def count(self, observed: Variable) -> int:
         """Count the products in the mean of an observed variable or, if it is a label, of its latent."""
-        _, z = self._labels(observed)
+        _, z = self._observation(observed)
         mean, _ = self._simplified(self._normal(z)[0])
         return max(1, sum(match_linear(term) is not None for term in terms(mean)))
 
     def read(self, observed: Variable, number: int = 0) -> Network:
         """Read the network whose last layer is product ``number`` in the mean of an observed variable."""
         layers, activations, used = [], [], []
-        labels, z = self._labels(observed)
-        if labels is not None:
-            used.append((observed, [z]))
+        observation, z = self._observation(observed)
         weights, noisy = [], []
+        if observation is not None:
+            used.append((observed, [z]))
+            noisy += [observed] * (observation.noise is not None)
         while True:
             layer, source, members = self._layer(z, None if layers else number)
             layers.append(layer)
@@ -156,7 +157,7 @@ class Reader(LayerReader):
         if inputs.ndim == 4:
             inputs = inputs.reshape((-1, layer.shape[1]))
         inputs = folded(inputs)
-        network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)), labels, learned)
+        network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)), observation, learned)
         network.check_widths()
         if self.check_data:
             network.check_rows(self.shapes)
@@ -165,20 +166,21 @@ class Reader(LayerReader):
 
     # How a layer is read
 
-    def _labels(self, observed: Variable) -> tuple[LabelLikelihood | None, Variable]:
-        """Read the labels, if the observed variable is one, and return them with the last pre-activation."""
+    def _observation(self, observed: Variable) -> tuple[LatentLikelihood | None, Variable]:
+        """Read the law of data that are drawn given the last pre-activation, if they are; return it with the latter."""
         kind = find_likelihood(observed.owner.op)
-        if kind not in LABELS:
+        if kind not in NOISY:
             return None, observed
-        z, _ = kind.read(observed.owner, observed, self.variances)
+        z, parameters = kind.read(observed.owner, observed, self.variances)
         if z not in self.model.free_RVs:
+            what = "labels" if kind.has_classes else "data"
             raise NetworkError(
-                f"The labels '{observed.name}' are of {show(z)}, which carries no noise: give it a latent of its own, "
-                f"Z = pm.Normal('Z', {show(z)}, sigma), and observe pmg.{law(observed.owner.op)}('{observed.name}', Z)."
+                f"The {what} '{observed.name}' are of {show(z)}, which carries no noise: give it a latent of its own, "
+                f"Z = pm.Normal('Z', {show(z)}, sigma), and observe {kind.form.format(name=observed.name)}."
             )
         if z.ndim < kind.least_ndim:
             raise NetworkError(f"'{z.name}', of which '{observed.name}' are the labels, must have shape (n, classes).")
-        return kind(observed.name, folded(self.model.rvs_to_values[observed])), z
+        return kind(observed.name, folded(self.model.rvs_to_values[observed]), **parameters), z
 
     def _layer(self, z: Variable, number: int | None) -> tuple[Layer, Variable, list[Variable]]:
         """Read the layer below Z, and return it with its input and its variables.

@@ -11,7 +11,7 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
         A_l | Z_l, W̃_l, Z_{l+1}
         c_j, the scale of each unit          (where σ allows it)
         W̃_l | A_l, Z_{l+1}
-    Z_{L+1} | W̃_L, A_L, y                    if y are class labels
+    Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say
     Δ, λ | all others                        if they have conjugate priors
 
 Here Δ are the variances of the noise and λ the precisions of the priors. With ``collapse=False`` the order of a hidden
@@ -39,7 +39,7 @@ from pymc_gibbsnn.moves.interweaving import interweaving, kinds_of_interweaving
 from pymc_gibbsnn.moves.layer_parallel import all_postactivations, all_preactivations, all_weights_above_data
 from pymc_gibbsnn.moves.noncentred_scale import noncentred_scales
 from pymc_gibbsnn.moves.postactivations import direct_latents, postactivations
-from pymc_gibbsnn.moves.preactivations import label_latents, preactivations, preactivations_collapsed
+from pymc_gibbsnn.moves.preactivations import last_latents, preactivations, preactivations_collapsed
 from pymc_gibbsnn.moves.site import Move, NetworkState, at, in_turn
 from pymc_gibbsnn.moves.statistics import log_densities, statistic_names, statistics
 from pymc_gibbsnn.moves.variances import variances
@@ -207,7 +207,7 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
                 *centred,  # c_j
             ]
         moves.append(at(l, *hidden))
-    last = [label_latents(network.labels)] if network.labels else []
+    last = [last_latents] if network.observation else []
     moves.append(at(len(network.activations), *last))  # Z_{L+1} | W̃_L, A_L, y
     if network.variances:
         moves.append(variances)  # Δ, λ | all others

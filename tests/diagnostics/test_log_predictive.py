@@ -175,5 +175,5 @@ def test_labels_of_an_expression_of_a_latent_are_refused():
         inputs = pm.Data("X", X)
         z = pm.Normal("Z2", inputs @ pm.Normal("W1", shape=2), 0.5)
         pmg.SignLabel("y", z - 2.0, observed=(Y > 0).astype(int), shape=inputs.shape[0])
-    with pytest.raises(pmg.NetworkError, match="labels 'y' are not of a noisy pre-activation"):
+    with pytest.raises(pmg.NetworkError, match="'y' is not given by a noisy pre-activation"):
         pmg.log_predictive(prior_draws(model), model, X, (Y > 0).astype(int))

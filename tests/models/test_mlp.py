@@ -142,7 +142,7 @@ def test_an_activation_written_in_pytensor():
         ),
         ({"activation": "softmax"}, "activation must be one of"),
         ({"activation": 3}, "activation must be a name"),
-        ({"likelihood": "student"}, "likelihood must be 'normal'"),
+        ({"likelihood": "laplace"}, "likelihood must be 'normal'"),
     ],
 )
 def test_bad_arguments_are_refused(change, message):

@@ -58,7 +58,7 @@ def test_labels(classes, noisy):
     np.testing.assert_array_equal(study.y, last > 0 if classes == 2 else last.argmax(1))
     if not noisy:
         np.testing.assert_allclose(last, relu_network(study.teacher, study.X))
-    assert read_network(study.model).labels is not None
+    assert read_network(study.model).observation is not None
 
 
 def test_a_model_keeps_its_inputs_and_is_copied():

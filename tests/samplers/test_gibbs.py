@@ -79,8 +79,8 @@ def geweke(model, draws, **kwargs):
     names = list(free)
     last = network_.layers[-1]
 
-    labels = network_.labels
-    if labels:  # (Z, y) given the rest is redrawn as one
+    observation = network_.observation
+    if observation:  # (Z, y) given the rest is redrawn as one
         names.remove(last.name)
 
     def functions(point, y):
@@ -95,21 +95,27 @@ def geweke(model, draws, **kwargs):
     [mean] = model.replace_rvs_by_values([output.owner.op.dist_params(output.owner)[0]])
     mean = pytensor.function(model.value_vars, mean, mode="FAST_COMPILE", on_unused_input="ignore")
     sd = pytensor.function(model.value_vars, pt.sqrt(last.noise), mode="FAST_COMPILE", on_unused_input="ignore")
+    degrees = None
+    if observation and observation.noise is not None:  # y ~ StudentT(ν, Z, σ)
+        degrees, scale = value(observation.degrees), pt.sqrt(observation.noise)
+        scale = pytensor.function(model.value_vars, scale, mode="FAST_COMPILE", on_unused_input="ignore")
     prior = pm.draw([*(model[name] for name in names), output], draws=3000, random_seed=3, mode="FAST_COMPILE")
     prior = [np.log(x) if free.get(name, name) != name else x for name, x in zip([*names, ""], prior, strict=True)]
     values = [free[name] for name in names]
     forward = np.array([functions(dict(zip(values, x, strict=False)), x[-1]) for x in zip(*prior, strict=True)])
-    point = {name: x[0] for name, x in zip([*values, last.name][: len(names) + bool(labels)], prior, strict=False)}
+    point = {name: x[0] for name, x in zip([*values, last.name][: len(names) + bool(observation)], prior, strict=False)}
     chain = []
     for _ in range(draws):
         z, s = (f(*(point[v.name] for v in model.value_vars)) for f in (mean, sd))
         z = z + s * generator.normal(size=z.shape)
-        if labels:
+        if observation:
             point = {**point, last.name: z}
-        y = labels.label(z) if labels else z
+        y = observation.label(z) if observation else z
+        if degrees is not None:
+            y = y + scale(*(point[v.name] for v in model.value_vars)) * generator.standard_t(degrees, size=y.shape)
         model["y_data"].set_value(y.astype(model["y_data"].dtype))
         point, _ = step.step(point)
-        chain.append(functions(point, point[last.name] if labels else y))
+        chain.append(functions(point, point[last.name] if observation else y))
     return np.array(chain), forward
 
 

@@ -12,16 +12,17 @@ from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLabel, ArgmaxLi
 from pymc_gibbsnn.networks.likelihoods.bernoulli import BernoulliLikelihood
 from pymc_gibbsnn.networks.likelihoods.binomial import BinomialLikelihood
 from pymc_gibbsnn.networks.likelihoods.categorical import CategoricalLikelihood
-from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood, Likelihood
+from pymc_gibbsnn.networks.likelihoods.likelihood import LatentLikelihood, Likelihood
 from pymc_gibbsnn.networks.likelihoods.normal import NormalLikelihood
 from pymc_gibbsnn.networks.likelihoods.poisson import PoissonLikelihood
 from pymc_gibbsnn.networks.likelihoods.sign_label import SignLabel, SignLikelihood
+from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
 
 __all__ = [
     "CLASSICAL",
-    "LABELS",
+    "NOISY",
     "ArgmaxLabel",
-    "LabelLikelihood",
+    "LatentLikelihood",
     "Likelihood",
     "NormalLikelihood",
     "SignLabel",
@@ -37,10 +38,10 @@ CLASSICAL: dict[str, type[Likelihood]] = {
 }
 """The likelihoods of classical networks, by the names that :func:`pymc_gibbsnn.classical_mlp` has for them."""
 
-LABELS: tuple[type[LabelLikelihood], ...] = (ArgmaxLikelihood, SignLikelihood)
-"""The likelihoods of class labels of a noisy network; without labels its last pre-activation, a Normal, is observed."""
+NOISY: tuple[type[LatentLikelihood], ...] = (ArgmaxLikelihood, SignLikelihood, StudentTLikelihood)
+"""The likelihoods of data that a noisy network gives through its last pre-activation, which is then a latent."""
 
 
 def find_likelihood(op: Op) -> type[Likelihood] | None:
     """Find the kind of likelihood that is read from random variables of this type; None if there is none."""
-    return next((kind for kind in (*CLASSICAL.values(), *LABELS) if isinstance(op, kind.rv_type)), None)
+    return next((kind for kind in (*CLASSICAL.values(), *NOISY) if isinstance(op, kind.rv_type)), None)

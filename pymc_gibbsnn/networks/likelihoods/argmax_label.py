@@ -97,7 +97,7 @@ class ArgmaxLikelihood(LabelLikelihood):
     """The likelihood y = argmax Z, with one label for each row of Z (n, k)."""
 
     rv_type = ArgmaxLabelRV
-    form = "ArgmaxLabel(Z)"
+    form = "pmg.ArgmaxLabel('{name}', Z)"
     least_ndim = 2
     is_integrable = False
 
@@ -120,12 +120,18 @@ class ArgmaxLikelihood(LabelLikelihood):
         return z.argmax(axis=-1)
 
     @staticmethod
-    def log_probability(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def log_probability(
+        mean: np.ndarray,
+        sigma: np.ndarray,
+        y: np.ndarray,
+        rng: np.random.Generator,
+        parameters: list[np.ndarray],
+    ) -> np.ndarray:
         """Compute Σ_j log Φ((m_y + s_y u − m_j)/s_j) over the other entries j, with the noise u of entry y drawn.
 
         Parameters
         ----------
-        mean, sigma, y, rng
+        mean, sigma, y, rng, parameters
             As in :meth:`LabelLikelihood.log_probability`.
         """
         sigma, rows = np.broadcast_to(sigma, mean.shape), np.arange(len(y))
@@ -142,7 +148,7 @@ class ArgmaxLikelihood(LabelLikelihood):
         z[rows, y], z[rows, largest] = z[rows, largest], z[rows, y]
         return z
 
-    def draw_latent(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, Variable]:
+    def draw_latent(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, Variable, None]:
         """Draw Z given the labels, by one pass over both blocks from the current Z.
 
         Parameters
@@ -150,7 +156,7 @@ class ArgmaxLikelihood(LabelLikelihood):
         rng, z, m, noise
             As in :meth:`LabelLikelihood.draw_latent`.
         """
-        return draw(argmax_normal, rng, z, m, noise, self.value)
+        return *draw(argmax_normal, rng, z, m, noise, self.value), None
 
 
 def _numba_argmax(op, node):

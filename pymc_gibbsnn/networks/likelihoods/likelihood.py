@@ -17,7 +17,7 @@ from pymc_gibbsnn._arguments import check_finite, finite
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers.dense import Dense
 
-__all__ = ["LabelLikelihood", "Likelihood", "Parameters", "integers"]
+__all__ = ["LabelLikelihood", "LatentLikelihood", "Likelihood", "Parameters", "integers"]
 
 
 class Parameters(Protocol):
@@ -235,33 +235,35 @@ class Likelihood:
         raise NotImplementedError
 
 
-class LabelLikelihood(Likelihood):
-    """Labels that are a function of the last noisy pre-activations Z (n, units) of a network."""
+class LatentLikelihood(Likelihood):
+    """Data y that a noisy network gives through its last pre-activations Z (n, units), which are latents."""
 
-    has_classes = True
     least_ndim: ClassVar[int] = 1
     """The smallest number of axes that Z may have in the model."""
     is_integrable: ClassVar[bool] = True
     """Whether :meth:`log_probability` is exact, not an estimate by a draw."""
+    noise: Variable | None = None
+    """The variance of the noise that y has beside that of Z, or None if y is a function of Z."""
 
-    @classmethod
-    def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
-        """Read the latent Z of which the data are labels."""
-        return node.op.dist_params(node)[0], {}
-
-    @classmethod
-    def probabilities(cls, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """Return 1 for the label of Z and 0 for the other classes."""
-        return (y[..., None] == np.arange(cls.classes(z))).astype(float)
+    @property
+    def output(self) -> Variable:
+        """The data, as the variable that has the noise."""
+        return self.value
 
     @staticmethod
     def label(z: np.ndarray) -> np.ndarray:
-        """Compute the labels of latents Z (..., units)."""
+        """Compute the data without noise, such as labels, of latents Z (..., units)."""
         raise NotImplementedError
 
     @staticmethod
-    def log_probability(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Compute the log probability of labels, with their latent Z ~ Normal(mean, sigma) integrated out.
+    def log_probability(
+        mean: np.ndarray,
+        sigma: np.ndarray,
+        y: np.ndarray,
+        rng: np.random.Generator,
+        parameters: list[np.ndarray],
+    ) -> np.ndarray:
+        """Compute the log density of data, with their latent Z ~ Normal(mean, sigma) integrated out.
 
         Parameters
         ----------
@@ -270,9 +272,12 @@ class LabelLikelihood(Likelihood):
         sigma : array
             Its standard deviation, which broadcasts to the shape of the mean.
         y : array (row, ...)
-            The labels.
+            The data.
         rng : numpy.random.Generator
             For what has no closed form.
+        parameters : list of array
+            The parameters of the random variable of the data, each with axes that broadcast to the shape of the mean;
+            that which is Z is not to be used.
 
         Returns
         -------
@@ -281,11 +286,17 @@ class LabelLikelihood(Likelihood):
         raise NotImplementedError
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
-        """Return latents Z with their entries reordered, or their signs changed, so that they agree with the labels."""
-        raise NotImplementedError
+        """Return latents Z with their entries reordered, or their signs changed, so that data such as labels can be."""
+        return z
 
-    def draw_latent(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, Variable]:
-        """Draw Z given the labels, or move it by a transition that leaves its law given the labels invariant.
+    def log_density_given(self, z: Variable) -> Variable | None:
+        """Compute Σ log p(y | Z) for the rows of Z (n, units); None if y is a function of Z, and all is in its law."""
+        return None
+
+    def draw_latent(
+        self, rng: Variable, z: Variable, m: Variable, noise: Variable
+    ) -> tuple[Variable, Variable, Variable | None]:
+        """Draw Z given the data, or move it by a transition that leaves its law given the data invariant.
 
         Parameters
         ----------
@@ -301,8 +312,27 @@ class LabelLikelihood(Likelihood):
         Returns
         -------
         rng, z : Variable
+        squares : Variable, () or None
+            The sum of the squared noises of y beside that of Z, of which each has the variance :attr:`noise`; None if y
+            has no such noise.
         """
         raise NotImplementedError
+
+
+class LabelLikelihood(LatentLikelihood):
+    """Class labels that are a function of the last noisy pre-activations Z (n, units) of a network."""
+
+    has_classes = True
+
+    @classmethod
+    def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
+        """Read the latent Z of which the data are labels."""
+        return node.op.dist_params(node)[0], {}
+
+    @classmethod
+    def probabilities(cls, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """Return 1 for the label of Z and 0 for the other classes."""
+        return (y[..., None] == np.arange(cls.classes(z))).astype(float)
 
 
 def integers(y: ArrayLike) -> np.ndarray:

@@ -92,7 +92,7 @@ class SignLikelihood(LabelLikelihood):
     """The likelihood y = 1[Z > 0], with one label for each number in Z."""
 
     rv_type = SignLabelRV
-    form = "SignLabel(Z)"
+    form = "pmg.SignLabel('{name}', Z)"
 
     def largest(self, width: int) -> ArrayLike:
         """The largest label is 1."""
@@ -104,12 +104,18 @@ class SignLikelihood(LabelLikelihood):
         return (z > 0).astype(int)
 
     @staticmethod
-    def log_probability(mean: np.ndarray, sigma: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def log_probability(
+        mean: np.ndarray,
+        sigma: np.ndarray,
+        y: np.ndarray,
+        rng: np.random.Generator,
+        parameters: list[np.ndarray],
+    ) -> np.ndarray:
         """Compute log Φ(m/s) where the label is 1, and log Φ(−m/s) where it is 0.
 
         Parameters
         ----------
-        mean, sigma, y, rng
+        mean, sigma, y, rng, parameters
             As in :meth:`LabelLikelihood.log_probability`.
         """
         return log_ndtr((2 * y - 1) * mean / sigma)
@@ -118,7 +124,7 @@ class SignLikelihood(LabelLikelihood):
         """Return Z with the sign that each label asks for."""
         return np.where(evaluate(self.value).reshape(z.shape) == 1, np.abs(z), -np.abs(z))
 
-    def draw_latent(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, Variable]:
+    def draw_latent(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, Variable, None]:
         """Draw Z given the labels; of the current Z only the shape matters.
 
         Parameters
@@ -130,7 +136,7 @@ class SignLikelihood(LabelLikelihood):
         positive = pt.eq(self.value.ravel(), 1)
         lower, upper = pt.switch(positive, 0, -infinity), pt.switch(positive, infinity, 0)
         rng, new = draw(truncated_normal, rng, m.ravel(), pt.sqrt(noise), lower, upper)
-        return rng, new.reshape(z.shape)
+        return rng, new.reshape(z.shape), None
 
 
 def _numba_sign(op, node):

@@ -1,0 +1,156 @@
+"""Data with heavy tails: the conditional of the last latent, the law of the sweep, and what users meet."""
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy import integrate, stats
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
+from tests.helpers import MODES, compile_draw, pm_sample, pmg_sample
+from tests.samplers.test_gibbs import check_geweke
+
+N, D = 6, 2
+X = np.random.default_rng(0).normal(size=(N, D))
+Y = np.random.default_rng(1).normal(size=N)
+FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
+
+
+def network(degrees=4.0, learned=True, noise=1.0):
+    with pm.Model() as model:
+        y = pm.Data("y_data", Y)
+        sigma = pt.sqrt(pm.InverseGamma("delta", 3, 2)) if learned else 0.7
+        W1 = pm.Normal("W1", 0, 1, shape=(2, D))
+        Z2 = pm.Normal("Z2", X @ W1.T, noise)
+        A2 = pm.Normal("A2", pt.maximum(Z2, 0), noise)
+        W2, b2 = pm.Normal("W2", 0, 0.7, shape=2), pm.Normal("b2", 0, 0.5)
+        Z3 = pm.Normal("Z3", A2 @ W2 + b2, sigma)
+        pm.StudentT("y", degrees, Z3, sigma=sigma, observed=y)
+    return model
+
+
+# Oracle 1: the conditional of Z given y, by quadrature
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("y", [0.5, 12.0])
+def test_the_latent_against_quadrature(mode, y):
+    """Each row is a chain of its own; y far from the mean has two places where Z may be."""
+    n, m, variance, nu, scale = 4000, 1.0, 2.0, 3.0, 0.8
+    z = pytensor.shared(np.full((n, 1), (m + y) / 2))
+    law = StudentTLikelihood("y", pt.constant(np.full(n, y)), pt.constant(nu), pt.constant(scale**2))
+
+    def build(generator):
+        return law.draw_latent(generator, z, pt.constant(np.full((n, 1), m)), pt.constant(variance))[:2]
+
+    one_pass = compile_draw(build, mode)
+    for _ in range(60):
+        z.set_value(one_pass())
+    grid = np.linspace(-15, 25, 8001)
+    density = stats.norm.pdf(grid, m, variance**0.5) * stats.t.pdf(y, nu, grid, scale)
+    cdf = integrate.cumulative_simpson(density, x=grid, initial=0)
+    found = stats.kstest(z.get_value().ravel(), lambda x: np.interp(x, grid, cdf / cdf[-1]))
+    assert found.pvalue > 1e-3
+
+
+def test_squares_are_of_the_new_latent():
+    """With σ tiny, Z is y and the squares τ (y − Z)²/σ² are those of standard normals."""
+    n = 20_000
+    z = np.random.default_rng(0).normal(size=(n, 1))
+    law = StudentTLikelihood("y", pt.constant(z[:, 0]), pt.constant(4.0), pt.constant(1e-8))
+
+    def build(generator):
+        rng, _, squares = law.draw_latent(generator, pt.constant(z), pt.constant(0 * z), pt.constant(1.0))
+        return rng, squares
+
+    assert abs(compile_draw(build)() / 1e-8 / n - 1) < 5 * np.sqrt(2 / n)
+
+
+def test_the_density_with_the_latent_integrated_out():
+    mean, sigma = np.array([[0.0, 0.0, 1.0, 0.0, 0.0]]), np.array([[0.5, 2.0, 0.1, 1e-3, 1.0]])
+    y = np.array([0.1, 5.0, -40.0, 3.0, 1e4])
+    for nu, scale in [(1.0, 0.3), (4.0, 1.0), (200.0, 2.0)]:
+        parameters = [np.array([nu]), mean, np.array([scale])]
+        found = StudentTLikelihood.log_probability(mean, sigma, y, None, parameters)[0]
+        for m, s, one, density in zip(mean[0], sigma[0], y, found, strict=True):
+            law = stats.t(nu, one - m, scale)
+
+            def ratio(e, law=law, s=s, density=density):
+                return stats.norm.pdf(e) * np.exp(law.logpdf(s * e) - density)
+
+            exact, _ = integrate.quad(ratio, -12, 12, epsabs=1e-11, limit=500, points=[0])
+            np.testing.assert_allclose(exact, 1, rtol=1e-6, err_msg=f"{nu}, {scale}, {one}")
+
+
+# Oracle 2: the sweep
+
+
+def test_geweke():
+    check_geweke(network(), 3000, interweave=False, **FAST)
+
+
+def test_log_density_of_the_sweep():
+    model = network()
+    step = pmg.GibbsNN(model=model, **FAST)
+    point = model.initial_point()
+    for _ in range(3):
+        point, [found] = step.step(point)
+    np.testing.assert_allclose(found["lp"], model.compile_logp(mode="FAST_COMPILE")(point))
+    assert {"noise_Z3", "noise_y"} <= found.keys()
+
+
+def test_another_step_may_move_the_degrees_of_freedom():
+    with pm.Model() as model:
+        nu = pm.Gamma("nu", 4, 1)
+        W = pm.Normal("W", 0, 1, shape=D)
+        Z = pm.Normal("Z", X @ W, 0.5)
+        pm.StudentT("y", nu, Z, sigma=pm.HalfNormal("sigma", 1), observed=Y)
+        steps = [pmg.GibbsNN([W, Z], **FAST), pm.Slice([model["nu"]], **FAST), pm.Slice([model["sigma"]], **FAST)]
+        idata = pm.sample(
+            5, tune=5, chains=1, step=steps, progressbar=False, compute_convergence_checks=False, random_seed=1
+        )
+    assert len(np.unique(idata["posterior"]["nu"])) > 3
+
+
+# What users meet
+
+
+@pytest.mark.parametrize("sample", [pm_sample, pmg_sample])
+def test_outliers_pull_less(sample):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(60, 1))
+    y = np.maximum(X[:, 0], 0) + 0.1 * rng.normal(size=60)
+    y[:6] += 8
+    model = pmg.mlp(X, y, 4, likelihood="student", noise="learned")
+    step = pmg.GibbsNN(interweave=False, scale_move=False, model=model)
+    idata = sample(model, 300, tune=300, step=step, var_names=[rv.name for rv in model.free_RVs if rv.name[0] in "Wbv"])
+    assert float(idata["posterior"]["variance_y"].mean()) < 0.25
+    found = pmg.predict(idata, model, X[:6], random_seed=1)
+    assert np.abs(found["mean"] - np.maximum(X[:6, 0], 0)).max() < 1
+    density = pmg.log_predictive(idata, model, X, y, random_seed=1)
+    assert np.isfinite(density["log_density"]).all()
+    assert density["log_density"][:6].max() < density["log_density"][6:].min()
+    pmg.log_predictive(idata, model, random_seed=1)
+    assert np.isfinite(az.loo(idata).elpd if hasattr(az.loo(idata), "elpd") else az.loo(idata).elpd_loo)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda Z: pm.StudentT("y", 4, Z + 1, sigma=1, observed=Y), "carries no noise: .* observe pm.StudentT"),
+        (lambda Z: pm.StudentT("y", 4, Z, sigma=pt.exp(Z), observed=Y), "neither nu nor sigma may depend"),
+        (lambda Z: pm.StudentT("y", 4, Z, sigma=-1, observed=Y), "sigma of 'y' must be positive"),
+        (lambda Z: pm.StudentT("y", 0, Z, sigma=1, observed=Y), "nu of 'y' must be positive"),
+        (lambda Z: pm.StudentT("y", np.ones(N), Z, sigma=1, observed=Y), "nu of 'y'.* must be one number"),
+        (lambda Z: pm.StudentT("y", 4, Z, sigma=1, observed=np.where(Y > 0, np.inf, 0)), "'y'"),
+    ],
+)
+def test_what_is_refused(build, message):
+    with pm.Model() as model:
+        Z = pm.Normal("Z", X @ pm.Normal("W", 0, 1, shape=D), 0.5)
+        build(Z)
+    with pytest.raises(pmg.NetworkError, match=message):
+        pmg.GibbsNN(model=model)
