@@ -1,0 +1,182 @@
+"""Regression on nine UCI sets and their standard splits: how good predictions are, and how long they take.
+
+One setting serves all sets: 50 ReLU units, learned noise and prior scales, standardised inputs and targets, one chain
+of 1,000 tuning and 1,000 further sweeps. The settings were chosen on splits 10 to 12 of four sets. Each row of the
+results is one split by one method. What is there already is not computed again, so a run can be broken off and resumed.
+
+::
+
+    OMP_NUM_THREADS=1 python benchmarks/uci.py FOLDER [--sets yacht boston ...] [--splits 20] [--methods ...]
+    python benchmarks/uci.py FOLDER --table
+
+FOLDER holds ``uci_*.npz`` with ``X``, ``y`` and ``split_0_test``, ``split_1_test``, ... Scores are in the units of the
+targets: RMSE, mean negative log density (NLL), the share of test points within 90 % intervals, and CRPS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+import uci_competitors as competitors
+from common import RESULTS, Results, print_table
+from scipy.special import logsumexp
+from scipy.stats import norm
+
+import pymc_gibbsnn as pmg
+
+SETS = ("yacht", "boston", "energy", "concrete", "wine_red", "kin8nm", "power", "naval", "protein")
+DROPOUT = {  # RMSE and NLL that Mukhoti, Stenetorp, Gal (arXiv 1811.09385) report for MC dropout trained to convergence
+    "boston": (2.90, 2.40), "concrete": (4.83, 2.94), "energy": (0.54, 1.21), "kin8nm": (0.079, -1.14),
+    "naval": (0.0007, -4.45), "power": (4.01, 2.81), "protein": (4.27, 2.87), "wine_red": (0.62, 0.93),
+    "yacht": (0.67, 1.25),
+}  # fmt: skip
+SCORES = ("RMSE", "NLL", "coverage", "CRPS")
+
+
+def gibbs(X, y, X_test, y_test, hidden, seed) -> tuple[np.ndarray, np.ndarray]:
+    """Draws of new targets (draw, point) and their log densities (point,)."""
+    with pmg.mlp(X, y, hidden, noise="learned", prior="relevance") as model:
+        names = [rv.name for rv in model.free_RVs if rv.name[0] not in "ZA"]
+        idata = pm.sample(
+            1000, tune=1000, chains=1, cores=1, step=pmg.GibbsNN(anneal=1), var_names=names, random_seed=seed,
+            progressbar=False, compute_convergence_checks=False,
+        )  # fmt: skip
+    thinned = idata.isel(draw=slice(None, None, 5))
+    samples = pmg.predict(thinned, model, X_test, samples=True, random_seed=seed)["samples"].values[0]
+    density = pmg.log_predictive(thinned, model, X_test, y_test, random_seed=seed)["log_density"].values
+    return samples, density
+
+
+def nuts(X, y, X_test, y_test, hidden, seed) -> tuple[np.ndarray, np.ndarray]:
+    """The classical network with learned noise, by PyMC's default sampler."""
+    with pm.Model():
+        noise = pm.InverseGamma("variance", 1, 0.001)
+        weights, a, d = [], X, X.shape[1]
+        for l, h in enumerate((*hidden, None), start=1):
+            tau = pm.Gamma(f"precision_{l}", 2, 2 / d)
+            W = pm.Normal(f"W{l}", 0, tau=tau, shape=(d,) if h is None else (d, h))
+            b = pm.Normal(f"b{l}", 0, 1, shape=() if h is None else h)
+            weights.append((f"W{l}", f"b{l}"))
+            a, d = a @ W + b, h
+            a = a if h is None else pm.math.maximum(a, 0)
+        pm.Normal("y", a, noise**0.5, observed=y)
+        idata = pm.sample(
+            1000, tune=1000, chains=1, cores=1, random_seed=seed, progressbar=False, compute_convergence_checks=False
+        )
+    draws = {name: x.values[0, ::5] for name, x in idata["posterior"].items()}
+    a = np.broadcast_to(X_test, (len(draws["variance"]), *X_test.shape))
+    for l, (W, b) in enumerate(weights, start=1):
+        W, b = draws[W], draws[b]
+        a = np.einsum("snd,sd...->sn...", a, W) + (b[:, None] if W.ndim == 2 else b[:, None, :])
+        a = a if l == len(weights) else np.maximum(a, 0)
+    return of_mixture((a, np.sqrt(draws["variance"])[:, None] + 0 * a), y_test, seed)
+
+
+def of_mixture(mixture, y_test, seed) -> tuple[np.ndarray, np.ndarray]:
+    """Draws and log densities of a mixture of normals."""
+    means, sds = mixture
+    repeats = -(-1000 // len(means))
+    noise = np.random.default_rng(seed).normal(size=(repeats, *means.shape))
+    density = logsumexp(norm.logpdf(y_test, means, sds), axis=0) - np.log(len(means))
+    return (means + sds * noise).reshape(-1, means.shape[1]), density
+
+
+def of_competitor(function):
+    def fit(X, y, X_test, y_test, hidden, seed):
+        return of_mixture(function(X, y, X_test, hidden, seed), y_test, seed)
+
+    return fit
+
+
+METHODS = {  # the method and its hidden layers
+    "GibbsNN": (gibbs, [50]),
+    "GibbsNN, two layers": (gibbs, [50, 50]),
+    "NUTS": (nuts, [50]),
+    "ridge": (of_competitor(competitors.ridge), []),
+    "boosting": (of_competitor(competitors.boosting), []),
+    "deep ensemble": (of_competitor(competitors.ensemble), [50]),
+    "MC dropout": (of_competitor(competitors.dropout), [50]),
+}
+
+
+def score(file, split: int, method: str) -> dict[str, float]:
+    """Fit a method to the training part of a split, and score its predictions of the test part."""
+    function, hidden = METHODS[method]
+    test = np.zeros(len(file["y"]), bool)
+    test[file[f"split_{split}_test"]] = True
+    X, y = file["X"], file["y"]
+    scale = X[~test].std(0)
+    X = (X - X[~test].mean(0)) / np.where(scale > 0, scale, 1)
+    location, spread = y[~test].mean(), y[~test].std()
+    y = (y - location) / spread
+    start = time.perf_counter()
+    samples, density = function(X[~test], y[~test], X[test], y[test], hidden, split)
+    seconds = time.perf_counter() - start
+    return {
+        "RMSE": spread * float(np.sqrt(np.mean((samples.mean(0) - y[test]) ** 2))),
+        "NLL": float(np.log(spread) - density.mean()),
+        "coverage": float(pmg.scoring.coverage(samples[None], y[test])),
+        "CRPS": spread * float(pmg.scoring.crps(samples[None], y[test])),
+        "seconds": seconds,
+    }
+
+
+def table(results: Results) -> list[dict[str, object]]:
+    """Means over splits with their standard errors; and of the differences to GibbsNN, split by split."""
+    rows = []
+    for name in SETS:
+        ours = {}
+        for method in METHODS:
+            found = {tuple(key.split("/")): scores for key, scores in results.items()}
+            splits = {int(i): scores for (*fit, i), scores in found.items() if fit == [name, method]}
+            ours = ours or splits
+            if not splits:
+                continue
+            row = {"set": name, "method": method, "splits": len(splits)}
+            for s in SCORES:
+                values = np.array([found[s] for found in splits.values()])
+                error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
+                row[s] = f"{values.mean():.3g} ± {error:.1g}"
+            both = sorted(set(splits) & set(ours))
+            worse = np.array([splits[i]["NLL"] - ours[i]["NLL"] for i in both])
+            error = worse.std(ddof=1) / len(worse) ** 0.5 if len(worse) > 1 else np.nan
+            row["NLL less GibbsNN's"] = f"{worse.mean():.2g} ± {error:.1g}" if len(worse) else "-"
+            row["seconds"] = float(np.median([found["seconds"] for found in splits.values()]))
+            rows.append(row)
+        if ours and name in DROPOUT:
+            rmse, nll = DROPOUT[name]
+            published = {"set": name, "method": "dropout, published", "RMSE": f"{rmse}", "NLL": f"{nll}"}
+            rows.append({key: published.get(key, "-") for key in rows[-1]})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[m for m in METHODS if m != "NUTS"])
+    parser.add_argument("--splits", type=int, default=20)
+    parser.add_argument("--table", action="store_true", help="only print what has been computed")
+    parser.add_argument("--output", type=Path, default=RESULTS / "uci.json")
+    arguments = parser.parse_args()
+    logging.getLogger("pymc").setLevel(logging.ERROR)
+    results = Results(arguments.output)
+    for split in range(0 if arguments.table else arguments.splits):
+        for name in arguments.sets:
+            file = np.load(arguments.data / f"uci_{name}.npz")
+            for method in arguments.methods:
+                key = f"{name}/{method}/{split}"
+                if key in results or f"split_{split}_test" not in file:
+                    continue
+                results[key] = score(file, split, method)
+                print(key, {k: float(f"{v:.4g}") for k, v in results[key].items()}, flush=True)
+    print_table("UCI regression", table(results))
+
+
+if __name__ == "__main__":
+    main()
