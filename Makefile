@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-digits test test-all docs notebooks lint clean
+.PHONY: demo demo-digits test test-all docs notebooks lint package clean
 
 demo: $(VENV)/examples
 	OMP_NUM_THREADS=1 $(BIN)/python notebooks/wine.py
@@ -27,6 +27,14 @@ lint: $(VENV)/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# The source distribution and the wheel; the latter, installed alone, must sample without this folder.
+package: $(VENV)/test
+	rm -rf dist build
+	$(BIN)/python -m pip install --quiet build
+	$(BIN)/python -m build --quiet
+	$(BIN)/python -m pip install --quiet --no-deps --target build/installed dist/*.whl
+	cd build && PYTHONPATH=installed ../$(BIN)/python ../.ci/smoke.py
+
 # A stamp per extra: installed again when the dependencies change.
 $(VENV)/%: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,4 +42,4 @@ $(VENV)/%: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) docs/_build figures
+	rm -rf $(VENV) docs/_build figures build dist
