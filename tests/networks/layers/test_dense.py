@@ -1,9 +1,12 @@
 """What a dense operator answers, in NumPy and in PyTensor, against the products written down."""
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from pymc_gibbsnn.backends.modes import compilation_mode
+from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from tests.helpers import dense, value
 
 RNG = np.random.default_rng(0)
@@ -53,6 +56,15 @@ def test_gain(shape):
     w = RNG.normal(size=shape)
     found = value(dense(shape).gain(pt.constant(w), pt.constant(0.2), pt.constant(0.05)))
     np.testing.assert_allclose(found, np.linalg.solve(0.05 * np.eye(shape[0]) + 0.2 * w @ w.T, w), rtol=1e-10)
+
+
+def test_gain_in_numba():
+    w, below, above, mode = pt.matrix("w"), pt.scalar(), pt.scalar(), with_our_kernels(compilation_mode("NUMBA"))
+    gain = pytensor.function([w, below, above], dense((2, 2)).gain(w, below, above), mode=mode)
+    for shape in [(1, 4), (3, 4), (4, 3)]:
+        x = RNG.normal(size=shape)
+        expected = np.linalg.solve(0.05 * np.eye(shape[0]) + 0.2 * x @ x.T, x)
+        np.testing.assert_allclose(gain(x, 0.2, 0.05), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
