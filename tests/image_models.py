@@ -66,12 +66,22 @@ def conv_pool_conv(s=S):
     outputs(4, pm.Normal("A4", relu(z), s[4]), s[5])
 
 
+def dense_conv(s=S):
+    """The units of a dense layer are the pixels of images, which have no scale of their own in a convolution."""
+    x = IMAGES.reshape(len(IMAGES), -1)[:, :3]
+    z = pm.Normal("Z2", x @ pm.Normal("W1", 0, np.float64(0.3), shape=(3, 6)), s[0])
+    a = pm.Normal("A2", relu(z), s[1])
+    z = conv_layer(2, a.reshape((-1, 1, 2, 3)), s[2])
+    outputs(3, pm.Normal("A3", relu(z), s[3]), s[4])
+
+
 NETWORKS = {
     "conv dense": conv_dense,
     "conv act pool": conv_act_pool,
     "conv pool act": conv_pool_act,
     "conv conv": conv_conv,
     "conv pool conv": conv_pool_conv,
+    "dense conv": dense_conv,
 }
 
 

@@ -42,6 +42,7 @@ from pymc_gibbsnn.moves.postactivations import direct_latents, postactivations
 from pymc_gibbsnn.moves.preactivations import last_latents, preactivations, preactivations_collapsed
 from pymc_gibbsnn.moves.site import Move, NetworkState, at, in_turn
 from pymc_gibbsnn.moves.statistics import log_densities, statistic_names, statistics
+from pymc_gibbsnn.moves.stretched_scale import stretched_scales, stretches
 from pymc_gibbsnn.moves.variances import variances
 from pymc_gibbsnn.moves.weights import data_weights, weights_above
 from pymc_gibbsnn.networks.network import Activation, Layer, Network
@@ -173,7 +174,10 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
             all_postactivations,  # A_l | Z_l, W̃_l, Z_{l+1}
             all_preactivations,  # Z_l | W̃_{l−1}, A_{l−1}, A_l
         ]
+    stretched = stretches(network) if scale_move else {}
     for l, activation in enumerate(network.activations):
+        if l - 1 in stretched:
+            moves.append(stretched_scales(*stretched[l - 1]))  # c_j, through pools
         layer, above = network.layers[l], network.layers[l + 1].operator
         weights = [weights_above] if learns[l + 1] else []
         if activation is None:
@@ -181,6 +185,7 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
             continue
         function = activation.function
         scalable = scale_move and layer.offset is None and learns[l] and learns[l + 1]
+        scalable = scalable and above.knows_units_of(layer.operator)
         # Whether a column of Z is a unit, and A can be integrated out in moves of it
         is_column = learns[l] and layer.operator.places == 1 and above.has_gain
         interweaved = [interweaving(network, l, kinds[l])] if kinds[l] and is_column else []
@@ -207,6 +212,8 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
                 *centred,  # c_j
             ]
         moves.append(at(l, *hidden))
+    if len(network.activations) - 1 in stretched:
+        moves.append(stretched_scales(*stretched[len(network.activations) - 1]))
     last = [last_latents] if network.observation else []
     moves.append(at(len(network.activations), *last))  # Z_{L+1} | W̃_L, A_L, y
     if network.variances:

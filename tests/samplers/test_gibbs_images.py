@@ -7,11 +7,13 @@ import pytest
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.postactivations import draw_postactivations
+from pymc_gibbsnn.moves.site import NetworkState
+from pymc_gibbsnn.moves.stretched_scale import stretched_law, stretches
 from pymc_gibbsnn.networks.layers import AveragePool, Conv2D
 from pymc_gibbsnn.networks.layers.windows import Windows
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import check_moments, compile_draw, pm_sample, pmg_sample, random_point
+from tests.helpers import check_moments, compile_draw, pm_sample, pmg_sample, random_point, value
 from tests.image_models import IMAGES, NETWORKS, conv_layer, outputs, relu, write
 from tests.samplers.test_gibbs import PLAIN, check_geweke, gibbs
 
@@ -46,6 +48,38 @@ def test_geweke(name, kwargs):
 @pytest.mark.parametrize("name", ["conv pool act", "conv pool conv"])
 def test_geweke_in_a_compiled_backend(name):
     check_geweke(write(name), 10_000, compile_kwargs={"mode": "NUMBA"})
+
+
+# The scales of channels
+
+
+STRETCHES = {"conv act pool": [(0, 2)], "conv pool act": [(0, 2)], "conv pool conv": [(0, 2)], "dense conv": []}
+
+
+@pytest.mark.parametrize("name", STRETCHES)
+def test_stretches(name):
+    assert [*stretches(read_network(write(name))).values()] == STRETCHES[name]
+
+
+@pytest.mark.parametrize("name", ["conv act pool", "conv pool act"])
+def test_scales_of_a_stretch(name):
+    """Oracle 6: the law of log c is the joint log density along the orbit, with the volume of the map."""
+    model = write(name)
+    network, point = read_network(model), random_point(model, 4)
+    values = {v: pt.constant(point[v.name]) for v in network.variables}
+    state = NetworkState.begin(network.at, values, pt.constant(0.0))
+    p, incoming, outgoing = (value(x) for x in stretched_law(state, 0, 2)[:3])
+    logp = model.compile_logp(mode="FAST_COMPILE")
+    activation = network.activations[0] or network.activations[1]
+    for u in (-0.7, 0.4):
+        scaled, c = dict(point), np.array([np.exp(u), 1.0])[:, None, None]
+        for name in ("W1", "b1", "Z2", "Z3", activation.name):
+            scaled[name] = point[name] * (c.ravel() if name == "b1" else c[..., None] if name == "W1" else c)
+        scaled["W2"] = (point["W2"].reshape(2, 2, -1) / c[:, :, 0]).reshape(2, -1)
+        found = p * u - (incoming[0] * np.expm1(2 * u) + outgoing[0] * np.expm1(-2 * u)) / 2
+        numbers = sum(point[name][..., :1, :, :].size for name in ("Z2", "Z3", activation.name)) + 4 + 1
+        volume = (numbers - point["W2"].size / 2) * u
+        np.testing.assert_allclose(found, logp(scaled) - logp(point) + volume, rtol=1e-8)
 
 
 COPIES = 20_000

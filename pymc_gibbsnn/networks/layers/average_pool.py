@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Variable
@@ -127,3 +128,11 @@ class AveragePool:
     def by_unit(self, x: Variable) -> Variable:
         """Sum an array like the output over all that belongs to each channel, (channels,)."""
         return x.sum(axis=0).reshape((self.windows.channels, self.places)).sum(axis=1)
+
+    def knows_units_of(self, below: Any) -> bool:
+        """Whether the units of the layer below are the channels here, and not single pixels or other images."""
+        return below.row_shapes[0] == self.windows.image
+
+    def spread(self, c: Variable) -> Variable:
+        """Repeat the scales of channels (channels,) for each of their places, (outputs,)."""
+        return (c[:, None] * np.ones((1, self.places), c.dtype)).reshape((-1,))

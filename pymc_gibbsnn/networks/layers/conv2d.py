@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -227,6 +228,10 @@ class Conv2D(Weighted):
     def spread(self, c: Variable) -> Variable:
         """Repeat the scales of channels (c,) for each of their places, (outputs,)."""
         return (c[:, None] * np.ones((1, self.places), c.dtype)).reshape((-1,))
+
+    def knows_units_of(self, below: Any) -> bool:
+        """Whether the units of the layer below are the channels here, and not single pixels or other images."""
+        return below.row_shapes[0] == self.windows.image
 
     def outgoing(self, w: Variable) -> Variable:
         """Compute Σ Λ W² (inputs,) over the weights that go out of each channel of the input, in equal parts."""

@@ -27,7 +27,7 @@ from pymc_gibbsnn.backends.threads import share
 from pymc_gibbsnn.backends.vector_math import summing
 from pymc_gibbsnn.networks.layers.windows import Windows
 
-__all__ = ["Convolution", "WindowGram", "convolve"]
+__all__ = ["Convolution", "WindowGram", "convolve", "count_parts", "jax_convolution"]
 
 AT_ONCE = 256  # images that NumPy takes at once
 PARTS, FEWEST = 64, 16  # into how many parts Numba divides images for its threads, and the fewest images of a part
@@ -171,7 +171,7 @@ class WindowGram(Op):
 
 
 @numba_njit
-def _count_parts(n):
+def count_parts(n):
     """Return into how many parts n images are divided."""
     return max(1, min(PARTS, n // FEWEST))
 
@@ -262,7 +262,7 @@ def _numba(op, node):
         filters, images = np.ascontiguousarray(filters), np.ascontiguousarray(images)
         if images.shape[1:] != (channels, height, width):
             raise ValueError("A convolution was given images of another shape than its model was written for.")
-        n, units, parts = len(images), len(filters), _count_parts(len(images))
+        n, units, parts = len(images), len(filters), count_parts(len(images))
         out = np.empty((n, units, places), images.dtype)
         share(forward_part, parts, (parts, images, filters.reshape((units, d)), out))
         return out.reshape((n, units, down, across))
@@ -278,7 +278,7 @@ def _numba(op, node):
     @numba_njit
     def moments(outputs, images):
         outputs, images = np.ascontiguousarray(outputs), np.ascontiguousarray(images)
-        n, units, parts = len(images), outputs.shape[1], _count_parts(len(images))
+        n, units, parts = len(images), outputs.shape[1], count_parts(len(images))
         sums = np.empty((parts, units, d), images.dtype)
         share(moments_part, parts, (parts, outputs.reshape((n, units, places)), images, sums))
         return sums.sum(0).reshape((units, channels, rows, columns))
@@ -294,7 +294,7 @@ def _numba(op, node):
     @numba_njit
     def back(outputs, filters):
         outputs, filters = np.ascontiguousarray(outputs), np.ascontiguousarray(filters)
-        n, units, parts = len(outputs), len(filters), _count_parts(len(outputs))
+        n, units, parts = len(outputs), len(filters), count_parts(len(outputs))
         found = np.empty((n, channels, height, width), outputs.dtype)
         share(back_part, parts, (parts, outputs.reshape((n, units, places)), filters.reshape((units, d)), found))
         return found
@@ -318,7 +318,7 @@ def _numba_gram(op, node):
     @numba_njit
     def gram(images):
         images = np.ascontiguousarray(images)
-        parts = _count_parts(len(images))
+        parts = count_parts(len(images))
         sums = np.empty((parts, d, d), images.dtype)
         share(part, parts, (parts, images, sums))
         return sums.sum(0)

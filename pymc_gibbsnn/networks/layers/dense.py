@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
@@ -43,8 +44,8 @@ class Dense(Weighted):
       integrated out. ``has_gain`` says whether there is one; that of a convolution is too large;
     - ``places``, ``by_unit``, ``spread``, ``fan_in``, ``incoming``, ``scaled``: how the scale of each of its units
       enters, its weights moving with it. A channel has as many places as pixels;
-    - ``fan_out``, ``outgoing``, ``relieved``: how the scales of the inputs enter, its weights moving against them. A
-      weight that meets several inputs counts in equal parts for each;
+    - ``knows_units_of``, ``fan_out``, ``outgoing``, ``relieved``: whether and how the scales of the inputs enter, its
+      weights moving against them. A weight that meets several inputs counts in equal parts for each;
     - ``log_prior``: the log density of its weights.
 
     Parameters
@@ -232,6 +233,10 @@ class Dense(Weighted):
     def spread(self, c: Variable) -> Variable:
         """Repeat the scales of units (c,) for each column of the output that belongs to a unit, (d_out,)."""
         return c
+
+    def knows_units_of(self, below: Any) -> bool:
+        """Whether a scale of a unit of the layer below can be taken out of weights here."""
+        return True
 
     def outgoing(self, w: Variable) -> Variable:
         """Compute Σ Λ W² (d_in,) over the weights that go out of each input."""

@@ -16,6 +16,8 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_gibbsnn._compat import DifferentiableOp, shape_inference
 from pymc_gibbsnn.backends.declare import declare
+from pymc_gibbsnn.backends.threads import share
+from pymc_gibbsnn.networks.layers.convolution import count_parts
 from pymc_gibbsnn.networks.layers.windows import Windows
 
 __all__ = ["Pooling", "pool"]
@@ -89,40 +91,50 @@ def _numba(op, node):
     (step_y, step_x), (margin_y, margin_x), size = windows.stride, windows.padding, math.prod(windows.size)
 
     @numba_njit
+    def forward_part(b, parts, images, out):
+        n = len(images)
+        for i in range(b * n // parts, (b + 1) * n // parts):
+            for c in range(channels):
+                for y in range(down):
+                    for x in range(across):
+                        total = 0.0
+                        for r in range(rows):
+                            h = y * step_y + r - margin_y
+                            for s in range(columns):
+                                w = x * step_x + s - margin_x
+                                if 0 <= h < height and 0 <= w < width:
+                                    total += images[i, c, h, w]
+                        out[i, c, y, x] = total / size
+
+    @numba_njit
     def forward(images):
         if images.shape[1:] != (channels, height, width):
             raise ValueError("An average pool was given images of another shape than its model was written for.")
-        out = np.zeros((len(images), channels, down, across), images.dtype)
-        for i in range(len(images)):
-            for c in range(channels):
-                for y in range(down):
-                    for r in range(rows):
-                        h = y * step_y + r - margin_y
-                        if 0 <= h < height:
-                            for x in range(across):
-                                for s in range(columns):
-                                    w = x * step_x + s - margin_x
-                                    if 0 <= w < width:
-                                        out[i, c, y, x] += images[i, c, h, w]
-                    for x in range(across):
-                        out[i, c, y, x] /= size
+        out = np.empty((len(images), channels, down, across), images.dtype)
+        parts = count_parts(len(images))
+        share(forward_part, parts, (parts, images, out))
         return out
 
     @numba_njit
-    def back(outputs):
-        images = np.zeros((len(outputs), channels, height, width), outputs.dtype)
-        for i in range(len(outputs)):
+    def back_part(b, parts, outputs, images):
+        n = len(outputs)
+        for i in range(b * n // parts, (b + 1) * n // parts):
+            images[i] = 0
             for c in range(channels):
                 for y in range(down):
-                    for r in range(rows):
-                        h = y * step_y + r - margin_y
-                        if 0 <= h < height:
-                            for x in range(across):
-                                share = outputs[i, c, y, x] / size
-                                for s in range(columns):
-                                    w = x * step_x + s - margin_x
-                                    if 0 <= w < width:
-                                        images[i, c, h, w] += share
+                    for x in range(across):
+                        part = outputs[i, c, y, x] / size
+                        for r in range(rows):
+                            h = y * step_y + r - margin_y
+                            for s in range(columns):
+                                w = x * step_x + s - margin_x
+                                if 0 <= h < height and 0 <= w < width:
+                                    images[i, c, h, w] += part
+
+    @numba_njit
+    def back(outputs):
+        images, parts = np.empty((len(outputs), channels, height, width), outputs.dtype), count_parts(len(outputs))
+        share(back_part, parts, (parts, outputs, images))
         return images
 
     return back if op.adjoint else forward
