@@ -1,7 +1,7 @@
 import pymc_gibbsnn
 
 project = "pymc_gibbsnn"
-author = "the pymc_gibbsnn maintainers"
+author = "the pymc_gibbsnn developers"
 version = release = pymc_gibbsnn.__version__
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.mathjax", "numpydoc"]
