@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from jax.errors import JaxRuntimeError
 from pymc.sampling.parallel import Draw
 
 from pymc_gibbsnn.drivers.interrupts import uninterrupted
+from pymc_gibbsnn.drivers.processes import all_say, one_of_many
 from pymc_gibbsnn.drivers.program import Program
 from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.drivers.results import Draws, Memory
@@ -18,6 +20,10 @@ from pymc_gibbsnn.drivers.until import Until
 
 __all__ = ["Schedule", "run_chains"]
 
+LOST = (
+    "Another process of this run has ended, or cannot be reached ({}). Start all processes again; with a store, the "
+    "run goes on from its last checkpoint with resume=."
+)
 SECONDS_A_CALL = 1.0  # how long a call of the program takes; the progress bar and Ctrl-C are looked at between calls
 
 
@@ -81,18 +87,37 @@ def run_chains(
         return
     started = time.perf_counter() - results.seconds
     can_go_on = True  # whether the chains are where the results are, and finite
+    failed = None  # what has gone wrong in this process alone, so that all can stop at the same place
 
     def save() -> None:
         results.save(program.state() if can_go_on else None, time.perf_counter() - started)
 
     count = 1  # the first call is short, to learn how long it takes
-    try:
-        program.compiled  # noqa: B018, before the loop, in which an interrupt would have to wait for it
-        while results.draws < schedule.draws and not until.is_reached:
-            tunes = results.tuned < schedule.tune
-            first, end = (results.tuned, schedule.tune) if tunes else (results.draws, schedule.draws)
-            count = min(count, program.capacity, end - first)
-            with uninterrupted():
+    program.compiled  # noqa: B018, before the loop, in which an interrupt would have to wait for it
+    with uninterrupted() as interrupts:
+        try:
+            while True:
+                tunes = results.tuned < schedule.tune
+                first, end = (results.tuned, schedule.tune) if tunes else (results.draws, schedule.draws)
+                count = min(count, program.capacity, end - first)
+                # The first process decides; what happens in any of them, all do at this place.
+                said = all_say([count, results.is_due, until.is_reached, bool(interrupts.came), failed is not None])
+                count, is_due, is_reached, *_ = (int(x) for x in said[0])
+                if said[:, 4].any():
+                    can_go_on = can_go_on and not one_of_many()
+                    raise failed or RuntimeError("Another process of this run has stopped: see its error.")
+                if said[:, 3].any():
+                    interrupts()
+                    if one_of_many():
+                        raise KeyboardInterrupt
+                if is_reached or first == end:
+                    break
+                if is_due:
+                    try:
+                        save()
+                    except OSError as error:
+                        failed = error
+                        continue
                 before, can_go_on = time.perf_counter(), False
                 if tunes:
                     draws = program.run(count, schedule.sweeps, first, schedule.tune)
@@ -100,30 +125,33 @@ def run_chains(
                     draws = program.run(count, schedule.sweeps * schedule.thin, first, 0)
                 finite, reason = _finite_draws(draws[1], advice)
                 draws = tuple({name: x[:finite] for name, x in part.items()} for part in draws)
-                if tunes:
-                    results.tuned += finite
-                elif finite:
-                    results.append(draws)
-                    until.add(draws)
-                if finite:
-                    progress.advance(finite, draws[1])
-                can_go_on = not reason
-                if results.is_due and can_go_on:
-                    save()
-            if callback:
-                _call_back(callback, draws, first, tunes, schedule)
-            if reason:
-                raise FloatingPointError(reason)
-            seconds = max(time.perf_counter() - before, 1e-6)
-            count = max(1, int(min(count * SECONDS_A_CALL / seconds, 10 * count)))
-            if tunes and results.tuned == schedule.tune:
-                count = 1  # a draw may take longer than a tuning step
-    except BaseException as error:
-        if not isinstance(error, OSError):  # which may be that of a disk that is full
-            with uninterrupted():
+                try:
+                    if tunes:
+                        results.tuned += finite
+                    elif finite:
+                        results.append(draws)
+                        until.add(draws)
+                    can_go_on = not reason
+                    if finite:
+                        progress.advance(finite, draws[1])
+                    if callback:
+                        _call_back(callback, draws, first, tunes, schedule)
+                except BaseException as error:
+                    failed = error
+                if reason:
+                    raise FloatingPointError(reason)
+                seconds = max(time.perf_counter() - before, 1e-6)
+                count = max(1, int(min(count * SECONDS_A_CALL / seconds, 10 * count)))
+                if tunes and results.tuned == schedule.tune:
+                    count = 1  # a draw may take longer than a tuning step
+        except BaseException as error:
+            is_lost = isinstance(error, JaxRuntimeError) and one_of_many()
+            can_go_on = can_go_on and not is_lost
+            if not isinstance(error, OSError):  # which may be that of a disk that is full
                 save()
-        raise
-    with uninterrupted():
+            if is_lost:
+                raise RuntimeError(LOST.format(error)) from error
+            raise
         save()
 
 

@@ -7,13 +7,13 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from pymc_gibbsnn.drivers.files import replace_file
 
-__all__ = ["Checkpoint", "read_checkpoint", "write_checkpoint"]
+__all__ = ["Checkpoint", "pack", "read_checkpoint", "unpack", "write_checkpoint"]
 
 FILE, FORMAT = "checkpoint.npz", 1  # the number changes when older versions cannot read the file
 
@@ -52,9 +52,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     OSError
         If it cannot be written; the one before is then still there.
     """
-    about = {name: x for name, x in vars(checkpoint).items() if name != "state"} | {"format": FORMAT}
-    arrays = {f"state {name}": x for name, x in checkpoint.state.items()}
-    replace_file(folder / FILE, lambda file: np.savez(file, about=json.dumps(about), **arrays))
+    replace_file(folder / FILE, lambda file: pack(checkpoint, file))
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -71,14 +69,27 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     if not path.exists():
         raise FileNotFoundError(f"{folder} holds no checkpoint, so that nothing can go on there: begin with store=.")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            about = json.loads(str(file["about"]))
-            state = {name.removeprefix("state "): file[name] for name in file.files if name != "about"}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        with path.open("rb") as file:
+            return unpack(file)
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
-            f"The checkpoint {path} is damaged ({error}), so that the run cannot go on. Its draws are there: "
-            f"pymc_gibbsnn.open('{folder}')."
+            f"The checkpoint {path} is damaged, or of another version of pymc_gibbsnn ({error}), so that the run "
+            f"cannot go on. Its draws are there: pymc_gibbsnn.open('{folder}')."
         ) from error
-    if about.pop("format", None) != FORMAT:
-        raise ValueError(f"The checkpoint {path} was written by another version of pymc_gibbsnn: go on with that one.")
+
+
+def pack(checkpoint: Checkpoint, file: BinaryIO) -> None:
+    """Write a checkpoint to an open file."""
+    about = {name: x for name, x in vars(checkpoint).items() if name != "state"} | {"format": FORMAT}
+    arrays = {f"state {name}": x for name, x in checkpoint.state.items()}
+    np.savez(file, about=json.dumps(about), **arrays)
+
+
+def unpack(file: BinaryIO) -> Checkpoint:
+    """Read a checkpoint from an open file; what is wrong with it raises errors of several kinds."""
+    with np.load(file, allow_pickle=False) as arrays:
+        about = json.loads(str(arrays["about"]))
+        state = {name.removeprefix("state "): arrays[name] for name in arrays.files if name != "about"}
+    if (version := about.pop("format")) != FORMAT:
+        raise ValueError(f"its format is {version} in place of {FORMAT}")
     return Checkpoint(**about, state=state)

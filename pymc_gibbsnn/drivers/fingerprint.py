@@ -44,9 +44,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def fingerprint_of(points: Sequence[Mapping[str, np.ndarray]]) -> str:
-    """Return the fingerprint of the points at which chains start."""
-    return _hash([_value(points)])
+def fingerprint_of(value: Any) -> str:
+    """Return the fingerprint of numbers, arrays and texts, in lists and dictionaries."""
+    return _hash([_value(value)])
 
 
 def fingerprint_of_model(model: pm.Model) -> dict[str, str]:

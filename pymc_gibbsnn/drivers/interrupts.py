@@ -12,9 +12,20 @@ from contextlib import contextmanager
 __all__ = ["uninterrupted"]
 
 
+class Interrupts:
+    """Interrupts that have come and not yet been handed over; calling it hands them to the handler of before."""
+
+    def __init__(self, usual: Callable):
+        self.usual, self.came = usual, []
+
+    def __call__(self) -> None:
+        while self.came:
+            self.usual(*self.came.pop())
+
+
 @contextmanager
-def uninterrupted() -> Iterator[Callable[[], None]]:
-    """Put an interrupt off until the context ends, or until the function is called that the context provides.
+def uninterrupted() -> Iterator[Interrupts]:
+    """Put an interrupt off until the context ends, or until the object is called that the context provides.
 
     Python handles an interrupt, and raises KeyboardInterrupt, at the next line of Python that it runs. This may be a
     line that compiled code runs to take its arguments apart, where the exception is lost or becomes another one. An
@@ -22,18 +33,13 @@ def uninterrupted() -> Iterator[Callable[[], None]]:
     In threads other than the main one nothing is done, since no handler runs there. It takes a few microseconds.
     """
     usual = getsignal(SIGINT)
+    interrupts = Interrupts(usual)
     if not callable(usual) or threading.current_thread() is not threading.main_thread():
-        yield lambda: None
+        yield interrupts
         return
-    came = []
-
-    def hand_over() -> None:
-        while came:
-            usual(*came.pop())
-
-    signal(SIGINT, lambda *interrupt: came.append(interrupt))
+    signal(SIGINT, lambda *interrupt: interrupts.came.append(interrupt))
     try:
-        yield hand_over
+        yield interrupts
     finally:
         signal(SIGINT, usual)
-        hand_over()
+        interrupts()

@@ -10,10 +10,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from pymc_gibbsnn.drivers.processes import one_of_many
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.transition import Transition
 
-__all__ = ["Placement", "choose_placement"]
+__all__ = ["Placement", "choose_placement", "put"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Placement:
 
     def put(self, tree: Any, chains: bool) -> Any:
         """Copy arrays of the host to the devices."""
-        return jax.tree.map(lambda x: jax.device_put(x, self.of(np.shape(x), chains, even=True)), tree)
+        return jax.tree.map(lambda x: put(x, self.of(np.shape(x), chains, even=True)), tree)
 
     def constrain(self, tree: Any, chains: bool) -> Any:
         """Keep rows on the devices where they belong, inside a program for the chains of one group of devices."""
@@ -60,6 +61,14 @@ class Placement:
             )
 
         return jax.tree.map(keep, tree)
+
+
+def put(x: np.ndarray, sharding: NamedSharding) -> jax.Array:
+    """Copy an array of the host to devices. Where some are those of other processes, these do so with their own."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(x, sharding)
+    x = np.asarray(x)
+    return jax.make_array_from_callback(x.shape, sharding, lambda part: x[part])
 
 
 def choose_placement(
@@ -94,7 +103,8 @@ def _grid(devices: str | Sequence | None, chains: int, shards: int) -> np.ndarra
     """Arrange devices in a grid (groups of chains, shards of rows)."""
     if devices is None or isinstance(devices, str):
         try:
-            devices = jax.devices(devices)[:shards]
+            devices = jax.devices(devices)
+            devices = devices if one_of_many() else devices[:shards]
         except RuntimeError as error:
             raise ValueError(
                 f"devices must name a kind of device that JAX finds here, or be a list; found {devices!r}. {error}."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import Any
 
@@ -25,7 +24,8 @@ from threadpoolctl import threadpool_limits
 
 from pymc_gibbsnn.backends.jax_backend import jax_settings, register_jax, xla_options
 from pymc_gibbsnn.backends.machine import count_cores
-from pymc_gibbsnn.drivers.placement import Placement
+from pymc_gibbsnn.drivers.placement import Placement, put
+from pymc_gibbsnn.drivers.processes import fetch
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.transition import Transition
 
@@ -201,7 +201,7 @@ class Program:
         chains, draws, shared = PartitionSpec("chain"), PartitionSpec(None, "chain"), PartitionSpec()
         across = NamedSharding(self.placement.mesh, draws)
         self.buffers = [
-            jax.tree.map(lambda x: jax.device_put(np.zeros((self.capacity, *x.shape), x.dtype), across), drawn)
+            jax.tree.map(lambda x: put(np.zeros((self.capacity, *x.shape), x.dtype), across), drawn)
             for _ in self.chains
         ]
         # Each group of devices runs by itself, without waiting for the chains of the others.
@@ -362,10 +362,11 @@ class Program:
         def run(batch: int) -> tuple[dict, dict]:
             chains, buffers = self.chains[batch], self.buffers[batch]
             self.chains[batch], self.buffers[batch] = call(chains, self.data, buffers, *numbers)
-            return jax.tree.map(lambda buffer: np.asarray(buffer)[:count].copy(), self.buffers[batch])
+            return jax.tree.map(lambda buffer: fetch(buffer, count), self.buffers[batch])
 
-        one_thread_each = threadpool_limits(1, "blas") if len(self.chains) > 1 else nullcontext()
-        with one_thread_each, ThreadPoolExecutor(count_cores()) as threads:
+        if len(self.chains) == 1:  # in this thread, which knows the settings of JAX
+            return run(0)
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(count_cores()) as threads:
             return self._join(threads.map(run, range(len(self.chains))))
 
     def state(self) -> dict[str, np.ndarray]:
@@ -374,7 +375,7 @@ class Program:
         These are the keys of the random generator, the values of variables and the changing entries of the carry. The
         chains must not be inside a call of :meth:`run`.
         """
-        batches = [jax.tree.map(np.array, chains) for chains in self.chains]
+        batches = [jax.tree.map(fetch, chains) for chains in self.chains]
         keys, values, changing = jax.tree.map(lambda *parts: np.concatenate(parts), *batches)
         carry = {f"carry {i} {name}": x for i, entries in enumerate(changing) for name, x in entries.items()}
         return {"keys": keys} | {f"value {name}": x for name, x in values.items()} | carry

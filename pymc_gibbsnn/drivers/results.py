@@ -9,8 +9,9 @@ import numpy as np
 import xarray as xr
 
 from pymc_gibbsnn import _compat
+from pymc_gibbsnn.drivers.checkpoints import Checkpoint
 
-__all__ = ["Draws", "Memory", "join"]
+__all__ = ["Draws", "Elsewhere", "Memory", "join"]
 
 # The recorded variables and the statistics of some draws, as arrays (draw, chain, ...) by name
 Draws = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
@@ -62,3 +63,26 @@ class Memory(AbstractContextManager):
         groups = self.make(join(self.parts), 0)
         groups["posterior"].attrs.update(attrs)
         return _compat.inference_data(groups | others)
+
+
+class Elsewhere(Memory):
+    """Stands for a store that another process writes, and counts draws.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint, optional
+        The checkpoint from which the run goes on.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | None):
+        super().__init__(None)
+        self.checkpoint = checkpoint
+        if checkpoint:
+            self.draws, self.tuned, self.seconds = checkpoint.draws, checkpoint.tuned, checkpoint.seconds
+
+    def append(self, draws: Draws) -> None:
+        """Count the draws of one call of the program."""
+        self.draws += len(next(iter(draws[0].values())))
+
+    def finish(self, others: dict[str, xr.Dataset], attrs: dict) -> None:
+        """Return nothing."""

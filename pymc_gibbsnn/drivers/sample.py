@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import time
 import warnings
@@ -23,10 +25,11 @@ from pymc_gibbsnn._arguments import boolean, model_of, number, one_of, string_li
 from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.backends.jax_backend import keep_programs
 from pymc_gibbsnn.backends.machine import memory_warning
+from pymc_gibbsnn.drivers.checkpoints import pack, unpack
 from pymc_gibbsnn.drivers.fingerprint import fingerprint_of, fingerprint_of_model, fingerprint_of_steps
 from pymc_gibbsnn.drivers.given_steps import steps_of
 from pymc_gibbsnn.drivers.progress import Progress
-from pymc_gibbsnn.drivers.results import Draws, Memory
+from pymc_gibbsnn.drivers.results import Draws, Elsewhere, Memory
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.drivers.store import Store
 from pymc_gibbsnn.drivers.until import Until
@@ -94,7 +97,7 @@ def sample(
         the variance of the noise above about 1e-6 of the squared signal there.
     devices : str or sequence of jax.Device, optional
         "cpu", "gpu" or "tpu" for the first device of that kind, or a list of devices, over which chains are spread; by
-        default JAX's first device.
+        default JAX's first device; after ``jax.distributed.initialize``, the devices of that kind of all processes.
     shards : int
         Over how many devices the samples (rows of data and latents) of each chain are spread. Chains are then spread
         over ``len(devices) // shards`` groups of devices, and Gram matrices and products are summed across devices.
@@ -129,7 +132,8 @@ def sample(
     -------
     InferenceData (ArviZ 0.23) or DataTree (ArviZ 1)
         The groups ``posterior``, ``sample_stats``, ``observed_data`` and ``constant_data``, as ``pm.sample`` returns
-        them; those of a store are read when they are needed. After an interrupt (Ctrl-C), the draws made so far.
+        them; those of a store are read when they are needed. After an interrupt (Ctrl-C), the draws made so far. With
+        a store, None in processes other than the first.
 
     Raises
     ------
@@ -164,6 +168,7 @@ def sample(
 
     from pymc_gibbsnn.drivers.chain_loop import Schedule, run_chains
     from pymc_gibbsnn.drivers.placement import choose_placement
+    from pymc_gibbsnn.drivers.processes import all_say, first_says, is_first, one_of_many
     from pymc_gibbsnn.drivers.program import Program
 
     begun = time.perf_counter()
@@ -203,10 +208,12 @@ def sample(
             raise ValueError(f"draws counts all draws of each chain, of which the store holds {results.draws}.")
         if before and random_seed is None and before.run["chains"] == chains:
             random_seed = before.run["random_seed"]
-        seeds = [int(seed) for seed in _get_seeds_per_chain(random_seed, chains)]
+        mine = random_seed
+        seeds = json.loads(first_says(lambda: json.dumps([*map(int, _get_seeds_per_chain(mine, chains))]).encode()))
         keys = np.array([np.random.SeedSequence([seed, 0]).generate_state(2) for seed in seeds])
         points = _points(model, initvals, seeds)
-        if isinstance(results, Store):
+        on_disk = store is not None or resume is not None
+        if on_disk or one_of_many():
             arguments = {
                 "chains": chains,
                 "random_seed": seeds,
@@ -218,7 +225,10 @@ def sample(
             }
             version = {"the version of pymc_gibbsnn": __version__}
             run = version | fingerprint_of_model(model) | fingerprint_of_steps(steps) | arguments
-            results.identify(run, _machine(placement))
+            if len({*all_say([int(fingerprint_of(run)[-7:], 16)])[:, 0].tolist()}) > 1:
+                raise ValueError("All processes must build the same model and steps, from the same data; found others.")
+            if on_disk:
+                first_says(lambda: results.identify(run, _machine(placement)) or b"")
         schedule = Schedule(tune, draws, steps[0].sweeps_per_draw, thin)
         with jax.enable_x64(precision == "float64"), warnings.catch_warnings():
             # Graphs ask for double precision by name; where it is off, JAX warns each time that it gives single.
@@ -228,17 +238,19 @@ def sample(
             program = Program(transitions, model.value_vars, recorded, points, keys, placement, precision)
             ends.check(program.nothing())
             others = _compat.data_groups(model)
-            if isinstance(results, Store):
-                results.begin(program.state(), make(program.nothing(), 0), others)
+            if on_disk:
+                state = program.state()
+                first_says(lambda: results.begin(state, make(program.nothing(), 0), others) or b"")
                 if before:
                     program.restore(before.state)
+                if before and is_first():
                     for posterior, stats in results.parts():
                         ends.take(posterior, stats)
             elif message := memory_warning(program.sizes, draws):
                 warnings.warn(message, UserWarning, stacklevel=2)
-            with Progress(tune, draws, chains, progressbar, results.tuned + results.draws) as progress:
+            with Progress(tune, draws, chains, progressbar and is_first(), results.tuned + results.draws) as progress:
                 try:
-                    run_chains(program, schedule, results, progress, advice, ends, callback)
+                    run_chains(program, schedule, results, progress, advice, ends, callback if is_first() else None)
                 except (KeyboardInterrupt, FloatingPointError) as reason:
                     if not results.draws:
                         raise
@@ -268,7 +280,7 @@ def _results(
     checkpoint_every: float,
     make: Callable[[Draws, int], dict[str, xr.Dataset]],
 ) -> Memory | Store:
-    """Return what keeps the draws.
+    """Return what keeps the draws, of which only the first of several processes writes any to a store.
 
     Parameters
     ----------
@@ -277,13 +289,25 @@ def _results(
     make : callable
         As in :class:`~pymc_gibbsnn.drivers.results.Memory`.
     """
+    from pymc_gibbsnn.drivers.processes import first_says, is_first
+
     if store is None and resume is None:
         return Memory(make)
     path = Path(store if resume is None else resume)
     if store is not None and Path(store).absolute() != path.absolute():
         raise ValueError(f"store and resume must name the same path, if both are given; found {store} and {resume}.")
-    goes_on = resume is not None and (store is None or path.exists())
-    return Store(path, goes_on, checkpoint_every)
+    opened = []
+
+    def open_store() -> bytes:
+        goes_on = resume is not None and (store is None or path.exists())
+        opened.append(Store(path, goes_on, checkpoint_every))
+        packed = io.BytesIO()
+        if goes_on:
+            pack(opened[0].checkpoint, packed)
+        return packed.getvalue()
+
+    packed = first_says(open_store)
+    return opened[0] if is_first() else Elsewhere(unpack(io.BytesIO(packed)) if packed else None)
 
 
 def _machine(placement) -> dict[str, str | int]:

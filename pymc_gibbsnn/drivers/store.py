@@ -261,20 +261,26 @@ class Store(AbstractContextManager):
         for part in self.path.glob(".*.part"):
             part.unlink()
         self.root.attrs["draws"] = self.draws
+        self._resize()
+
+    def _resize(self) -> None:
+        """Give all arrays the length of the draws."""
         for array in self.arrays.values():
             axis = _axis_of_draws(array)
             if array.shape[axis] != self.draws:
                 array.resize(tuple(self.draws if i == axis else n for i, n in enumerate(array.shape)))
 
     def _write(self) -> None:
-        """Write the draws that are pending."""
+        """Write the draws that are pending; after an error it can be tried again."""
         if not self.pending:
             return
         with self._explained():
+            self._resize()
+            new = slice(self.written, self.draws)
             for group, found in zip(DRAWN, join(self.pending), strict=True):
                 for name, x in found.items():
-                    self.arrays[group, name].append(np.swapaxes(x, 0, 1), axis=1)
-                self.arrays[group, "draw"].append(np.arange(self.written, self.draws))
+                    self.arrays[group, name][:, new] = np.swapaxes(x, 0, 1)
+                self.arrays[group, "draw"][new] = np.arange(self.written, self.draws)
             self.root.attrs["draws"] = self.draws
         self.written, self.pending = self.draws, []
 

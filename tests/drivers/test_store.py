@@ -143,6 +143,8 @@ def kill_at(monkeypatch, moment: int, rng: np.random.Generator):
 
     def write(path, fill, part=None):
         written.append(path)
+        if len(written) > moment > 0:
+            raise Killed
         if len(written) == moment:
             how = rng.integers(3)
             if how == 1:
@@ -199,14 +201,19 @@ with pymc.Model() as model:
 
 
 def run(path):
+    def drawing(trace, draw):
+        os.path.exists(f"{path}.drawing") or open(f"{path}.drawing", "w").close()
+
     pmg.sample(
         200, step=step, model=model, tune=50, chains=2, random_seed=7, progressbar=False, store=path, resume=path,
-        checkpoint_every=0.02,
+        checkpoint_every=0.02, callback=drawing,
     )
 
 
 def attempt(path, delay=None):
-    "Fork before JAX has threads; kill the child some time after its store is there, or, if delay is negative, before."
+    "Fork before JAX has threads; kill the child some time after its first draw, or, if delay is negative, before."
+    if os.path.exists(f"{path}.drawing"):
+        os.remove(f"{path}.drawing")
     process = os.fork()
     if process == 0:
         try:
@@ -216,7 +223,7 @@ def attempt(path, delay=None):
             traceback.print_exc()
             os._exit(1)
     if delay is not None:
-        while delay >= 0 and not os.path.exists(path) and os.waitpid(process, os.WNOHANG) == (0, 0):
+        while delay >= 0 and not os.path.exists(f"{path}.drawing") and os.waitpid(process, os.WNOHANG) == (0, 0):
             time.sleep(0.005)
         time.sleep(abs(delay))
         os.kill(process, signal.SIGKILL)
@@ -226,7 +233,7 @@ def attempt(path, delay=None):
 rng = np.random.default_rng(seed)
 killed, moments, stores = 0, [], 1
 while killed < kills:
-    delay = rng.uniform(-0.3, 1.2)
+    delay = rng.uniform(-0.2, 1.0)
     status = attempt(f"{folder}/{stores}", delay)
     if status == signal.SIGKILL:
         killed += 1
@@ -423,7 +430,7 @@ def test_a_damaged_checkpoint_is_refused_and_draws_stay(tmp_path):
     np.savez(evil, about=np.array({"a": 1}, dtype=object))  # pickled, and so refused
     for damaged in (whole[: len(whole) // 2], bytes(flipped), b"", evil.read_bytes()):
         file.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"checkpoint.npz is damaged \(.*\).*Its draws are there"):
+        with pytest.raises(ValueError, match=r"checkpoint.npz is damaged, .* \(.*\).*Its draws are there"):
             run(5, resume=path)
         same(pmg.open(path), expected)
     file.unlink()

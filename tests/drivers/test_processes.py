@@ -1,0 +1,110 @@
+"""A run of several processes, on the loopback interface of this machine."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+WORKER = """
+import sys, time
+import jax
+import numpy as np
+
+address, count, index, folder, kind = sys.argv[1:]
+if int(count) > 1:
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(
+        address, int(count), int(index), heartbeat_timeout_seconds=10, shutdown_timeout_seconds=10
+    )
+import pymc_gibbsnn as pmg
+
+X = np.random.default_rng(0).normal(size=(8, 2))
+devices = jax.devices()
+arguments = {
+    # rows over devices 0 and 2, and 1 and 3: with two processes, of both
+    "rows": {"devices": [devices[i] for i in (0, 2, 1, 3)], "shards": 2},
+    "chains": {"chains": 4},
+}[kind.removesuffix(" for ever")]
+if count == "1":
+    arguments.setdefault("devices", devices)
+with pmg.mlp(X, np.maximum(X[:, 0], 0), 2, noise=0.3):
+    step = pmg.GibbsNN(interweave=False, scale_move=False)
+
+    def sample(draws, **more):
+        return pmg.sample(
+            draws, step=step, tune=2, random_seed=1, progressbar=False, **({"chains": 2} | arguments | more)
+        )
+
+    if kind.endswith("for ever"):
+        def callback(trace, draw):
+            if draw.draw_idx == 20 and draw.chain == 0:
+                print("drawing", flush=True)
+        sample(10**7, until={"seconds": 200}, callback=callback, store=folder + "/killed.zarr", checkpoint_every=0.1)
+    if kind == "rows":
+        path = f"{folder}/{count}.zarr"
+        assert (sample(3, store=path) is None) == (index != "0")
+        sample(6, resume=path)
+    else:
+        draws = sample(6)["posterior"].data_vars
+        np.savez(f"{folder}/{count} {index}.npz", **{name: x.values for name, x in draws.items()})
+"""
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def start(count, folder, kind):
+    """Start processes that have four devices together."""
+    environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={4 // count}"}
+    address = f"127.0.0.1:{free_port()}"
+    return [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", WORKER, address, str(count), str(i), str(folder), kind],
+            env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for i in range(count)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["rows", pytest.param("chains", marks=pytest.mark.slow)])
+def test_two_processes_draw_what_one_does(tmp_path, kind):
+    import pymc_gibbsnn as pmg
+
+    for process in [*start(1, tmp_path, kind), *start(2, tmp_path, kind)]:
+        _, errors = process.communicate(timeout=500)
+        assert process.returncode == 0, errors[-3000:]
+    if kind == "rows":
+        one, *others = (pmg.open(tmp_path / f"{i}.zarr")["posterior"].data_vars for i in (1, 2))
+    else:
+        one, *others = (np.load(tmp_path / f"{name}.npz") for name in ("1 0", "2 0", "2 1"))
+    for two in others:
+        for name, x in one.items():
+            np.testing.assert_allclose(two[name], x, rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_killed_process_ends_the_others(tmp_path, killed):
+    import pymc_gibbsnn as pmg
+
+    processes = start(2, tmp_path, "rows for ever")
+    try:
+        assert "drawing\n" in iter(processes[0].stdout.readline, "")  # after what Gloo says
+        processes[killed].kill()
+        died = time.monotonic()
+        _, errors = processes[1 - killed].communicate(timeout=100)
+        assert time.monotonic() - died < 60
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert processes[1 - killed].returncode != 0
+    assert "Another process of this run has ended" in errors or "distributed service" in errors, errors[-3000:]
+    assert pmg.open(tmp_path / "killed.zarr")["posterior"].sizes["draw"] > 10
