@@ -3,6 +3,7 @@ from .diagnostics import scoring
 from .diagnostics.function_space import function_space
 from .diagnostics.log_predictive import log_predictive
 from .diagnostics.prediction import class_probabilities, predict
+from .diagnostics.summary import summary
 from .diagnostics.thermalisation import thermalisation
 from .drivers.gaussian_steps import MALA, PCN, PCNL
 from .drivers.gibbs_step import GibbsNN
@@ -74,6 +75,7 @@ __all__ = [
     "sample",
     "scoring",
     "stable_parameters",
+    "summary",
     "teacher_student",
     "thermalisation",
     "wide_mlp",
