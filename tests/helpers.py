@@ -113,7 +113,9 @@ def pmg_sample(model: pm.Model, draws: int = 20, step=None, **kwargs):
     """A short run of ``pmg.sample``, by the Gibbs sampler unless another step is given."""
     with model:
         step = step or pmg.GibbsNN()
-        return pmg.sample(draws, step=step, **({"chains": 2, "random_seed": 7, "progressbar": False} | kwargs))
+        return pmg.sample(
+            draws, step=step, **({"tune": 0, "chains": 2, "random_seed": 7, "progressbar": False} | kwargs)
+        )
 
 
 def autoregression(rng: np.random.Generator, rho: float, n: int) -> np.ndarray:

@@ -75,8 +75,9 @@ def thermalisation(
     draws : int
         How many draws each chain makes after tuning.
     tune : int
-        How many tuning steps each chain makes. If the step anneals, only the uninformed chains tune: heat would take
-        the informed chain out of equilibrium.
+        How many tuning steps each chain makes. ``GibbsNN()`` heats chains that start from zero while they tune, and
+        asks for 1,000; it leaves the informed chain as it is. With ``GibbsNN(anneal=1)``, which heats any start, only
+        the uninformed chains tune.
     block : int
         How many draws a block has.
     points : int
@@ -211,7 +212,7 @@ def _run(study: TeacherStudent, steps: list, starts: list, draws: int, tune: int
         latents = set()
     recorded = [rv.name for rv in model.free_RVs if rv.name not in latents]
     recorded += ["score"] * ("score" in model.named_vars)
-    anneals = any(getattr(one, "options", {}).get("anneal") is not None for one in steps)
+    anneals = any(getattr(one, "options", {}).get("anneal", "auto") not in (None, "auto") for one in steps)
 
     def sample(points: list, tune: int, seed: np.random.SeedSequence) -> object:
         return pm.sample(

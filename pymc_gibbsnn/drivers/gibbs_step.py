@@ -31,7 +31,8 @@ class GibbsNN(GraphStep):
     collapse : bool
         Whether to integrate post-activations out when pre-activations are drawn. False gives Algorithm 1 of the paper.
     scale_move : bool
-        Whether to draw the scale of each unit exactly, where the activation allows it.
+        Whether to draw the scale of each unit exactly, where the activation allows it. Without ``interweave`` and
+        without heat this does harm far from equilibrium: see :mod:`pymc_gibbsnn.moves.centred_scale`.
     interweave : {"auto", "pieces", "langevin", False}
         How to move the weights of each unit together with its pre-activations, by a Metropolis step that lets the
         outputs of the network decorrelate in tens of sweeps instead of thousands. "pieces" proposes from the exact
@@ -42,10 +43,13 @@ class GibbsNN(GraphStep):
         The order of the sweep: layer by layer, or all weights, then all post-activations, then all pre-activations,
         with layers of one shape drawn as one batch. The latter, for deep networks on wide machines, needs
         ``collapse=False`` and ``interweave=False``.
-    anneal : float, optional
-        A variance, such as 1, in squared units of the latents. While the chain tunes, every smaller noise variance
-        falls geometrically from it to its own value, so that chains which start far from equilibrium rarely get stuck.
-        Give ``pm.sample`` some thousand tuning steps. During tuning ``lp`` is that of the network with more noise.
+    anneal : "auto", float or None
+        Whether the noise is hotter while the chain tunes, so that chains which start far from equilibrium rarely get
+        stuck. "auto" heats a chain whose weights are all 0 at the start, which is where PyMC starts chains by itself;
+        any other start was chosen by the user and is left as it is. Give it 1,000 tuning steps, of which the first half
+        makes two sweeps each (:mod:`pymc_gibbsnn.samplers.heat`). A number is a variance, such as 1, in squared units
+        of the latents, from which every smaller one falls to its own value, whatever the start. None, and
+        ``tune=0``, switch heat off. During tuning ``lp`` is that of the network with more noise.
     sweeps_per_draw : int
         How many sweeps are made for each recorded draw: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked
@@ -81,7 +85,7 @@ class GibbsNN(GraphStep):
         scale_move: bool = True,
         interweave: str | bool = "auto",
         schedule: str = "sequential",
-        anneal: float | None = None,
+        anneal: float | str | None = "auto",
     ) -> Transition:
         """Build the sweep over the networks of a model.
 

@@ -79,8 +79,8 @@ def sample(
     step : GibbsNN or another step of this package, or a list of them
         The samplers, which together move every free variable of the model. PyTensor does not compile them.
     tune : int, optional
-        How many draws to make and discard before, while step sizes adapt and noise is annealed; by default as many as
-        the steps need, which is 0 where nothing is tuned.
+        How many draws to make and discard before, while step sizes adapt and noise is hotter; by default as many as the
+        steps need, 1,000 for :class:`GibbsNN` and 0 where nothing is tuned.
     chains : int
         How many chains to run.
     thin : int

@@ -225,6 +225,16 @@ class GraphStep(BlockedStep):
 
     def set_rng(self, rng) -> None:
         """Start a chain: a generator of its own and a fresh carry (PyMC 5)."""
+        self._start(rng, tuning_steps())
+        self.tune = True  # PyMC says when tuning ends
+
+    def setup_chain(self, rng, tune: int, draws: int) -> None:
+        """Start a chain: a generator of its own and a fresh carry (PyMC 6)."""
+        self._start(rng, tune)
+        self.tune = tune > 0
+
+    def _start(self, rng, tune: int | None) -> None:
+        """Start a chain of so many tuning steps; None if the step is called by hand and nobody says how many."""
         self.rng = get_random_generator(rng, copy=False)
         if self._uses_jax:
             refuse_jax_in_fork()
@@ -233,20 +243,10 @@ class GraphStep(BlockedStep):
         take_threads_of_blas(most=blas_threads_of_fork())
         shares = isinstance(self._mode.linker, NumbaLinker) and self.transition.rows is not None
         self._samples = len(evaluate(self.transition.rows)) if shares else 0
-        self.carry = {name: _in_order(value) for name, value in self.transition.start().items()}
+        start = self.transition.start() | (self.transition.by_hand if tune is None else {})
+        self.carry = {name: _in_order(value) for name, value in start.items()}
         self._data = [(v, v.container.storage[0]) for v in self.transition.data]
         self._is_over = False
-        self.tune = True  # PyMC says when tuning ends
-        self._set_tune_steps(tuning_steps())
-
-    def setup_chain(self, rng, tune: int, draws: int) -> None:
-        """Start a chain: a generator of its own and a fresh carry (PyMC 6)."""
-        self.set_rng(rng)
-        self.tune = tune > 0
-        self._set_tune_steps(tune)
-
-    def _set_tune_steps(self, tune: int | None) -> None:
-        """Set how many steps are tuning steps; where PyMC does not say, as many as the transition needs."""
         self.steps, self.tune_steps = 0, max(1, self.transition.tune_steps if tune is None else tune)
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
@@ -314,7 +314,7 @@ class GraphStep(BlockedStep):
         tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), self._tuning_dtype)
         with self._settings(), uninterrupted() as hand_over_interrupt:
             self._run("begin", values, tuning)
-            for _ in range(self.sweeps_per_draw):
+            for _ in range(self.sweeps_per_draw * (1 + bool(tuning > self.transition.twice_above))):
                 stats = self._run("step", values, tuning)
                 if tuning > 0:
                     self._run("tune", values, tuning)

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
@@ -45,12 +46,11 @@ from pymc_gibbsnn.moves.statistics import log_densities, statistic_names, statis
 from pymc_gibbsnn.moves.stretched_scale import stretched_scales, stretches
 from pymc_gibbsnn.moves.variances import variances
 from pymc_gibbsnn.moves.weights import data_weights, weights_above
-from pymc_gibbsnn.networks.network import Activation, Layer, Network
+from pymc_gibbsnn.networks.network import Network
+from pymc_gibbsnn.samplers.heat import FALLS, ONE_FALL, TWICE_ABOVE, Heat, heated
 from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["gibbs"]
-
-ANNEAL_STEPS = 2000
 
 
 def gibbs(
@@ -60,7 +60,7 @@ def gibbs(
     scale_move: bool = True,
     interweave: str | bool = "auto",
     schedule: str = "sequential",
-    anneal: float | None = None,
+    anneal: float | str | None = "auto",
 ) -> Transition:
     """Make the transition of Gibbs sampling: one sweep over each noisy network of a model in turn, given the others.
 
@@ -84,9 +84,11 @@ def gibbs(
     schedule : {"sequential", "layer-parallel"}
         The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.moves.layer_parallel`); it is neither
         collapsed nor interweaved.
-    anneal : float, optional
-        A variance, in squared units of the latents. While the chain tunes, every smaller Δ that is not drawn itself
-        falls geometrically from it to its own value.
+    anneal : "auto", float or None
+        Whether noise is hotter while the chain tunes (:mod:`pymc_gibbsnn.samplers.heat`). "auto" heats chains that
+        start with all weights at 0, in several falls of the noise of which the best goes on. A number is a variance, in
+        squared units of the latents, from which every smaller Δ that is not drawn itself falls to its own
+        value, once, whatever the start.
 
     Returns
     -------
@@ -104,8 +106,8 @@ def gibbs(
         If an argument has no such choice, ``anneal`` is not positive, "pieces" are asked of an activation that has
         none, or the layer-parallel order is to be collapsed or interweaved.
     """
-    if anneal is not None:
-        positive("anneal", anneal, ", the variance of the noise to begin with, or None")
+    if anneal is not None and anneal != "auto":
+        positive("anneal", anneal, ", the variance of the noise to begin with, 'auto' or None")
     one_of("schedule", schedule, ("sequential", "layer-parallel"))
     boolean("collapse", collapse)
     boolean("scale_move", scale_move)
@@ -115,35 +117,47 @@ def gibbs(
             "interweave=False."
         )
     sweeps = [_sweep(network, collapse, scale_move, interweave, schedule) for network in networks]
-    start = {name: value for sweep in sweeps for name, value in sweep.start.items()}
+    automatic = anneal == "auto"
+    heat = anneal and Heat(networks, None if automatic else anneal, FALLS if automatic else ONE_FALL)
+    start = {name: value for sweep in sweeps for name, value in sweep.start.items()} | (heat.start if heat else {})
 
     def step(rng: Variable, values: dict, carry: dict, tuning: Variable) -> tuple[Variable, dict, dict, dict]:
         kept, stats, densities = carry, {}, {}
+        if heat:
+            now, is_on = heat.at(tuning), heat.is_on(values, carry)
+            hottest, share = carry["heat_hottest"] * now.factor, now.to_come * is_on
         for network, sweep in zip(networks, sweeps, strict=True):
 
             def read(values: dict, network: Network = network) -> Network:
-                return _heated(_of_known_width(network.at(values)), anneal, tuning)
+                network = _of_known_width(network.at(values))
+                return heated(network, hottest, share) if heat else network
 
             state = NetworkState.begin(read, values, tuning)
             rng, state, kept, found = sweep.step(rng, state, kept)
             values = state.new_values
             stats |= statistics(state) | found
             densities |= log_densities(state)  # by name, so that data which networks share count once
+        lp = sum(densities.values())
+        if automatic:
+            kept = kept | {"heat_is_on": is_on, "heat_lp": pt.cast(lp, is_on.dtype)}
         changed = {name: value for name, value in kept.items() if value is not carry[name]}
-        return rng, values, changed, {"lp": sum(densities.values())} | stats
+        return rng, values, changed, {"lp": lp} | stats
 
     names = ["lp"]
     for network, sweep in zip(networks, sweeps, strict=True):
         names += [name for name in (*statistic_names(network), *sweep.statistics) if name not in names]
     variables = list(dict.fromkeys(v for network in networks for v in network.variables))
-    tune_steps = ANNEAL_STEPS if anneal else max(sweep.tune_steps for sweep in sweeps)
+    tune_steps = max([heat.tune_steps if heat else 0, *(sweep.tune_steps for sweep in sweeps)])
+    cold = {"heat_is_on": np.asarray(0, networks[0].inputs.dtype)}
+    tuned = {"tune": heat.tune, "twice_above": TWICE_ABOVE, "by_hand": cold} if automatic else {}
 
     def check() -> None:
         for network in networks:
             network.check_data()
 
     latents = [value for network in networks for value in network.latents]
-    return Transition(variables, step, start, names, check, tune_steps, networks[0].inputs, latents=latents)
+    rows = networks[0].inputs
+    return Transition(variables, step, start, names, check, tune_steps, rows, latents=latents, **tuned)
 
 
 def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str | bool, schedule: str) -> Move:
@@ -225,18 +239,3 @@ def _of_known_width(network: Network) -> Network:
     """Return the network with the columns of its inputs made known where they are many: products are chosen by that."""
     columns = network.layers[0].shape[1]
     return replace(network, inputs=pt.specify_shape(network.inputs, (None, columns))) if columns >= MANY else network
-
-
-def _heated(network: Network, start: float | None, tuning: Variable) -> Network:
-    """Return the network with every Δ below ``start`` replaced by Δ^(1 − r) start^r, r the share of tuning to come."""
-    drawn = {use.part for variance in network.variances for use in variance.uses}
-
-    def hotter(part: Layer | Activation | None) -> Layer | Activation | None:
-        if start is None or part is None or part.name in drawn:
-            return part
-        noise = part.noise * pt.maximum(start / part.noise, 1) ** tuning
-        return replace(part, noise=pt.cast(noise, part.noise.dtype))
-
-    return replace(
-        network, layers=tuple(map(hotter, network.layers)), activations=tuple(map(hotter, network.activations))
-    )

@@ -65,6 +65,11 @@ class Transition:
         ``record(rng, state, carry) -> (rng, state)``, the stage after them.
     latents : list of Variable
         Those of the variables that have a row for each row of the data, which predictions at other rows draw anew.
+    twice_above : float
+        As long as the share of the tuning that is still to come is larger than this, each step is made twice.
+    by_hand : dict of str to array
+        Other values of some entries of the carry at the start of a chain, for a step that is called by hand, outside of
+        a driver that says how many tuning steps there are.
     advice : str
         What the user can do if values of a chain stop being finite: a sentence without its full stop, for the error.
     """
@@ -80,6 +85,8 @@ class Transition:
     record: Callable | None = None
     latents: list[Variable] = field(default_factory=list)
     tune: Callable | None = None
+    twice_above: float = 1.0
+    by_hand: dict[str, np.ndarray] = field(default_factory=dict)
     advice: str = ""
 
     def __getstate__(self) -> dict[str, object]:

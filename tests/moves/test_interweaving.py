@@ -252,7 +252,7 @@ def test_tuning_reaches_its_target():
 
 
 def test_auto_takes_pieces_for_narrow_layers_and_needs_no_tuning():
-    step = pmg.GibbsNN(model=model(), compile_kwargs={"mode": "FAST_COMPILE"})
+    step = pmg.GibbsNN(model=model(), anneal=None, compile_kwargs={"mode": "FAST_COMPILE"})
     assert "unit_gram_W1" in step.carry
     assert step.default_tune_steps == 0
 
