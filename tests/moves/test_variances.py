@@ -111,7 +111,7 @@ def test_the_conditional_is_the_joint_density_along_the_scale(build):
     [
         pytest.param(one_noise, "NUMBA", marks=pytest.mark.slow),
         pytest.param(noise_of_each_layer, "FAST_COMPILE", marks=pytest.mark.slow),
-        (precisions, "FAST_COMPILE"),
+        (precisions, "NUMBA"),
         pytest.param(relevance_of_inputs, "FAST_COMPILE", marks=pytest.mark.slow),
         pytest.param(product_of_scales, "FAST_COMPILE", marks=pytest.mark.slow),
     ],
