@@ -50,12 +50,27 @@ LOST_DIGITS = (
 
 @dataclass_state
 class GraphStepState(StepMethodState):
-    """The state with which a step can go on where it stopped: PyMC's own, and the carry of the transition."""
+    """The state with which a step can go on where it stopped, beside the point of the model's variables.
+
+    ``step.sampling_state`` returns it, and another step of the same kind for the same model and data, to which it is
+    assigned, makes the very draws that this one would have made. PyMC keeps the random generator in it.
+
+    Attributes
+    ----------
+    carry : dict of str to array
+        What the sampler remembers: step sizes, momenta, and what it has computed from the data.
+    tune : bool
+        Whether the chain is tuning.
+    tune_steps, steps : int
+        How many tuning steps the chain makes, and how many steps it has made.
+    """
 
     carry: dict[str, np.ndarray]
     tune: bool
     tune_steps: int
     steps: int
+    _jax_key: Any
+    _is_over: bool
 
 
 class GraphStep(BlockedStep):

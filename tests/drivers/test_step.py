@@ -230,6 +230,26 @@ def test_sampling_state_resumes(model):
     np.testing.assert_array_equal(first["W1"], again["W1"])
 
 
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "JAX"])
+def test_sampling_state_is_all_that_another_step_needs(mode):
+    """In the middle of the tuning, with a step size and a momentum to remember."""
+    with pm.Model() as linear:
+        pm.Normal("y", X @ pm.Normal("w", shape=2), 0.3, observed=Y)
+    one, two = (pmg.MALA(model=linear, momentum_refresh=0.5, compile_kwargs={"mode": mode}) for _ in range(2))
+    for seed, step in enumerate((one, two)):
+        step.setup_chain(np.random.default_rng(seed), 6, 10)
+    point = linear.initial_point()
+    for _ in range(3):
+        point, _ = one.step(point)
+    two.sampling_state = one.sampling_state
+    there = point
+    for _ in range(5):
+        point, [stats] = one.step(point)
+        there, [again] = two.step(there)
+    np.testing.assert_array_equal(point["w"], there["w"])
+    assert stats == again
+
+
 def test_progress_bar_shows_the_log_density(model, capsys):
     pm_sample(model, progressbar=True)
     columns, start = pmg.GibbsNN._progressbar_config(2)
