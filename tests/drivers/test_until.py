@@ -16,7 +16,7 @@ STEP = pmg.GibbsNN(model=MODEL)
 
 
 def run(draws, **arguments):
-    return pmg_sample(MODEL, draws, step=STEP, **arguments)
+    return pmg_sample(MODEL, draws, step=STEP, **({"tune": 0} | arguments))
 
 
 def test_enough_effective_draws_end_a_run(tmp_path, monkeypatch):
