@@ -45,6 +45,12 @@ def conv_act_pool(s=S):
     outputs(2, pm.Normal("Z3", pmg.average_pool2d(a, 2), s[2]), s[3])
 
 
+def conv_act_tiles(s=S):
+    """A pool that takes all pixels, above an activation."""
+    a = pm.Normal("A2", relu(conv_layer(1, pm.Data("X", IMAGES, shape=IMAGES.shape), s[0])), s[1])
+    outputs(2, pm.Normal("Z3", pmg.average_pool2d(a, (2, 1)), s[2]), s[3])
+
+
 def conv_pool_act(s=S):
     """The order of the paper: a pool takes the output of the convolution as it is."""
     z = conv_layer(1, pm.Data("X", IMAGES, shape=IMAGES.shape), s[0])
@@ -78,6 +84,7 @@ def dense_conv(s=S):
 NETWORKS = {
     "conv dense": conv_dense,
     "conv act pool": conv_act_pool,
+    "conv act tiles": conv_act_tiles,
     "conv pool act": conv_pool_act,
     "conv conv": conv_conv,
     "conv pool conv": conv_pool_conv,

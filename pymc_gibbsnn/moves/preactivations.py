@@ -28,8 +28,10 @@ References
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import uniform
@@ -48,6 +50,7 @@ __all__ = [
     "last_latents",
     "preactivations",
     "preactivations_collapsed",
+    "preactivations_collapsed_in_windows",
 ]
 
 
@@ -147,6 +150,24 @@ def preactivations_collapsed(rng: Variable, site: Site, carry: dict) -> tuple[Va
     surroundings = site.mean, site.y, site.v, site.gain
     rng, z = draw_preactivations_collapsed(rng, site.z, *surroundings, site.layer.noise, site.activation.function)
     return rng, replace(site, z=z), carry, {}
+
+
+@Move
+def preactivations_collapsed_in_windows(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+    """Draw Z with A integrated out, below an average pool whose windows tile the images.
+
+    Windows do not depend on each other, so each counts as a sample of its own, and its P pixels as units: Y, one number
+    for each window, has the mean Σ A/P and the variance ΔZ' + ΔA/P.
+    """
+    operator, noise_above = site.above.operator, site.above.noise
+    size = math.prod(operator.windows.size)
+    w = pt.constant(np.full((1, size), 1 / size, site.z.dtype))
+    gain = w / (noise_above + site.activation.noise * w[0, 0])
+    y = site.above.centred(site.z_above).reshape((-1, 1))
+    surroundings = operator.by_window(site.mean), y, w, gain
+    z = operator.by_window(site.z)
+    rng, z = draw_preactivations_collapsed(rng, z, *surroundings, site.layer.noise, site.activation.function)
+    return rng, replace(site, z=operator.from_windows(z)), carry, {}
 
 
 @Move

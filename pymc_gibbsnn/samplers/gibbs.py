@@ -40,7 +40,12 @@ from pymc_gibbsnn.moves.interweaving import interweaving, kinds_of_interweaving
 from pymc_gibbsnn.moves.layer_parallel import all_postactivations, all_preactivations, all_weights_above_data
 from pymc_gibbsnn.moves.noncentred_scale import noncentred_scales
 from pymc_gibbsnn.moves.postactivations import direct_latents, postactivations
-from pymc_gibbsnn.moves.preactivations import last_latents, preactivations, preactivations_collapsed
+from pymc_gibbsnn.moves.preactivations import (
+    last_latents,
+    preactivations,
+    preactivations_collapsed,
+    preactivations_collapsed_in_windows,
+)
 from pymc_gibbsnn.moves.site import Move, NetworkState, at, in_turn
 from pymc_gibbsnn.moves.statistics import log_densities, statistic_names, statistics
 from pymc_gibbsnn.moves.stretched_scale import stretched_scales, stretches
@@ -205,11 +210,12 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
         interweaved = [interweaving(network, l, kinds[l])] if kinds[l] and is_column else []
         noncentred = [noncentred_scales] if scalable and is_column and function.is_homogeneous else []
         centred = [centred_scales] if scalable and (function.is_homogeneous or function.is_scale_free) else []
+        collapsed = preactivations_collapsed if above.has_gain else preactivations_collapsed_in_windows
         if parallel:
             hidden = centred  # c_j
-        elif collapse and above.has_gain:
+        elif collapse and (above.has_gain or above.tiles):
             hidden = [
-                preactivations_collapsed,  # Z_l | W̃_{l−1}, W̃_l, Z_{l+1}
+                collapsed,  # Z_l | W̃_{l−1}, W̃_l, Z_{l+1}
                 *interweaved,  # W̃_{l−1}, Z_l | Z_l − Ã_{l−1} W̃_{l−1}ᵀ, W̃_l, Z_{l+1}
                 *noncentred,  # c_j, its noise held fixed
                 postactivations,  # A_l | Z_l, W̃_l, Z_{l+1}

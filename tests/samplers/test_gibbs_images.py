@@ -7,11 +7,13 @@ import pytest
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.postactivations import draw_postactivations
-from pymc_gibbsnn.moves.site import NetworkState
+from pymc_gibbsnn.moves.preactivations import preactivations_collapsed_in_windows
+from pymc_gibbsnn.moves.site import NetworkState, Site
 from pymc_gibbsnn.moves.stretched_scale import stretched_law, stretches
+from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.layers import AveragePool, Conv2D
 from pymc_gibbsnn.networks.layers.windows import Windows
-from pymc_gibbsnn.networks.network import NetworkError
+from pymc_gibbsnn.networks.network import Activation, Layer, NetworkError
 from pymc_gibbsnn.networks.reader import read_network
 from tests.helpers import check_moments, compile_draw, pm_sample, pmg_sample, random_point, value
 from tests.image_models import IMAGES, NETWORKS, conv_layer, outputs, relu, write
@@ -115,6 +117,28 @@ def test_postactivations_below(name):
         return draw_postactivations(rng, s_, noises[0], y_, *maps, noises[1])
 
     check_moments(compile_draw(build)(), mean, covariance)
+
+
+def test_preactivations_below_a_pool():
+    """With σ the identity, Z given the means of its windows is Gaussian; each image of many is a chain of its own."""
+    pool = AveragePool(windows=Windows(1, 2, 2, (1, 2), (1, 2)))
+    rng = np.random.default_rng(3)
+    m, y, dz, da, dy = rng.normal(size=4), rng.normal(size=2), 0.5, 0.3, 0.05
+    v = pool.forward(np.eye(4)).T
+    k = dz * v.T @ np.linalg.inv(dz * v @ v.T + (dy + da / 2) * np.eye(2))
+    rows = [pt.constant(np.tile(x, (COPIES, 1))) for x in (m, y)]
+
+    def build(rng):
+        site = Site(
+            layer=Layer("Z", None, None, pt.constant(dz)), a=None, w=None, mean=rows[0], z=rows[0], post=None,
+            activation=Activation("A", None, ACTIVATIONS["identity"], pt.constant(da)),
+            above=Layer("P", pool, None, pt.constant(dy)), w_above=None, z_above=rows[1], samples=COPIES, tuning=0,
+        )  # fmt: skip
+        for _ in range(12):
+            rng, site, _, _ = preactivations_collapsed_in_windows.step(rng, site, {})
+        return rng, site.z
+
+    check_moments(compile_draw(build)(), m + k @ (y - v @ m), dz * np.eye(4) - dz * k @ v)
 
 
 def hidden():

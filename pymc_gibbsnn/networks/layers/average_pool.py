@@ -118,6 +118,26 @@ class AveragePool:
         spread = Pooling(self.windows, adjoint=True)(shrunk.reshape((-1, *self.row_shapes[0])))
         return spread.reshape((-1, self.windows.pixels))
 
+    # Windows by themselves: given what lies below, those that fill the images do not depend on each other
+
+    @property
+    def tiles(self) -> bool:
+        """Whether the windows fill the images without gaps and edges."""
+        w = self.windows
+        return w.stride == w.size and w.pixels == w.channels * w.places * math.prod(w.size) and not any(w.padding)
+
+    def by_window(self, x: Variable) -> Variable:
+        """Arrange inputs (n, inputs) by windows that tile the images, (n · outputs, pixels of a window)."""
+        (down, across), (rows, columns) = self.windows.grid, self.windows.size
+        x = x.reshape((-1, self.windows.channels, down, rows, across, columns))
+        return x.transpose(0, 1, 2, 4, 3, 5).reshape((-1, rows * columns))
+
+    def from_windows(self, x: Variable) -> Variable:
+        """Put the pixels of windows that tile the images back in their places, (n, inputs)."""
+        (down, across), (rows, columns) = self.windows.grid, self.windows.size
+        x = x.reshape((-1, self.windows.channels, down, across, rows, columns))
+        return x.transpose(0, 1, 2, 4, 3, 5).reshape((-1, self.windows.pixels))
+
     # The scales of units, which are channels here
 
     @property

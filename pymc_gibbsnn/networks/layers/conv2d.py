@@ -50,6 +50,7 @@ class Conv2D(Weighted):
 
     is_single = False
     has_gain = False
+    tiles = False
 
     # How the user wrote the layer
 

@@ -41,7 +41,8 @@ class Dense(Weighted):
       of its windows, in which each sample counts as often as it has places;
     - ``correction``: by how much the output of the layer moves the activations below, for their conditional;
     - ``linear``, ``intercept``, ``gain``: the map as a matrix that acts on the activations below, for moves with these
-      integrated out. ``has_gain`` says whether there is one; that of a convolution is too large;
+      integrated out. ``has_gain`` says whether there is one; that of a convolution is too large. ``tiles`` says whether
+      each input belongs to one output alone, as of a pool, whose inputs ``by_window`` arranges;
     - ``places``, ``by_unit``, ``spread``, ``fan_in``, ``incoming``, ``scaled``: how the scale of each of its units
       enters, its weights moving with it. A channel has as many places as pixels;
     - ``knows_units_of``, ``fan_out``, ``outgoing``, ``relieved``: whether and how the scales of the inputs enter, its

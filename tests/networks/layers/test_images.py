@@ -148,6 +148,16 @@ def test_what_a_residual_says_of_the_input(name):
     np.testing.assert_allclose(value(found), expected, atol=1e-10)
 
 
+def test_windows_that_tile_images():
+    operator = AveragePool(windows=POOLS["tiles"])
+    assert [AveragePool(windows=windows).tiles for windows in POOLS.values()] == [True, False, False]
+    a = RNG.normal(size=(3, 48))
+    seen = value(operator.by_window(pt.constant(a)))
+    np.testing.assert_array_equal(seen, operator.windows.of(a.reshape(3, 2, 4, 6)).reshape(-1, 6))
+    np.testing.assert_array_equal(value(operator.from_windows(pt.constant(seen))), a)
+    np.testing.assert_allclose(seen.mean(1).reshape(3, -1), operator.forward(a))
+
+
 @pytest.mark.parametrize("bias_ndim", [None, 1, 3, 4])
 def test_filters_there_and_back(bias_ndim):
     windows = WINDOWS["plain"]
