@@ -154,7 +154,8 @@ def gibbs(
     variables = list(dict.fromkeys(v for network in networks for v in network.variables))
     tune_steps = max([heat.tune_steps if heat else 0, *(sweep.tune_steps for sweep in sweeps)])
     cold = {"heat_is_on": np.asarray(0, networks[0].inputs.dtype)}
-    tuned = {"tune": heat.tune, "twice_above": TWICE_ABOVE, "by_hand": cold} if automatic else {}
+    guided = {"guides": ("heat_hottest",), "twice_above": TWICE_ABOVE, "by_hand": cold}
+    tuned = {"tune": heat.tune, **guided} if automatic else {}
 
     def check() -> None:
         for network in networks:

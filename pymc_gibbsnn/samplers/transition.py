@@ -65,6 +65,8 @@ class Transition:
         ``record(rng, state, carry) -> (rng, state)``, the stage after them.
     latents : list of Variable
         Those of the variables that have a row for each row of the data, which predictions at other rows draw anew.
+    guides : tuple of str
+        Entries of the carry that guide the tuning alone, and may be those of data that have changed since.
     twice_above : float
         As long as the share of the tuning that is still to come is larger than this, each step is made twice.
     by_hand : dict of str to array
@@ -85,6 +87,7 @@ class Transition:
     record: Callable | None = None
     latents: list[Variable] = field(default_factory=list)
     tune: Callable | None = None
+    guides: tuple[str, ...] = ()
     twice_above: float = 1.0
     by_hand: dict[str, np.ndarray] = field(default_factory=dict)
     advice: str = ""
@@ -95,8 +98,9 @@ class Transition:
 
     @cached_property
     def data(self) -> list[SharedVariable]:
-        """The shared variables from which the carry at the start of a chain is computed."""
-        return [v for v in ancestors(list(self.carry.values())) if isinstance(v, SharedVariable)]
+        """The shared variables from which the carry at the start of a chain is computed, but for what guides tuning."""
+        kept = [value for name, value in self.carry.items() if name not in self.guides]
+        return [v for v in ancestors(kept) if isinstance(v, SharedVariable)]
 
     @cached_property
     def _start(self) -> Callable[[], list[np.ndarray]]:

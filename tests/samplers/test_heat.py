@@ -179,3 +179,12 @@ def test_heat_in_jax(model):
     assert noise.shape == (2, 200)
     assert 0.7 < noise.mean() < 1.3
     assert idata["posterior"].attrs["tuning_steps"] == 100
+
+
+def test_targets_may_change_under_a_step_that_is_called_by_hand(model):
+    """As in Geweke's joint test: what heat knows of them serves the tuning alone."""
+    step = pmg.GibbsNN(model=model, rng=1, compile_kwargs=PYTHON)
+    point, _ = step.step(model.initial_point())
+    model.set_data("y_data", Y + 1)
+    point, [stats] = step.step(point)
+    np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="FAST_COMPILE")(point))
