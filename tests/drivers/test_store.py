@@ -223,7 +223,8 @@ def attempt(path, delay=None):
             traceback.print_exc()
             os._exit(1)
     if delay is not None:
-        while delay >= 0 and not os.path.exists(f"{path}.drawing") and os.waitpid(process, os.WNOHANG) == (0, 0):
+        ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while delay >= 0 and not os.path.exists(f"{path}.drawing") and not os.waitid(os.P_PID, process, ended):
             time.sleep(0.005)
         time.sleep(abs(delay))
         os.kill(process, signal.SIGKILL)
