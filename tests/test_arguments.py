@@ -58,7 +58,7 @@ MODELS = [
         ({"X": None}, "X must be an array of numbers; found None"),
         ({"X": pt.matrix("x")}, "X must be an array of numbers; found the variable 'x'"),
         ({"y": [None, *Y[1:]]}, "y must hold numbers; found None"),
-        ({"likelihood": ["normal"]}, r"likelihood must be 'normal' or 'probit'; found \['normal'\]"),
+        ({"likelihood": ["normal"]}, r"likelihood must be 'normal', 'probit' or 'student'; found \['normal'\]"),
         ({"bias": "no"}, "bias must be True or False; found 'no'"),
         ({"bias": 1}, "bias must be True or False; found 1"),
     ]

@@ -101,7 +101,8 @@ class Heat:
         dtype = self.networks[0].inputs.dtype
         number = {name: pt.constant(np.asarray(x, dtype)) for name, x in NUMBERS.items()}
         states = {f"{when}_{v.name}": x for when in ("last", "best") for v, x in self._zeros().items()}
-        return number | {"heat_hottest": pt.cast(self._hottest(), dtype)} | (states if len(self.falls) > 1 else {})
+        hottest = pt.minimum(pt.cast(self._hottest(), dtype), np.finfo(dtype).max)  # squares may overflow
+        return number | {"heat_hottest": hottest} | (states if len(self.falls) > 1 else {})
 
     def _hottest(self) -> Variable:
         """Compute r, or write what the user gave."""

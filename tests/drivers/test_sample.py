@@ -53,6 +53,7 @@ def test_the_draws_are_those_of_the_step_in_jax(model):
     for chain, seed in enumerate(_get_seeds_per_chain(7, 2)):
         point = model.initial_point()
         step.set_rng(0)
+        step.stop_tuning()
         step._jax_key = step._jax_key | {"jax_state": np.random.SeedSequence([int(seed), 0]).generate_state(2)}
         for draw in range(5):
             point, [stats] = step.step(point)
@@ -187,7 +188,7 @@ def test_thinning(model):
 
 def test_step_sizes_change_while_tuning_and_noise_falls():
     model = pmg.mlp(X, Y, 3, noise=0.01)
-    step = pmg.GibbsNN(model=model, interweave="langevin", anneal=1e4)
+    step = pmg.GibbsNN(model=model, interweave="langevin", anneal=1.0)
     calls = []
     run = Program.run
 
