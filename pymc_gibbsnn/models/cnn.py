@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import boolean, column_names, describe, each, finite, one_of, pair, widths
 from pymc_gibbsnn.models.images import average_pool2d, conv2d
-from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, scales
+from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of, scales
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.named_activations import named_activation
@@ -128,14 +128,7 @@ def cnn(
         noisy += [f"Z{l}", *[f"P{l}"] * (window is not None), f"A{l}"]
     noisy += [f"{kind}{l}" for l in range(layers + 2, total + 1) for kind in "ZA"]
     noisy.append(f"Z{total + 1}" if probit else "y")
-    if probit and isinstance(noise, str):
-        noise = [noise] * (len(noisy) - 1) + [1]
-    noises = each("noise", noise, noisy, ["learned"], "a standard deviation")
-    if probit and noises[-1] == "learned":
-        raise ValueError(
-            f"The noise of '{noisy[-1]}' must be a number where labels are observed, which do not tell it from the "
-            f"size of the last weights; found 'learned': write 1."
-        )
+    noises = deviations_of(noise, noisy, probit)
     names = [f"W{l}" for l in range(1, total + 1)]
     priors = [None] * total if prior is None else each("prior", prior, names, ["learned"], "a precision")
     coords = {f"hidden_{l}": np.arange(width) for l, width in enumerate(hidden, start=layers + 2)}

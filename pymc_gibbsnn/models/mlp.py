@@ -9,7 +9,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import boolean, column_names, each, finite, one_of, widths
-from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation
+from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.named_activations import named_activation
@@ -119,14 +119,7 @@ def mlp(
     function = named_activation(activation)
     noisy = [f"{kind}{l}" for l in range(2, len(hidden) + 2) for kind in "ZA"]
     noisy.append(f"Z{len(hidden) + 2}" if probit else "y")
-    if probit and isinstance(noise, str):
-        noise = [noise] * (len(noisy) - 1) + [1]
-    noises = each("noise", noise, noisy, ["learned"], "a standard deviation")
-    if probit and noises[-1] == "learned":
-        raise ValueError(
-            f"The noise of '{noisy[-1]}' must be a number where labels are observed, which do not tell it from the "
-            f"size of the last weights; found 'learned': write 1."
-        )
+    noises = deviations_of(noise, noisy, probit)
     sizes = [X.shape[1], *hidden]
     weights = [f"W{l}" for l in range(1, len(sizes) + 1)]
     if isinstance(prior, str) and prior == "relevance":

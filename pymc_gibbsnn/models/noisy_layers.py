@@ -9,9 +9,10 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn._arguments import each
 from pymc_gibbsnn.networks.likelihoods import ArgmaxLabel, SignLabel
 
-__all__ = ["dense_layers", "deviation", "scales"]
+__all__ = ["dense_layers", "deviation", "deviations_of", "scales"]
 
 DEGREES = 4  # of freedom of the Student likelihood
 
@@ -76,6 +77,23 @@ def dense_layers(
             label("y", z, observed=targets, shape=z.shape[:1], dims="row")
         else:
             a = pm.Normal(f"A{l + 1}", function(z), deviations[f"A{l + 1}"], dims=("row", *units))
+
+
+def deviations_of(noise: float | str | Sequence[float | str], noisy: list[str], probit: bool) -> list[float | str]:
+    """Check the standard deviations of noise that a user gives, and return one, or "learned", for each noisy variable.
+
+    ``noisy`` are the names of these variables. ``probit`` says whether the last one gives class labels; its noise then
+    stays 1 where all is to be learned.
+    """
+    if probit and isinstance(noise, str):
+        noise = [noise] * (len(noisy) - 1) + [1]
+    noises = each("noise", noise, noisy, ["learned"], "a standard deviation")
+    if probit and noises[-1] == "learned":
+        raise ValueError(
+            f"The noise of '{noisy[-1]}' must be a number where labels are observed, which do not tell it from the "
+            f"size of the last weights; found 'learned': write 1."
+        )
+    return noises
 
 
 def deviation(name: str, noise: float | str) -> float | Variable:
