@@ -8,13 +8,14 @@ import pytensor
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PATHS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.rst"))]
 BLOCKS = {
     ".md": re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL),
     ".rst": re.compile(r"^\.\. code-block:: python\n\n((?:   .*\n|\n)+)", re.MULTILINE),
 }
 SMALLER = {
     r", tune=\d+": "",
-    r"pm\.sample\(\d+": "pm.sample(4, tune=2, chains=2, cores=1, progressbar=False",
+    r"pm\.sample\(\d+(, chains=\d+)?": "pm.sample(4, tune=2, chains=2, cores=1, progressbar=False",
     r"pmg\.sample\(\d+, (.*)chains=\d+": r"pmg.sample(4, \1chains=2",
     r"\bdraws=\d+": "draws=100",  # two blocks of R-hat
     r"\bwidth=\d+": "width=16",
@@ -22,23 +23,27 @@ SMALLER = {
 }
 
 
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
 def documents() -> dict[str, list[str]]:
     """The blocks of Python of every document that has some."""
     found = {}
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.rst"))]:
+    for path in PATHS:
         blocks = BLOCKS[path.suffix].findall(path.read_text())
         if blocks:
-            found[path.name] = [textwrap.dedent(block) for block in blocks]
+            found[name(path)] = [textwrap.dedent(block) for block in blocks]
     return found
 
 
 DOCUMENTS = documents()
 
 
-def execute(name: str, change=lambda block: block) -> None:
+def execute(document: str, change=lambda block: block) -> None:
     session = {"__name__": "__main__"}
-    for number, block in enumerate(DOCUMENTS[name], start=1):
-        exec(compile(change(block), f"block {number} of {name}", "exec"), session)
+    for number, block in enumerate(DOCUMENTS[document], start=1):
+        exec(compile(change(block), f"block {number} of {document}", "exec"), session)
 
 
 def smaller(block: str) -> str:
@@ -48,23 +53,23 @@ def smaller(block: str) -> str:
 
 
 def test_no_block_is_overlooked():
-    for name in ("README.md", "index.rst"):
-        assert DOCUMENTS[name]
-    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.rst")]:
+    for document in ("README.md", "docs/index.rst"):
+        assert DOCUMENTS[document]
+    for path in PATHS:
         marks = len(re.findall(r"^(?:```python|\.\. code-block:: python)$", path.read_text(), re.MULTILINE))
-        assert marks == len(DOCUMENTS.get(path.name, []))
+        assert marks == len(DOCUMENTS.get(name(path), []))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_code_of_documents(name, monkeypatch, tmp_path):
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_code_of_documents(document, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytensor.config.change_flags(mode="FAST_COMPILE"):
-        execute(name, smaller)
+        execute(document, smaller)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_code_of_documents_as_written(name, monkeypatch, tmp_path):
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_code_of_documents_as_written(document, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    execute(name)
+    execute(document)
