@@ -18,7 +18,7 @@ test-all: $(VENV)/test
 	$(BIN)/python -m pytest tests pymc_gibbsnn -m "slow or not slow"
 
 docs: $(VENV)/docs
-	$(BIN)/python -m sphinx -W --keep-going docs docs/_build
+	$(BIN)/python -m sphinx -W --keep-going docs docs/_build/html
 
 notebooks: $(VENV)/examples
 	$(BIN)/python notebooks/execute.py
