@@ -26,6 +26,7 @@ notebooks: $(VENV)/examples
 lint: $(VENV)/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 # The source distribution and the wheel; the latter, installed alone, must sample without this folder.
 package: $(VENV)/test

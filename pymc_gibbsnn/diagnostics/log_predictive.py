@@ -18,6 +18,7 @@ variables on which it depends. A classical network has no latents, and nothing i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -235,7 +236,7 @@ class _Density:
         """
         values, data = dict(parameters), self.rows.data(these)
         draws, weights = len(next(iter(values.values()))), {rv.name: x for rv, x in parameters.items()}
-        covariance = 0.0  # that of the mean of the last Normal, Σ ΔA W Wᵀ, (draw, k, k)
+        covariance: Any = 0.0  # that of the mean of the last Normal, Σ ΔA W Wᵀ, (draw, k, k)
         for conditional in self.latents:
             law = conditional.law(data, values, draws)
             if conditional.rv in self.integrated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -95,12 +96,12 @@ class Lock:
 
 def _lock(descriptor: int) -> None:
     """Lock an open file for this process, or raise OSError if another process has locked it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
+    if sys.platform == "win32":
         import msvcrt
 
         os.lseek(descriptor, 2**30, os.SEEK_SET)  # beyond what is written, which stays readable
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
     else:
+        import fcntl
+
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -227,7 +227,8 @@ class NetworkState:
             if site.data_squares is not None:
                 squares[site.observation.name] = site.data_squares
         else:
-            squares = {part.name: x.sum() for part, x in zip((site.layer, site.activation), site.noise, strict=True)}
+            of_z, of_a = site.noise
+            squares = {site.layer.name: of_z.sum(), site.activation.name: of_a.sum()}
         return replace(
             self, weights=tuple(weights), outputs=tuple(outputs), posts=tuple(posts), squares=self.squares | squares
         )

@@ -216,7 +216,7 @@ def data_weights(network: Network) -> Move:
         moments = layer.operator.moments(state.network.inputs, layer.centred(state.outputs[0]))
         law = moments, layer.noise, layer.operator.precision, layer.operator.size
         if by_spectrum:
-            rng, w = draw_weights_from_spectrum(rng, *(carry[name] for name in start), *law, thin)
+            rng, w = draw_weights_from_spectrum(rng, *(carry[name] for name in start), *law, thin)  # type: ignore[call-arg]
         else:
             rng, w = draw_weights(rng, carry[gram], *law)
         return rng, replace(state, weights=(w, *state.weights[1:])), carry, {}

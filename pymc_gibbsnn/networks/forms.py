@@ -187,7 +187,7 @@ def match_monomial(x: Variable, r: Variable) -> tuple[Variable, float, Variable 
     factors = [match_monomial(operand, r) for operand in operands] if isinstance(op, Elemwise) else [None]
     if None in factors:
         return None
-    (c, p, e), *others = factors
+    (c, p, e), *others = factors  # type: ignore[attr-defined]
     match op.scalar_op:
         case ps.Cast() | ps.Identity():
             return c, p, e

@@ -98,16 +98,16 @@ class Inputs:
             new = {v.name or str(i): ([v], x) for i, (v, x) in enumerate(values.items())}
         else:
             new = {"X_new": (self._inputs(), X_new)}
-        leaves, arrays = [], []
+        found, arrays = [], []
         for name, (group, x) in new.items():
             x = self._checked(name, group[0], x)
             for leaf in group:
-                leaves.append(self.batches.get(leaf, leaf))
+                found.append(self.batches.get(leaf, leaf))
                 arrays.append(x)
         lengths = {name: len(x) for name, (_, x) in zip(new, new.values(), strict=True)}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"All inputs must have the same number of rows; found {lengths}.")
-        return leaves, arrays
+        return found, arrays
 
     def _named(self, name: str) -> Variable:
         """Return the ``pm.Data`` of a name that the user gave."""

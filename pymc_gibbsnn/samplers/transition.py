@@ -135,7 +135,7 @@ class Transition:
             stages["begin"] = Stage(None, {}, self.begin(state, carry), {})
         stages["step"] = Stage(*self.step(rng, state, carry, tuning))
         if self.tune:
-            stages["tune"] = Stage(*self.tune(rng, state, carry, tuning), {})
+            stages["tune"] = Stage(*self.tune(rng, state, carry, tuning), {})  # type: ignore[call-arg]
         if self.record:
             next_rng, recorded = self.record(rng, state, carry)
             stages["record"] = Stage(None if next_rng is rng else next_rng, recorded, {}, {})

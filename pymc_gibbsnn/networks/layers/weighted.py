@@ -7,9 +7,9 @@ convolution's; d is the number of a unit's weights, bias included.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytensor.tensor as pt
@@ -26,7 +26,7 @@ Array = Any  # an array of NumPy or a variable of PyTensor
 class Weighted:
     """A layer with weights, seen as one matrix W̃; a subclass says how the weights act on activations.
 
-    A subclass has the attribute ``units``, the number c, and a method ``matrix``.
+    A subclass has the attributes ``units``, the number c, and ``augmented_shape``, (c, d), and a method ``matrix``.
 
     Parameters
     ----------
@@ -38,6 +38,9 @@ class Weighted:
         Numbers by which the model multiplies weights and bias, as networks in NTK form do: with f W and f' b in the
         model, W̃ = [f W, f' b], with the precision of that.
     """
+
+    augmented_shape: ClassVar[Any]
+    matrix: ClassVar[Callable]
 
     weights: Variable
     bias: Variable | None
