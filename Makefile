@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-digits test test-all docs notebooks lint package clean
+.PHONY: demo demo-digits test test-all docs links notebooks lint package clean
 
 demo: $(VENV)/examples
 	OMP_NUM_THREADS=1 $(BIN)/python notebooks/wine.py
@@ -19,6 +19,9 @@ test-all: $(VENV)/test
 
 docs: $(VENV)/docs
 	$(BIN)/python -m sphinx -W --keep-going docs docs/_build/html
+
+links: $(VENV)/docs
+	$(BIN)/python -m sphinx -b linkcheck docs docs/_build/links
 
 notebooks: $(VENV)/examples
 	$(BIN)/python notebooks/execute.py

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +104,32 @@ def save(path: Path, results: dict) -> None:
     part = path.with_suffix(".part")
     part.write_text(json.dumps(results, indent=1, ensure_ascii=False))
     part.replace(path)
+    beside = path.with_suffix(".machines.json")  # all machines and versions that have added to the results
+    machines = json.loads(beside.read_text()) if beside.exists() else []
+    if machine() not in machines:
+        beside.write_text(json.dumps([*machines, machine()], indent=1))
+
+
+@cache
+def machine() -> dict[str, object]:
+    """What numbers depend on: the processor, its threads, and the versions of what computes."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    versions = {}
+    for package in ("pymc-gibbsnn", "pymc", "pytensor", "numba", "jax", "numpy", "scipy", "arviz"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:  # not installed, or used from its folder
+            versions[package] = None
+    return {
+        "processor": names[0] if names else platform.processor(),
+        "cores": os.cpu_count(),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        **versions,
+    }
 
 
 class Results(dict):
