@@ -26,6 +26,14 @@ PYTHON = {"mode": "FAST_COMPILE"}
 QUIET = {"progressbar": False, "compute_convergence_checks": False}
 
 
+def in_python():
+    """A decorator, or a context, in which loops, and what PyMC compiles by itself, run as Python code.
+
+    Where there are few draws, compiling them, with Numba or a C compiler, takes far longer.
+    """
+    return pytensor.config.change_flags(mode="FAST_COMPILE", cxx="")
+
+
 def compile_draw(build, mode: str = "FAST_COMPILE", seed: int = 0):
     """A function of no arguments that returns the draws of ``build(rng) -> (rng, *draws)``."""
     mode = with_our_kernels(compilation_mode(mode))

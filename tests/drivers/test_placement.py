@@ -55,7 +55,8 @@ print(json.dumps(found))
 @pytest.mark.slow
 def test_a_mesh_of_devices_draws_the_same():
     """Eight devices on the CPU: chains over all, rows over four or eight, evenly and not."""
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    flags = os.environ["XLA_FLAGS"], "--xla_force_host_platform_device_count=8"
+    environment = os.environ | {"XLA_FLAGS": " ".join(flags)}
     done = subprocess.run([sys.executable, "-c", MESH], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])

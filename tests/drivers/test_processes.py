@@ -62,7 +62,8 @@ def free_port():
 
 def start(count, folder, kind):
     """Start processes that have four devices together."""
-    environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={4 // count}"}
+    flags = os.environ["XLA_FLAGS"], f"--xla_force_host_platform_device_count={4 // count}"
+    environment = os.environ | {"XLA_FLAGS": " ".join(flags)}
     address = f"127.0.0.1:{free_port()}"
     return [
         subprocess.Popen(

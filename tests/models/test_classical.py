@@ -7,7 +7,7 @@ from scipy.special import expit, log_softmax
 from scipy.stats import norm
 
 import pymc_gibbsnn as pmg
-from tests.helpers import random_point
+from tests.helpers import in_python, random_point
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 
@@ -43,6 +43,7 @@ def test_log_density(likelihood, activation):
     np.testing.assert_allclose(model.compile_logp(mode="FAST_COMPILE")(point), expected, rtol=1e-10)
 
 
+@in_python()
 def test_predictions_at_new_inputs():
     model = pmg.classical_mlp(X, np.arange(12) % 3, 4)
     with model:

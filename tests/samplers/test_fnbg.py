@@ -15,7 +15,7 @@ from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.drivers import metropolis_steps
 from pymc_gibbsnn.networks.deterministic import read_classical
 from pymc_gibbsnn.samplers.fnbg_network import UnitSweep
-from tests.helpers import PYTHON, QUIET, check_mean
+from tests.helpers import PYTHON, QUIET, check_mean, in_python
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 5))
@@ -56,6 +56,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("likelihood", "activation", "batch", "total", "blocks"), CASES)
+@in_python()
 def test_the_sweep_of_networks_is_the_general_one(likelihood, activation, batch, total, blocks, monkeypatch):
     """Draw by draw with one seed."""
     model = pmg.classical_mlp(
@@ -163,6 +164,7 @@ def logp_ratio(model, old, new):
 
 
 @pytest.mark.parametrize("general", [False, True])
+@in_python()
 def test_log_ratios_and_what_is_refused(general, monkeypatch):
     """Each proposal against direct densities, from the state with all earlier rejected blocks put back."""
     if general:

@@ -20,6 +20,7 @@ X = rng.normal(size=(5, 2))
 PLAIN = {"collapse": False, "scale_move": False, "interweave": False}
 PARALLEL = {"collapse": False, "interweave": False, "schedule": "layer-parallel"}
 FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
+NUMBA = {"compile_kwargs": {"mode": "NUMBA"}}  # for long runs of the default sweep, which is compiled once for all
 
 ARCHITECTURES = {
     "linear regression": {"hidden": []},
@@ -199,7 +200,7 @@ def test_the_layer_parallel_order_is_not_collapsed():
 
 def test_geweke_with_asymmetric_noise():
     """The unequal variances of Z, A and y cannot be exchanged."""
-    check_geweke(network(hidden=2, noise=[0.5, 1.0, 1.5]))
+    check_geweke(network(hidden=2, noise=[0.5, 1.0, 1.5]), 6000, **NUMBA)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +314,7 @@ def test_the_score_has_mean_zero():
     x = np.random.default_rng(4).normal(size=(12, 2))
     model = network(hidden=2, x=x, noise=0.5)
     score = model.compile_dlogp(mode="FAST_COMPILE")
-    scores = np.array([score(point) for point in equilibrium(model, 2500)])
+    scores = np.array([score(point) for point in equilibrium(model, 2500, **NUMBA)])
     for k, series in enumerate(scores.T):
         check_mean(series, 0.0, f"score {k}")
 
