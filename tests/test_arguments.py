@@ -7,6 +7,7 @@ import pytest
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn._arguments import describe
+from tests.helpers import in_python
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(12, 3))
@@ -286,6 +287,7 @@ def test_xor():
     refuses(lambda: pmg.noisy_xor(8, None), "n_test must be a positive multiple of 4, .* found None")
 
 
+@in_python()
 def test_thermalisation(network):
     study = pmg.teacher_student((3, 2, 1), n=20, noise=0.1, random_seed=1)
     for arguments, message in [

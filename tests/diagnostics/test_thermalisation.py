@@ -10,8 +10,15 @@ import xarray as xr
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.models.teachers import check_teacher
 from pymc_gibbsnn.plots import plot_rhat, plot_thermalisation
+from tests.helpers import in_python
 
 QUIET = {"cores": 1, "quiet": True, "compile_kwargs": {"mode": "FAST_COMPILE"}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def python():
+    with in_python():
+        yield
 
 
 @pytest.fixture(scope="module")

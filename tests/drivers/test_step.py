@@ -9,7 +9,7 @@ import pytest
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.modes import compilation_mode
-from tests.helpers import PYTHON, QUIET, check_mean, pm_sample
+from tests.helpers import PYTHON, QUIET, check_mean, in_python, pm_sample
 
 X = np.random.default_rng(0).normal(size=(8, 2))
 Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=8)
@@ -121,6 +121,7 @@ def test_var_names_keep_latents_out(model):
     assert set(idata["posterior"].data_vars) == {"W1", "b1", "W2", "b2"}
 
 
+@in_python()
 def test_prediction_at_new_inputs(model):
     idata = pm_sample(model, draws=100, var_names=["W1", "b1", "W2", "b2"])
     x_new = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])

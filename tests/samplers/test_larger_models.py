@@ -9,7 +9,7 @@ import pytest
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_networks
-from tests.helpers import check_mean
+from tests.helpers import check_mean, in_python
 from tests.samplers.test_gibbs import check_geweke
 
 N, D = 6, 2
@@ -114,6 +114,7 @@ def test_a_network_in_a_larger_model_against_nuts_alone():
             check_mean(found, theirs.mean(), f"{name} {k} to the power {power}", mcse)
 
 
+@in_python()
 def test_pm_sample_gives_what_is_left_to_other_steps():
     with pm.Model():
         intercepts()
