@@ -5,6 +5,7 @@ import inspect
 import cloudpickle
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 
 import pymc_gibbsnn as pmg
@@ -73,7 +74,8 @@ def test_arguments_keep_their_types(model, kwargs):
 
 
 def test_the_c_backend(model):
-    idata = pm_sample(model, compile_kwargs={"mode": "CVM"})
+    with pytensor.config.change_flags(gcc__cxxflags="-O0"):  # a hundred files of C++ that run for a moment
+        idata = pm_sample(model, compile_kwargs={"mode": "CVM"})
     assert np.isfinite(idata["sample_stats"]["lp"].values).all()
 
 
@@ -93,8 +95,6 @@ def test_jax_in_a_fork_is_refused_rather_than_left_to_hang(model, monkeypatch):
 
 @pytest.mark.parametrize("mode", ["FAST_COMPILE", "JAX", pytest.param("NUMBA", marks=pytest.mark.slow)])
 def test_single_precision(mode):
-    import pytensor
-
     with pytensor.config.change_flags(floatX="float32"):
         idata = pm_sample(pmg.mlp(X, Y, 3, noise=0.3), compile_kwargs={"mode": mode})
     assert idata["posterior"]["Z2"].dtype == "float32"
@@ -212,8 +212,6 @@ def test_processes_that_are_not_forked_draw_the_same(mode, mp_ctx):
 
 
 def test_processes_that_are_not_forked_keep_single_precision():
-    import pytensor
-
     with pytensor.config.change_flags(floatX="float32"):
         step = pmg.GibbsNN(model=pmg.mlp(X, Y, 3, noise=0.3), compile_kwargs=PYTHON)
     copy = cloudpickle.loads(cloudpickle.dumps(step))
