@@ -5,6 +5,7 @@ from .diagnostics.log_predictive import log_predictive
 from .diagnostics.prediction import class_probabilities, predict
 from .diagnostics.summary import summary
 from .diagnostics.thermalisation import thermalisation
+from .drivers.continuation import continue_from
 from .drivers.gaussian_steps import MALA, PCN, PCNL
 from .drivers.gibbs_step import GibbsNN
 from .drivers.metropolis_steps import FNBG
@@ -55,6 +56,7 @@ __all__ = [
     "class_probabilities",
     "classical_mlp",
     "cnn",
+    "continue_from",
     "conv2d",
     "correlated_blocks",
     "function_space",

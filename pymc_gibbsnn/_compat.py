@@ -118,6 +118,15 @@ def tuning_steps() -> int | None:
     return int(known["self"]._tune if "self" in known else known["tune"])
 
 
+def number_of_chain() -> int | None:
+    """Find the number of the chain that ``pm.sample`` is about to start; None where there is no such call."""
+    call = call_in_pymc("_iter_sample", "_start_loop")
+    if call is None:
+        return None
+    known = call.f_locals
+    return int(known["self"].chain if "self" in known else known["chain"])
+
+
 def dataset(model: pm.Model, values: dict[str, np.ndarray], first_draw: int | None) -> xr.Dataset:
     """Make a dataset of arrays (chain, draw, ...), with the model's coordinates and draws numbered from ``first_draw``.
 

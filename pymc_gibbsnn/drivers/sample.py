@@ -212,6 +212,8 @@ def sample(
         seeds = json.loads(first_says(lambda: json.dumps([*map(int, _get_seeds_per_chain(mine, chains))]).encode()))
         keys = np.array([np.random.SeedSequence([seed, 0]).generate_state(2) for seed in seeds])
         points = _points(model, initvals, seeds)
+        tuned = {f"carry {i} {name}": x for i, step in enumerate(steps) for name, x in step.tuned.items()}
+        starts = [points, tuned] if tuned else points
         on_disk = store is not None or resume is not None
         if on_disk or one_of_many():
             arguments = {
@@ -221,7 +223,7 @@ def sample(
                 "tune": tune,
                 "thin": thin,
                 "var_names": list(recorded),
-                "initvals": before.run["initvals"] if before and initvals is None else fingerprint_of(points),
+                "initvals": before.run["initvals"] if before and initvals is None else fingerprint_of(starts),
             }
             version = {"the version of pymc_gibbsnn": __version__}
             run = version | fingerprint_of_model(model) | fingerprint_of_steps(steps) | arguments
@@ -236,6 +238,8 @@ def sample(
             warnings.filterwarnings("ignore", "Skipping Assert", UserWarning)  # PyTensor's, on shapes we have checked
             started = time.perf_counter()
             program = Program(transitions, model.value_vars, recorded, points, keys, placement, precision)
+            if tuned and not before:
+                program.restore(program.state() | {name: x.astype(precision) for name, x in tuned.items()})
             ends.check(program.nothing())
             others = _compat.data_groups(model)
             if on_disk:

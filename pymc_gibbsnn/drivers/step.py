@@ -25,7 +25,7 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_gibbsnn._arguments import describe, model_of, whole
-from pymc_gibbsnn._compat import tuning_steps
+from pymc_gibbsnn._compat import number_of_chain, tuning_steps
 from pymc_gibbsnn.backends.jax_backend import jax_settings, random_state, refuse_jax_in_fork
 from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
@@ -159,12 +159,21 @@ class GraphStep(BlockedStep):
         self._mode = compilation_mode(self._compile_kwargs.pop("mode", None))
         self._uses_jax = uses_jax(self._mode)
         self._dtype = pytensor.config.floatX
-        self._functions, self._warned = {}, False
+        self._functions, self._warned, self.tuned = {}, False, {}
         self.set_rng(rng)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is compiled; chains in processes that are not forked compile it again, from Numba's cache."""
         return self.__dict__ | dict.fromkeys(("_inputs", "_tuning_dtype", "_stages")) | {"_functions": {}}
+
+    def that_goes_on(self, tuned: Mapping[str, np.ndarray]) -> GraphStep:
+        """Return a step whose chains begin with these entries of the carry, arrays (chain, ...); this one is unchanged.
+
+        Both share what is compiled.
+        """
+        step = object.__new__(type(self))
+        step.__dict__ |= self.__dict__ | {"tuned": dict(tuned)}
+        return step
 
     @staticmethod
     @abstractmethod
@@ -259,6 +268,9 @@ class GraphStep(BlockedStep):
         shares = isinstance(self._mode.linker, NumbaLinker) and self.transition.rows is not None
         self._samples = len(evaluate(self.transition.rows)) if shares else 0
         start = self.transition.start() | (self.transition.by_hand if tune is None else {})
+        if self.tuned:
+            chain = number_of_chain() or 0  # outside of pm.sample, the first
+            start |= {name: np.asarray(x[chain], start[name].dtype) for name, x in self.tuned.items()}
         self.carry = {name: _in_order(value) for name, value in start.items()}
         self._data = [(v, v.container.storage[0]) for v in self.transition.data]
         self._is_over = False

@@ -89,6 +89,7 @@ def _by_langevin(network: Network, l: int) -> Move:
     a, operator = network.inputs, network.layers[l].operator
     name, is_learned = operator.name, not is_given(operator.precision)
     acceptance, log_step, tuned = f"acceptance_{name}", f"log_step_{name}", f"tuned_{name}"
+    step_size = f"step_size_{name}"
     of_data = {} if l else data_spectrum(network)
     first = min(0.0, math.log(2 / math.prod(operator.augmented_shape) ** (1 / 3)))
     start = {log_step: pt.constant(np.asarray(first, a.dtype)), tuned: pt.zeros((), dtype=a.dtype)}
@@ -119,9 +120,10 @@ def _by_langevin(network: Network, l: int) -> Move:
         )
         count = carry[tuned] + 1
         new = robbins_monro(carry[log_step], count, accepted, TARGET_ACCEPTANCE, site.tuning)
-        return rng, _moved(site, w, z), carry | {log_step: new, tuned: count}, {acceptance: accepted}
+        stats = {acceptance: accepted, step_size: pt.exp(carry[log_step])}
+        return rng, _moved(site, w, z), carry | {log_step: new, tuned: count}, stats
 
-    return Move(step, of_data | start, (acceptance,), TUNE_STEPS)
+    return Move(step, of_data | start, (acceptance, step_size), TUNE_STEPS, {log_step: step_size})
 
 
 def _moved(site: Site, w: Variable, z: Variable) -> Site:

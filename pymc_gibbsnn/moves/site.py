@@ -42,12 +42,15 @@ class Move:
         Names of the scalars that the move reports in ``stats``.
     tune_steps : int
         How many tuning steps are enough for the move; 0 where nothing is tuned.
+    tuned : dict of str to str
+        Those entries of the carry that are tuned, with the statistics whose logarithms they are.
     """
 
     step: Callable
     start: Mapping[str, Variable] = field(default_factory=dict)
     statistics: tuple[str, ...] = ()
     tune_steps: int = 0
+    tuned: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -268,7 +271,8 @@ def in_turn(*moves: Move) -> Move:
 
     start = {name: value for move in moves for name, value in move.start.items()}
     statistics = tuple(name for move in moves for name in move.statistics)
-    return Move(step, start, statistics, max((move.tune_steps for move in moves), default=0))
+    tuned = {name: statistic for move in moves for name, statistic in move.tuned.items()}
+    return Move(step, start, statistics, max((move.tune_steps for move in moves), default=0), tuned)
 
 
 def at(l: int, *moves: Move) -> Move:

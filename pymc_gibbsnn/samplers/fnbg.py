@@ -130,7 +130,8 @@ def fnbg(
 
     tune_steps = TUNE_STEPS if scale is None else 0
     reported = ["lp", *names, *scale_names] + ([] if batches is None else ["exact"])
-    return Transition(list(variables), step, start, reported, check, tune_steps, rows)
+    tuned = {"log_scale": None} if scale is None else {}
+    return Transition(list(variables), step, start, reported, check, tune_steps, rows, tuned=tuned)
 
 
 def sweep_by_density(target: Target, blocks: Sequence[np.ndarray]) -> Sweep:

@@ -101,7 +101,7 @@ def gibbs(
         Its statistics are ``lp``, the log density of the networks' variables and data; ``norm_W1`` and so on (by the
         names of weights), Σ W² + Σ b² of a layer; ``noise_Z2`` and so on (by the names of latents and data), the mean
         squared noise of a variable divided by its variance; ``acceptance_W1`` and so on, the acceptance of a layer's
-        interweaving moves.
+        interweaving moves; ``step_size_W1`` and so on, their step size 1 − ρ where they are Langevin steps.
 
     Raises
     ------
@@ -155,7 +155,8 @@ def gibbs(
     tune_steps = max([heat.tune_steps if heat else 0, *(sweep.tune_steps for sweep in sweeps)])
     cold = {"heat_is_on": np.asarray(0, networks[0].inputs.dtype)}
     guided = {"guides": ("heat_hottest",), "twice_above": TWICE_ABOVE, "by_hand": cold}
-    tuned = {"tune": heat.tune, **guided} if automatic else {}
+    heats = {"tune": heat.tune, **guided} if automatic else {}
+    tuned = {name: statistic for sweep in sweeps for name, statistic in sweep.tuned.items()}
 
     def check() -> None:
         for network in networks:
@@ -163,7 +164,7 @@ def gibbs(
 
     latents = [value for network in networks for value in network.latents]
     rows = networks[0].inputs
-    return Transition(variables, step, start, names, check, tune_steps, rows, latents=latents, **tuned)
+    return Transition(variables, step, start, names, check, tune_steps, rows, latents=latents, tuned=tuned, **heats)
 
 
 def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str | bool, schedule: str) -> Move:

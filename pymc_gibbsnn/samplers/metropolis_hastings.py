@@ -128,7 +128,10 @@ def metropolis_hastings(
 
     tune_steps = TUNE_STEPS if step_size is None else 0
     names = STATS if target.batches is None else [*STATS, "exact"]
-    return Transition(target.variables, step, carry, names, target.check, tune_steps, begin=begin, record=record)
+    tuned = dict.fromkeys(memory) | ({"log_step": "step_size"} if step_size is None else {})
+    return Transition(
+        target.variables, step, carry, names, target.check, tune_steps, begin=begin, record=record, tuned=tuned
+    )
 
 
 def standard_normals(rng: Variable, like: list[Variable]) -> tuple[Variable, list[Variable]]:

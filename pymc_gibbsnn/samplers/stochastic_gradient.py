@@ -197,6 +197,7 @@ def stochastic_gradient(
         target.check,
         TUNE_STEPS if gradients else 0,
         tune=tune if gradients else None,
+        tuned=dict.fromkeys([*memory, *learned, *counts]),
         advice=advice,
     )
 

@@ -72,6 +72,9 @@ class Transition:
     by_hand : dict of str to array
         Other values of some entries of the carry at the start of a chain, for a step that is called by hand, outside of
         a driver that says how many tuning steps there are.
+    tuned : dict of str to str or None
+        Entries of the carry with which a chain must begin that goes on where another one ended: by name, the statistic
+        that reports it at every draw, and whose logarithm it is; None where none does.
     advice : str
         What the user can do if values of a chain stop being finite: a sentence without its full stop, for the error.
     """
@@ -90,6 +93,7 @@ class Transition:
     guides: tuple[str, ...] = ()
     twice_above: float = 1.0
     by_hand: dict[str, np.ndarray] = field(default_factory=dict)
+    tuned: Mapping[str, str | None] = field(default_factory=dict)
     advice: str = ""
 
     def __getstate__(self) -> dict[str, object]:
