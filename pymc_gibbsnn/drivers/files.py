@@ -12,7 +12,7 @@ from typing import BinaryIO
 __all__ = ["Lock", "replace_file", "sync_folder"]
 
 
-def replace_file(path: Path, write: Callable[[BinaryIO], object], part: Path | None = None) -> None:
+def replace_file(path: Path, write: Callable[[BinaryIO], object], part: Path | None = None, names: bool = True) -> None:
     """Write a file such that, whenever the process or the machine dies, it is there as it was before or as it is now.
 
     The bytes go to another file, and from the memory of the system to the disk, before it takes the place of this one.
@@ -25,6 +25,8 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], part: Path | N
         A function that writes the bytes to an open file.
     part : Path, optional
         The other file; by default a hidden one beside it, whose name ends with ``.part``.
+    names : bool
+        Whether the name of a new file is brought to the disk, too. If not, call :func:`sync_folder` later.
 
     Raises
     ------
@@ -42,7 +44,8 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], part: Path | N
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if names:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,8 +1,8 @@
 """A run on disk: its draws in a Zarr store, and beside them the checkpoint from which it can go on.
 
-The store is a folder. Each array of draws stands in files of some draws each, *chunks*, which are not compressed, so
-that the size of a file says whether it is whole. The attribute ``draws`` of the store says how many draws are written
-whole; the arrays may be longer where a process died while it wrote. Whatever is written replaces a whole file.
+The store is a folder. Each array of draws stands in files of some draws each (:mod:`pymc_gibbsnn.drivers.chunks`),
+which are written as soon as they are full. The attribute ``draws`` of the store says how many draws are written whole,
+and changes with each checkpoint; there may be more where a process died. What is written replaces whole files.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ import numpy as np
 import xarray as xr
 
 from pymc_gibbsnn import _compat
+from pymc_gibbsnn.drivers import chunks
 from pymc_gibbsnn.drivers.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 from pymc_gibbsnn.drivers.files import Lock, replace_file, sync_folder
 from pymc_gibbsnn.drivers.fingerprint import differences
-from pymc_gibbsnn.drivers.results import Draws, join
+from pymc_gibbsnn.drivers.results import Draws
 
 __all__ = ["Store", "open"]
 
-CHUNK_BYTES, CHUNK_DRAWS = 2**22, 1000  # how large a chunk may be
-PENDING_BYTES = 2**26  # how much may wait in memory to be written
 DRAWN = ("posterior", "sample_stats")  # the groups that hold draws
 OURS = "pymc_gibbsnn"  # the attribute by which a store is known as one of ours
 
@@ -106,7 +105,7 @@ class Store(AbstractContextManager):
         _import_zarr()
         self.path, self.every = path, checkpoint_every
         self.checkpoint, self.lock = None, None
-        self.draws, self.tuned, self.seconds, self.pending = 0, 0, 0.0, []
+        self.draws, self.tuned, self.seconds, self.writer = 0, 0, 0.0, None
         if resume:
             _open_root(path)
             self.lock = Lock(path)
@@ -119,6 +118,8 @@ class Store(AbstractContextManager):
         self.written, self.saved = self.draws, time.monotonic()
 
     def __exit__(self, *exception):
+        if self.writer:
+            self.writer.__exit__(*exception)
         if self.lock:
             self.lock.release()
 
@@ -182,21 +183,23 @@ class Store(AbstractContextManager):
             warnings.filterwarnings("ignore", ".*Zarr V3 specification")  # of texts, such as names of columns
             if self.checkpoint is None:
                 self._create(groups, others, state)
-            with zarr.config.set({"array.write_empty_chunks": True}):  # so that a file that is missing is missed
-                self.root = zarr.open_group(_durable(self.path), mode="r+")
-                found = [(group, name, array) for group in DRAWN for name, array in self.root[group].arrays()]
-            self.arrays = {(group, name): x for group, name, x in found if _axis_of_draws(x) is not None}
+            self.root = zarr.open_group(_durable(self.path), mode="r+")
+            found = [(group, name, array) for group in DRAWN for name, array in self.root[group].arrays()]
+            self.arrays = {(group, name): x for group, name, x in found if chunks.axis_of_draws(x) is not None}
             self._truncate()
+            self.writer = chunks.Writer(self.path)
+            self.chunks = {name: chunks.Chunks(x, self.draws, self.writer) for name, x in self.arrays.items()}
 
     def append(self, draws: Draws) -> None:
-        """Add the draws of one call of the program; they are written when they are many, and at each checkpoint."""
-        self.pending.append(draws)
-        self.draws += len(next(iter(draws[0].values())))
-        if sum(x.nbytes for part in self.pending for group in part for x in group.values()) > PENDING_BYTES:
-            self._write()
+        """Add the draws of one call of the program; they can be read after the next checkpoint."""
+        first, self.draws = self.draws, self.draws + len(next(iter(draws[0].values())))
+        with self._explained():
+            for group, found in zip(DRAWN, draws, strict=True):
+                for name, x in {**found, "draw": np.arange(first, self.draws)}.items():
+                    self.chunks[group, name].append(x)
 
     def save(self, state: Mapping[str, np.ndarray] | None, seconds: float) -> None:
-        """Write what is pending and a checkpoint; without a state, draws only.
+        """Write all draws and a checkpoint; without a state, draws only.
 
         Parameters
         ----------
@@ -214,8 +217,8 @@ class Store(AbstractContextManager):
     def parts(self) -> Iterator[tuple[xr.Dataset, xr.Dataset]]:
         """Yield the posterior and the statistics that the store holds, as many draws at a time as are in a chunk."""
         groups = [_read_group(self.path, group, self.written) for group in DRAWN]
-        for first in range(0, self.written, CHUNK_DRAWS):
-            yield tuple(group.isel(draw=slice(first, first + CHUNK_DRAWS)) for group in groups)
+        for first in range(0, self.written, chunks.CHUNK_DRAWS):
+            yield tuple(group.isel(draw=slice(first, first + chunks.CHUNK_DRAWS)) for group in groups)
 
     def finish(self, others: dict[str, xr.Dataset], attrs: dict):
         """Return all draws as InferenceData or DataTree, together with the data; they are read when needed."""
@@ -234,7 +237,10 @@ class Store(AbstractContextManager):
             zarr.open_group(store, mode="w", attributes={OURS: 1, "draws": 0, "groups": [*groups, *others]})
             for group, empty in groups.items():
                 encoding = {
-                    name: {"chunks": _chunks(x), "compressors": None}
+                    name: {
+                        "chunks": chunks.chunk_shape(x.shape, x.dims.index("draw"), x.dtype.itemsize),
+                        "compressors": None,
+                    }
                     for name, x in empty.variables.items()
                     if "draw" in x.dims
                 }
@@ -266,23 +272,21 @@ class Store(AbstractContextManager):
     def _resize(self) -> None:
         """Give all arrays the length of the draws."""
         for array in self.arrays.values():
-            axis = _axis_of_draws(array)
+            axis = chunks.axis_of_draws(array)
             if array.shape[axis] != self.draws:
                 array.resize(tuple(self.draws if i == axis else n for i, n in enumerate(array.shape)))
 
     def _write(self) -> None:
-        """Write the draws that are pending; after an error it can be tried again."""
-        if not self.pending:
+        """Write all draws, and then how many there are."""
+        if self.draws == self.written:
             return
         with self._explained():
+            for chunk in self.chunks.values():
+                chunk.flush()
+            self.writer.finish()
             self._resize()
-            new = slice(self.written, self.draws)
-            for group, found in zip(DRAWN, join(self.pending), strict=True):
-                for name, x in found.items():
-                    self.arrays[group, name][:, new] = np.swapaxes(x, 0, 1)
-                self.arrays[group, "draw"][new] = np.arange(self.written, self.draws)
             self.root.attrs["draws"] = self.draws
-        self.written, self.pending = self.draws, []
+        self.written = self.draws
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -344,13 +348,6 @@ def _durable(path: Path):
     return DurableStore(path)
 
 
-def _chunks(x: xr.Variable) -> tuple[int, ...]:
-    """Return the shape of a chunk of an array of draws, which is given without any draw."""
-    bytes_a_draw = x.dtype.itemsize * int(np.prod([n for axis, n in x.sizes.items() if axis != "draw"]))
-    draws = min(CHUNK_DRAWS, max(1, CHUNK_BYTES // max(1, bytes_a_draw)))
-    return tuple(draws if axis == "draw" else max(1, n) for axis, n in x.sizes.items())
-
-
 def _whole_draws(path: Path, draws: int) -> tuple[int, str]:
     """Count the draws of a store before the first damage, and say in words what is damaged; empty if nothing is.
 
@@ -368,26 +365,14 @@ def _whole_draws(path: Path, draws: int) -> tuple[int, str]:
     """
     root, damage = _open_root(path), ""
     for group in DRAWN:
-        for name, array in root[group].arrays():
-            axis = _axis_of_draws(array)
-            if axis is None or not array.size:
-                continue
-            a_chunk, size = array.chunks[axis], array.dtype.itemsize * int(np.prod(array.chunks))
-            for i in range(-(-draws // a_chunk)):
-                place = "/".join(str(i) if a == axis else "0" for a in range(array.ndim))
-                file = path / group / name / "c" / place
+        for _, array in root[group].arrays():
+            for first, name, size in chunks.chunk_files(array, draws):
+                file = path / name
                 found = file.stat().st_size if file.exists() else 0
                 if found != size:
-                    draws = i * a_chunk
-                    damage = f"The file {file} is damaged: it has {found} bytes in place of {size}."
+                    draws, damage = first, f"The file {file} is damaged: it has {found} bytes in place of {size}."
                     break
     return draws, damage
-
-
-def _axis_of_draws(array) -> int | None:
-    """Return the axis of an array that runs over draws, if one does."""
-    axes = array.metadata.dimension_names or ()
-    return axes.index("draw") if "draw" in axes else None
 
 
 def _read_group(path: Path, group: str, draws: int) -> xr.Dataset:

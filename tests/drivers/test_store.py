@@ -15,7 +15,7 @@ import xarray as xr
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn.drivers import checkpoints, files, store
+from pymc_gibbsnn.drivers import checkpoints, chunks, files, store
 from pymc_gibbsnn.drivers import program as programs
 from tests.helpers import pmg_sample
 
@@ -54,7 +54,7 @@ def programs_made_once(monkeypatch):
 @pytest.fixture
 def small_steps(monkeypatch):
     """Chunks of four draws, calls of at most three."""
-    monkeypatch.setattr(store, "CHUNK_DRAWS", 4)
+    monkeypatch.setattr(chunks, "CHUNK_DRAWS", 4)
     monkeypatch.setattr(programs, "MOST_A_CALL", 3)
 
 
@@ -141,7 +141,7 @@ def kill_at(monkeypatch, moment: int, rng: np.random.Generator):
     """Let the run die when it writes a file for the n-th time: before, while, or after it."""
     written = []
 
-    def write(path, fill, part=None):
+    def write(path, fill, part=None, names=True):
         written.append(path)
         if len(written) > moment > 0:
             raise Killed
@@ -155,8 +155,8 @@ def kill_at(monkeypatch, moment: int, rng: np.random.Generator):
             raise Killed
         return files.replace_file(path, fill, part)
 
-    monkeypatch.setattr(store, "replace_file", write)
-    monkeypatch.setattr(checkpoints, "replace_file", write)
+    for module in (store, chunks, checkpoints):
+        monkeypatch.setattr(module, "replace_file", write)
     return written
 
 
@@ -190,10 +190,10 @@ REAL_KILLS = """
 import os, signal, sys, time, traceback
 import numpy as np, jax, pymc, zarr
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.drivers import program, sample, store
+from pymc_gibbsnn.drivers import chunks, program
 
 folder, kills, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-store.CHUNK_DRAWS, program.MOST_A_CALL = 32, 10
+chunks.CHUNK_DRAWS, program.MOST_A_CALL = 32, 10
 X = np.random.default_rng(0).normal(size=(8, 2))
 with pymc.Model() as model:
     pymc.Normal("y", X @ pymc.Normal("w", shape=2) + pymc.Normal("b"), 0.3, observed=X[:, 0])
@@ -304,8 +304,8 @@ def test_a_chain_that_leaves_the_numbers_does_not_go_on_from_there(tmp_path, mon
 
 def test_draws_do_not_pile_up_in_memory(tmp_path, monkeypatch):
     """24 MB of them go through 4 MB."""
-    monkeypatch.setattr(store, "PENDING_BYTES", 2**20)
-    monkeypatch.setattr(store, "CHUNK_BYTES", 2**18)
+    monkeypatch.setattr(chunks, "WAITING_BYTES", 2**20)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 2**18)
     draws = {"x": np.random.default_rng(0).normal(size=(8, 2, 2**13))}, {"lp": np.ones((8, 2))}
     dims = ("chain", "draw", "unit")
     groups = {
@@ -369,14 +369,14 @@ def test_another_run_is_refused(tmp_path):
 def test_a_full_disk_loses_nothing_that_was_written(tmp_path, monkeypatch, small_steps):
     path, replace_file, left = tmp_path / "draws.zarr", files.replace_file, [150]
 
-    def write(file, fill, part=None):
+    def write(file, fill, part=None, names=True):
         left[0] -= 1
         if left[0] < 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         replace_file(file, fill, part)
 
     expected = run(30)
-    for module in (store, checkpoints):
+    for module in (store, chunks, checkpoints):
         monkeypatch.setattr(module, "replace_file", write)
     with pytest.raises(
         OSError, match=r"The store cannot be written: No space left on device\. The [0-9]+ draws"

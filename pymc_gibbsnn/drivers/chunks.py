@@ -1,0 +1,156 @@
+"""Files that hold the draws of a store, *chunks*: how they are filled, and written in a thread while sampling goes on.
+
+A chunk is a file with the plain bytes of an array (chain, draw, ...) of as many draws as Zarr expects of it, which are
+not compressed. So its size says whether it is whole. The last one is filled up with zeros.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+
+from pymc_gibbsnn.drivers.files import replace_file, sync_folder
+
+__all__ = ["Chunks", "Writer", "axis_of_draws", "chunk_files", "chunk_shape"]
+
+CHUNK_BYTES, CHUNK_DRAWS = 2**22, 1000  # how large a chunk may be
+WAITING_BYTES = 2**26  # how much may wait in memory to be written
+
+
+def chunk_shape(shape: tuple[int, ...], axis: int, itemsize: int) -> tuple[int, ...]:
+    """Choose the shape of a chunk.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The shape of an array of draws.
+    axis : int
+        Its axis of draws.
+    itemsize : int
+        The bytes of a number.
+    """
+    bytes_a_draw = itemsize * int(np.prod([n for i, n in enumerate(shape) if i != axis]))
+    draws = min(CHUNK_DRAWS, max(1, CHUNK_BYTES // max(1, bytes_a_draw)))
+    return tuple(draws if i == axis else max(1, n) for i, n in enumerate(shape))
+
+
+def axis_of_draws(array) -> int | None:
+    """Return the axis of an array of Zarr that runs over draws, if one does."""
+    axes = array.metadata.dimension_names or ()
+    return axes.index("draw") if "draw" in axes else None
+
+
+def chunk_file(array, i: int) -> str:
+    """Return the path of the chunk i of an array of Zarr, relative to the store."""
+    axis = axis_of_draws(array)
+    return "/".join([array.path, "c", *(str(i) if a == axis else "0" for a in range(array.ndim))])
+
+
+def chunk_files(array, draws: int) -> Iterator[tuple[int, str, int]]:
+    """Yield the first draw, the path and the bytes of each chunk that holds one of the first ``draws`` draws."""
+    axis = axis_of_draws(array)
+    if axis is None or 0 in (n for i, n in enumerate(array.shape) if i != axis):
+        return
+    a_chunk, size = array.chunks[axis], array.dtype.itemsize * int(np.prod(array.chunks))
+    for i in range(-(-draws // a_chunk)):
+        yield i * a_chunk, chunk_file(array, i), size
+
+
+class Writer(AbstractContextManager):
+    """Writes chunks in a thread of its own, one after another.
+
+    Parameters
+    ----------
+    path : Path
+        The store.
+    """
+
+    def __init__(self, path: Path):
+        self.path, self.thread = path, ThreadPoolExecutor(1, "pymc_gibbsnn store")
+        self.waiting: deque[tuple[Future, int]] = deque()
+        self.folders: set[Path] = set()  # in which names are not on the disk yet, which takes longer than the bytes
+
+    def __exit__(self, *exception):
+        self.thread.shutdown(cancel_futures=True)
+
+    def put(self, file: str, chunk: np.ndarray) -> None:
+        """Let a chunk be written, which must not be changed until then; wait only where too much waits already.
+
+        Raises
+        ------
+        OSError
+            If this chunk or one before cannot be written.
+        """
+        path = self.path / file
+        self.folders |= {path.parent} if path.parent.exists() else {*path.parents} - {*self.path.parents}
+        part = self.path / f".{file.replace('/', ' ')}.part"  # at the root, where Zarr does not stumble over it
+        job = self.thread.submit(replace_file, path, lambda opened: opened.write(chunk.data), part, False)
+        self.waiting.append((job, chunk.nbytes))
+        self._wait(WAITING_BYTES)
+
+    def finish(self) -> None:
+        """Wait until all is on the disk; raise OSError if that is not possible."""
+        self._wait(0)
+        for folder in self.folders:
+            sync_folder(folder)
+        self.folders = set()
+
+    def _wait(self, most: int) -> None:
+        """Wait until no more than some bytes wait; raise the error of what could not be written."""
+        while self.waiting and (self.waiting[0][0].done() or sum(size for _, size in self.waiting) > most):
+            self.waiting.popleft()[0].result()
+
+
+class Chunks:
+    """The draws of an array that are not in a full chunk yet.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        The array, (draw,) or (chain, draw, ...).
+    draws : int
+        How many draws it holds.
+    writer : Writer
+        It writes the chunks.
+    """
+
+    def __init__(self, array, draws: int, writer: Writer):
+        self.array, self.axis, self.writer = array, axis_of_draws(array), writer
+        self.length = array.chunks[self.axis]
+        self.number, self.filled = divmod(draws, self.length)
+        self.chunk = self._empty()
+        if self.filled:
+            self._at(0, self.filled)[...] = array[self._slices(draws - self.filled, draws)]
+
+    def append(self, x: np.ndarray) -> None:
+        """Add draws, (draw, chain, ...), and hand over the chunks that are full."""
+        x = np.swapaxes(x, 0, self.axis)
+        added, total = 0, x.shape[self.axis]
+        while added < total:
+            now = min(total - added, self.length - self.filled)
+            self._at(self.filled, self.filled + now)[...] = x[self._slices(added, added + now)]
+            self.filled, added = self.filled + now, added + now
+            if self.filled == self.length:
+                self.flush()
+                self.number, self.filled, self.chunk = self.number + 1, 0, self._empty()
+
+    def flush(self) -> None:
+        """Hand over the chunk as far as it is filled; draws may be added to it when it is written."""
+        if self.filled and self.chunk.size:
+            self.writer.put(chunk_file(self.array, self.number), self.chunk)
+
+    def _empty(self) -> np.ndarray:
+        """Return a chunk, of which an axis of no length, unlike in Zarr, has none."""
+        rest = self.array.shape
+        return np.zeros([self.length if i == self.axis else n for i, n in enumerate(rest)], self.array.dtype)
+
+    def _slices(self, first: int, end: int) -> tuple[slice, ...]:
+        return (*(slice(None),) * self.axis, slice(first, end))
+
+    def _at(self, first: int, end: int) -> np.ndarray:
+        return self.chunk[self._slices(first, end)]
