@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -20,6 +21,7 @@ from pytensor.link.jax.linker import JAXLinker
 from pytensor.tensor.random.op import RandomVariable
 
 __all__ = [
+    "ROWS_ARE_SPREAD",
     "ExactJAXLinker",
     "declare_jax",
     "jax_settings",
@@ -29,6 +31,9 @@ __all__ = [
     "register_jax",
     "xla_options",
 ]
+
+ROWS_ARE_SPREAD: ContextVar[bool] = ContextVar("ROWS_ARE_SPREAD", default=False)
+"""Whether the program being traced has its rows on several devices, which are to exchange sums of them alone."""
 
 _IMPLEMENTATIONS: list[tuple[type[Op], Callable]] = []
 
@@ -140,5 +145,9 @@ def jax_settings(rows_are_spread: bool = False) -> Iterator[None]:
     """
     import jax
 
-    with jax.default_matmul_precision("highest"), jax.threefry_partitionable(rows_are_spread):
-        yield
+    before = ROWS_ARE_SPREAD.set(rows_are_spread)
+    try:
+        with jax.default_matmul_precision("highest"), jax.threefry_partitionable(rows_are_spread):
+            yield
+    finally:
+        ROWS_ARE_SPREAD.reset(before)

@@ -19,7 +19,7 @@ from pymc_gibbsnn.drivers.files import replace_file, sync_folder
 __all__ = ["Chunks", "Writer", "axis_of_draws", "chunk_files", "chunk_shape"]
 
 CHUNK_BYTES, CHUNK_DRAWS = 2**22, 1000  # how large a chunk may be
-WAITING_BYTES = 2**26  # how much may wait in memory to be written
+WAITING_BYTES = 2**25  # how much may wait in memory to be written
 
 
 def chunk_shape(shape: tuple[int, ...], axis: int, itemsize: int) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class Writer(AbstractContextManager):
     def __exit__(self, *exception):
         self.thread.shutdown(cancel_futures=True)
 
-    def put(self, file: str, chunk: np.ndarray) -> None:
+    def put(self, file: str, chunk: np.ndarray) -> Future:
         """Let a chunk be written, which must not be changed until then; wait only where too much waits already.
 
         Raises
@@ -92,6 +92,7 @@ class Writer(AbstractContextManager):
         job = self.thread.submit(replace_file, path, lambda opened: opened.write(chunk.data), part, False)
         self.waiting.append((job, chunk.nbytes))
         self._wait(WAITING_BYTES)
+        return job
 
     def finish(self) -> None:
         """Wait until all is on the disk; raise OSError if that is not possible."""
@@ -123,7 +124,8 @@ class Chunks:
         self.array, self.axis, self.writer = array, axis_of_draws(array), writer
         self.length = array.chunks[self.axis]
         self.number, self.filled = divmod(draws, self.length)
-        self.chunk = self._empty()
+        self.written: deque[tuple[Future, np.ndarray]] = deque()
+        self.chunk = self._another()
         if self.filled:
             self._at(0, self.filled)[...] = array[self._slices(draws - self.filled, draws)]
 
@@ -137,16 +139,21 @@ class Chunks:
             self.filled, added = self.filled + now, added + now
             if self.filled == self.length:
                 self.flush()
-                self.number, self.filled, self.chunk = self.number + 1, 0, self._empty()
+                self.number, self.filled, self.chunk = self.number + 1, 0, self._another()
 
     def flush(self) -> None:
         """Hand over the chunk as far as it is filled; draws may be added to it when it is written."""
         if self.filled and self.chunk.size:
-            self.writer.put(chunk_file(self.array, self.number), self.chunk)
+            self._at(self.filled, self.length)[...] = 0
+            job = self.writer.put(chunk_file(self.array, self.number), self.chunk)
+            if self.filled == self.length:
+                self.written.append((job, self.chunk))
 
-    def _empty(self) -> np.ndarray:
-        """Return a chunk, of which an axis of no length, unlike in Zarr, has none."""
-        rest = self.array.shape
+    def _another(self) -> np.ndarray:
+        """Return memory for a chunk, that of one which has been written if there is such a one."""
+        if self.written and self.written[0][0].done():
+            return self.written.popleft()[1]
+        rest = self.array.shape  # an axis of no length has none here, either, unlike in the chunks of Zarr
         return np.zeros([self.length if i == self.axis else n for i, n in enumerate(rest)], self.array.dtype)
 
     def _slices(self, first: int, end: int) -> tuple[slice, ...]:

@@ -143,7 +143,19 @@ def _tuned(idata, steps: Sequence[BlockedStep], i: int) -> dict[str, np.ndarray 
 def _drawn(
     model: pm.Model, start: dict[str, np.ndarray], latents: Sequence[str], rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """Draw latents that were not recorded from the model, given the other variables at the start of a chain."""
+    """Draw latents that were not recorded from the model.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    start : dict of str to array
+        Where a chain starts: the values of all other variables.
+    latents : sequence of str
+        The names of the latents.
+    rng : numpy.random.Generator
+        The random generator.
+    """
     if not latents:
         return {}
     of_networks = {v.name for network in read_networks(model) for v in network.variables}

@@ -44,6 +44,7 @@ from scipy.linalg import solve_triangular
 
 from pymc_gibbsnn._compat import draw, shape_inference
 from pymc_gibbsnn.backends.declare import declare
+from pymc_gibbsnn.backends.jax_backend import ROWS_ARE_SPREAD
 from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.moves.interweave_kernels import numba_passes
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
@@ -257,7 +258,12 @@ def _jax(op, node):
     cholesky = partial(jnp.linalg.cholesky, symmetrize_input=False)
 
     def update_gram(x, gram, squares, new):
-        """Change the Gram matrix by a few of the samples whose squared slope has changed, until none is left."""
+        """Change the Gram matrix by a few of the samples whose squared slope has changed, until none is left.
+
+        To look for these samples on all devices would take longer than to form the matrix anew, which is one sum.
+        """
+        if ROWS_ARE_SPREAD.get():
+            return _form_gram(x, new)
 
         def update(kept):
             gram, change = kept

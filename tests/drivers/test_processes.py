@@ -28,7 +28,7 @@ arguments = {
     # rows over devices 0 and 2, and 1 and 3: with two processes, of both
     "rows": {"devices": [devices[i] for i in (0, 2, 1, 3)], "shards": 2},
     "chains": {"chains": 4},
-}[kind.removesuffix(" for ever")]
+}[kind.split()[0]]
 if count == "1":
     arguments.setdefault("devices", devices)
 with pmg.mlp(X, np.maximum(X[:, 0], 0), 2, noise=0.3):
@@ -44,7 +44,11 @@ with pmg.mlp(X, np.maximum(X[:, 0], 0), 2, noise=0.3):
             if draw.draw_idx == 20 and draw.chain == 0:
                 print("drawing", flush=True)
         sample(10**7, until={"seconds": 200}, callback=callback, store=folder + "/killed.zarr", checkpoint_every=0.1)
-    if kind == "rows":
+    elif kind.startswith("rows to"):
+        draws, name = kind.split()[2:]
+        path = f"{folder}/{name}.zarr"
+        sample(int(draws), store=path, resume=path)
+    elif kind == "rows":
         path = f"{folder}/{count}.zarr"
         assert (sample(3, store=path) is None) == (index != "0")
         sample(6, resume=path)
@@ -92,7 +96,7 @@ def test_two_processes_draw_what_one_does(tmp_path, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_killed_process_ends_the_others(tmp_path, killed):
+def test_a_killed_process_ends_the_others_and_the_run_goes_on(tmp_path, killed):
     import pymc_gibbsnn as pmg
 
     processes = start(2, tmp_path, "rows for ever")
@@ -108,4 +112,13 @@ def test_a_killed_process_ends_the_others(tmp_path, killed):
             process.communicate()
     assert processes[1 - killed].returncode != 0
     assert "Another process of this run has ended" in errors or "distributed service" in errors, errors[-3000:]
-    assert pmg.open(tmp_path / "killed.zarr")["posterior"].sizes["draw"] > 10
+    draws = pmg.open(tmp_path / "killed.zarr")["posterior"].sizes["draw"]
+    assert draws > 10
+    for name in ("killed", "whole"):
+        for process in start(2, tmp_path, f"rows to {draws + 5} {name}"):
+            _, errors = process.communicate(timeout=300)
+            assert process.returncode == 0, errors[-3000:]
+    found, expected = (pmg.open(tmp_path / f"{name}.zarr")["posterior"] for name in ("killed", "whole"))
+    assert found.sizes["draw"] == draws + 5
+    for name, x in expected.data_vars.items():
+        np.testing.assert_array_equal(found[name], x, err_msg=name)

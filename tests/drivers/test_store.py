@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -325,6 +326,47 @@ def test_draws_do_not_pile_up_in_memory(tmp_path, monkeypatch):
     np.testing.assert_array_equal(
         pmg.open(tmp_path / "draws.zarr")["posterior"]["x"][:, -8:], draws[0]["x"].swapaxes(0, 1)
     )
+
+
+def store_much(path, gigabytes: float) -> tuple[float, float]:
+    """Draw some gigabytes into a store; return the memory of this process in MB after a few draws, and the most."""
+    seen = []
+
+    def look(trace, draw):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        seen.append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+
+    with pm.Model() as model:
+        x = pm.Normal("x", shape=50_000)
+        pm.Normal("y", x[0], 1, observed=0.0)
+        step = pmg.PCN(beta=0.5)
+    run(int(gigabytes * 1e9 / 8e5), model, step, store=path, callback=look)
+    assert sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) > gigabytes * 1e9
+    return seen[20], max(seen)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory as Linux shows it")
+def test_memory_does_not_grow_with_the_store(tmp_path, monkeypatch):
+    monkeypatch.setattr(chunks, "WAITING_BYTES", 2**22)
+    monkeypatch.setattr(programs, "BYTES_A_CALL", 2**22)
+    soon, most = store_much(tmp_path / "draws.zarr", 0.2)
+    assert most - soon < 30
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory as Linux shows it")
+def test_ten_gigabytes_go_through_one(tmp_path):
+    code = "import pathlib; from tests.drivers.test_store import store_much; print(*store_much(pathlib.Path({!r}), 10))"
+    path = tmp_path / "draws.zarr"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code.format(str(path))],
+            capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert float(done.stdout.split()[-1]) < 1000
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 # What is not the same run
