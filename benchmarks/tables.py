@@ -35,6 +35,7 @@ TABLES: dict[str, tuple[str, str | None, str | None]] = {
     "xor": ("fnbg.py xor", "--quick", ""),
     "toy": ("stochastic_gradients.py --part toy", None, ""),
     "storing": ("long_runs.py", "--seconds 20 --every 5", ""),
+    "processes": ("processes.py", "--rows 2084 --draws 20", ""),
     "compiling": ("compile_times.py", None, ""),
 }
 ON_DATA: dict[str, tuple[str, str | None, str | None]] = {

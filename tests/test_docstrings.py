@@ -17,6 +17,7 @@ PUBLIC = {name: getattr(pmg, name) for name in pmg.__all__ if callable(getattr(p
 OURS = {  # what comes from no paper
     "NetworkError",
     "PiecewiseLinear",
+    "continue_from",
     "plot_acceptance",
     "plot_predictive_band",
     "sample",

@@ -33,7 +33,7 @@ __all__ = ["Program", "jaxify"]
 
 SMALL = 64  # how many numbers a constant may have to stay in the program
 # How many draws, and how many bytes of them, may stay on the device until a call ends
-MOST_A_CALL, BYTES_A_CALL = 1000, 2**25
+MOST_A_CALL, BYTES_A_CALL = 1000, 2**24
 
 
 def jaxify(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Callable, list[np.ndarray]]:

@@ -105,7 +105,8 @@ class Store(AbstractContextManager):
         _import_zarr()
         self.path, self.every = path, checkpoint_every
         self.checkpoint, self.lock = None, None
-        self.draws, self.tuned, self.seconds, self.writer = 0, 0, 0.0, None
+        self.draws, self.tuned, self.seconds = 0, 0, 0.0
+        self.writer: chunks.Writer | None = None
         if resume:
             _open_root(path)
             self.lock = Lock(path)
