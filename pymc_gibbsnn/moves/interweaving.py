@@ -1,7 +1,8 @@
 """The choice of the interweaving move that each layer makes, and what the move keeps from sweep to sweep.
 
 An interweaving move changes the weights of a unit with the noise of its pre-activations held fixed. The moves
-themselves are in :mod:`pymc_gibbsnn.moves.interweave_pieces` and :mod:`pymc_gibbsnn.moves.interweave_langevin`.
+themselves are in :mod:`pymc_gibbsnn.moves.interweave_pieces` and :mod:`pymc_gibbsnn.moves.interweave_langevin`, and
+that of filters is in :mod:`pymc_gibbsnn.moves.interweave_filters`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import one_of
+from pymc_gibbsnn.moves.interweave_filters import makes_filter_move
 from pymc_gibbsnn.moves.interweave_langevin import TARGET_ACCEPTANCE, interweave_langevin
 from pymc_gibbsnn.moves.interweave_pieces import interweave_pieces, no_gram
 from pymc_gibbsnn.moves.site import Move, Site
@@ -21,6 +23,7 @@ from pymc_gibbsnn.moves.tuning import robbins_monro
 from pymc_gibbsnn.moves.weights import data_spectrum, spectrum
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.given import is_given
+from pymc_gibbsnn.networks.layers import Conv2D
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.smooth import Smooth
 
@@ -34,6 +37,8 @@ TUNE_STEPS = 1000  # how many tuning steps the Langevin moves need
 
 def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str | bool]:
     """Choose the move, "pieces", "langevin" or False for none, for the weights below each hidden layer.
+
+    The filters of a convolution have a move of their own (:mod:`pymc_gibbsnn.moves.interweave_filters`): True or False.
 
     Raises
     ------
@@ -50,6 +55,9 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
     kinds = []
     for l, function in enumerate(functions):
         widest, operator = WIDEST_HIDDEN if l else WIDEST_DATA, network.layers[l].operator
+        if isinstance(operator, Conv2D):
+            kinds.append(makes_filter_move(network, l))
+            continue
         if function is None or not operator.variables:
             kinds.append(False)
             continue

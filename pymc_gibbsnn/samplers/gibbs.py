@@ -6,7 +6,7 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
     W̃_1 | Z_2
     for each hidden layer l = 2..L:
         Z_l | W̃_{l−1}, W̃_l, Z_{l+1}        A_l integrated out (collapsed)
-        W̃_{l−1}, Z_l | Z_l − Ã_{l−1} W̃_{l−1}ᵀ, W̃_l, Z_{l+1}      A_l integrated out (interweaving)
+        W̃_{l−1}, Z_l | Z_l − Ã_{l−1} W̃_{l−1}ᵀ, W̃_l, Z_{l+1}      A_l integrated out (interweaving, of filters too)
         c_j, its noise held fixed            A_l integrated out (where σ allows it)
         A_l | Z_l, W̃_l, Z_{l+1}
         c_j, the scale of each unit          (where σ allows it)
@@ -36,6 +36,7 @@ from pytensor.graph.basic import Variable
 from pymc_gibbsnn._arguments import boolean, one_of, positive
 from pymc_gibbsnn.backends.numba_kernels import MANY
 from pymc_gibbsnn.moves.centred_scale import centred_scales
+from pymc_gibbsnn.moves.interweave_filters import activation_above, interweave_filters
 from pymc_gibbsnn.moves.interweaving import interweaving, kinds_of_interweaving
 from pymc_gibbsnn.moves.layer_parallel import all_postactivations, all_preactivations, all_weights_above_data
 from pymc_gibbsnn.moves.noncentred_scale import noncentred_scales
@@ -85,7 +86,9 @@ def gibbs(
         linear pieces of the activation (:mod:`pymc_gibbsnn.moves.interweave_pieces`), by a Langevin step
         (:mod:`pymc_gibbsnn.moves.interweave_langevin`), or not at all. "auto" chooses pieces up to 128 inputs, bias
         included, in the data layer and 24 in others, and Langevin for wider layers and for activations without a slope
-        or without linear pieces.
+        or without linear pieces. The filters of a convolution have one move of their own
+        (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool and then a dense layer;
+        "auto" makes it for up to 256 weights.
     schedule : {"sequential", "layer-parallel"}
         The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.moves.layer_parallel`); it is neither
         collapsed nor interweaved.
@@ -212,23 +215,27 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
         interweaved = [interweaving(network, l, kinds[l])] if kinds[l] and is_column else []
         noncentred = [noncentred_scales] if scalable and is_column and function.is_homogeneous else []
         centred = [centred_scales] if scalable and (function.is_homogeneous or function.is_scale_free) else []
-        collapsed = preactivations_collapsed if above.has_gain else preactivations_collapsed_in_windows
+        reaching = [i for i in range(l + 1) if kinds[i] and activation_above(network, i) == l]
+        filters = [interweave_filters(network, i) for i in reaching]
         if parallel:
-            hidden = centred  # c_j
-        elif collapse and (above.has_gain or above.tiles):
-            hidden = [
-                collapsed,  # Z_l | W̃_{l−1}, W̃_l, Z_{l+1}
-                *interweaved,  # W̃_{l−1}, Z_l | Z_l − Ã_{l−1} W̃_{l−1}ᵀ, W̃_l, Z_{l+1}
-                *noncentred,  # c_j, its noise held fixed
-                postactivations,  # A_l | Z_l, W̃_l, Z_{l+1}
+            moves.append(at(l, *centred))  # c_j
+            continue
+        if is_collapsed := collapse and (above.has_gain or above.tiles):
+            draw = preactivations_collapsed if above.has_gain else preactivations_collapsed_in_windows
+            moves.append(at(l, draw))  # Z_l | W̃_{l−1}, W̃_l, Z_{l+1}
+        moves += filters  # W̃_{l−1}, Z_l | Z_l − conv(A_{l−1}, W̃_{l−1}), W̃_l, Z_{l+1}
+        hidden = [
+            *interweaved,  # W̃_{l−1}, Z_l | Z_l − Ã_{l−1} W̃_{l−1}ᵀ, W̃_l, Z_{l+1}
+            *noncentred,  # c_j, its noise held fixed
+            postactivations,  # A_l | Z_l, W̃_l, Z_{l+1}
+        ]
+        if is_collapsed:
+            hidden += [
                 *centred,  # c_j
                 *weights,  # W̃_l | A_l, Z_{l+1}
             ]
         else:
-            hidden = [
-                *interweaved,  # W̃_{l−1}, Z_l | Z_l − Ã_{l−1} W̃_{l−1}ᵀ, W̃_l, Z_{l+1}
-                *noncentred,  # c_j, its noise held fixed
-                postactivations,  # A_l | Z_l, W̃_l, Z_{l+1}
+            hidden += [
                 *weights,  # W̃_l | A_l, Z_{l+1}
                 preactivations,  # Z_l | W̃_{l−1}, A_{l−1}, A_l
                 *centred,  # c_j

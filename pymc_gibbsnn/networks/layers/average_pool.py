@@ -94,6 +94,12 @@ class AveragePool:
         """Return 0: there is no bias."""
         return 0.0
 
+    def adjoint(self, r: Variable) -> Variable:
+        """Compute R V (n, inputs) of outputs R (n, outputs), where V is the matrix of the pool."""
+        return Pooling(self.windows, adjoint=True)(r.reshape((-1, *self.row_shapes[0]))).reshape(
+            (-1, self.windows.pixels)
+        )
+
     # The conditional of the activations below
 
     def correction(self, r: Variable, w: Variable, noise_below: Variable, noise_above: Variable) -> Variable:
@@ -115,8 +121,7 @@ class AveragePool:
         Variable, (n, inputs)
         """
         shrunk = r * (noise_below / (noise_above + noise_below / np.asarray(math.prod(self.windows.size), r.dtype)))
-        spread = Pooling(self.windows, adjoint=True)(shrunk.reshape((-1, *self.row_shapes[0])))
-        return spread.reshape((-1, self.windows.pixels))
+        return self.adjoint(shrunk)
 
     # Windows by themselves: given what lies below, those that fill the images do not depend on each other
 

@@ -27,7 +27,7 @@ from pymc_gibbsnn.backends.threads import share
 from pymc_gibbsnn.backends.vector_math import summing
 from pymc_gibbsnn.networks.layers.windows import Windows
 
-__all__ = ["Convolution", "WindowGram", "convolve", "count_parts", "jax_convolution"]
+__all__ = ["Convolution", "WindowGram", "add_products", "convolve", "count_parts", "jax_convolution", "window_kernels"]
 
 AT_ONCE = 256  # images that NumPy takes at once
 PARTS, FEWEST = 64, 16  # into how many parts Numba divides images for its threads, and the fewest images of a part
@@ -176,7 +176,7 @@ def count_parts(n):
     return max(1, min(PARTS, n // FEWEST))
 
 
-def _kernels(windows: Windows):
+def window_kernels(windows: Windows):
     """Make the two functions that copy an image to what its windows see, and add that up again in the image.
 
     Returns
@@ -233,7 +233,7 @@ def _times_filters(seen, filters, out):
 
 
 @summing
-def _add_products(outputs, seen, sums):
+def add_products(outputs, seen, sums):
     """Add outputs (units, places) times seen (places, d) to sums (units, d)."""
     for u in range(len(sums)):
         total = sums[u]
@@ -246,7 +246,7 @@ def _add_products(outputs, seen, sums):
 def _numba(op, node):
     """Make the function of the inputs of :class:`Convolution` for Numba."""
     windows = op.windows
-    see, put_back = _kernels(windows)
+    see, put_back = window_kernels(windows)
     (channels, height, width), places, d = windows.image, windows.places, windows.numbers
     (down, across), (rows, columns) = windows.grid, windows.size
 
@@ -273,7 +273,7 @@ def _numba(op, node):
         sums[b] = 0
         for i in range(b * n // parts, (b + 1) * n // parts):
             see(images[i], seen)
-            _add_products(outputs[i], seen, sums[b])
+            add_products(outputs[i], seen, sums[b])
 
     @numba_njit
     def moments(outputs, images):
@@ -288,7 +288,7 @@ def _numba(op, node):
         n, seen = len(outputs), np.empty((places, d), outputs.dtype)
         for i in range(b * n // parts, (b + 1) * n // parts):
             seen[:] = 0
-            _add_products(outputs[i].T, filters, seen)
+            add_products(outputs[i].T, filters, seen)
             put_back(seen, found[i])
 
     @numba_njit
@@ -304,7 +304,7 @@ def _numba(op, node):
 
 def _numba_gram(op, node):
     """Make the function of images of :class:`WindowGram` for Numba."""
-    see, _ = _kernels(op.windows)
+    see, _ = window_kernels(op.windows)
     places, d = op.windows.places, op.windows.numbers
 
     @numba_njit
@@ -313,7 +313,7 @@ def _numba_gram(op, node):
         sums[b] = 0
         for i in range(b * n // parts, (b + 1) * n // parts):
             see(images[i], seen)
-            _add_products(seen.T, seen, sums[b])
+            add_products(seen.T, seen, sums[b])
 
     @numba_njit
     def gram(images):
