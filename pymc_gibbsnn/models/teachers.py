@@ -42,7 +42,7 @@ class TeacherStudent:
         Values of all free variables of the model, latents included, by their names. With noisy labels they are one
         exact draw from the posterior.
     X : array of shape (n, d)
-        Inputs of the model.
+        Inputs of the model. Images have the shape that they have in the model's data.
     y : array of shape (n,) or (n, k)
         The teacher's labels at X, which the model observes.
     X_test : array of shape (n_test, d)
@@ -204,10 +204,18 @@ def _resize(model: pm.Model, observed: Variable, n: int, rng: np.random.Generato
 
 
 def _inputs(model: pm.Model, network: Network | None) -> np.ndarray:
-    """Return the inputs of a model as they are now; those of a network that are images, in the shape of images."""
+    """Return the inputs of a model as they are now.
+
+    Those of a network that are images have the shape that they have in the model's data, which :func:`predict` takes.
+    """
     if network is None:
         return input_data(model).get_value()
-    return network.data().reshape(-1, *network.layers[0].operator.input_shapes[0])
+    X, shapes = network.data(), network.layers[0].operator.input_shapes
+    try:
+        row = input_data(model).get_value().shape[1:]
+    except NetworkError:
+        row = None
+    return X.reshape(-1, *(row if row in shapes else shapes[0]))
 
 
 def _targets(model: pm.Model, observed: Variable) -> SharedVariable | None:

@@ -157,7 +157,7 @@ class Law:
         if pool_above is not None:
             noise = layers[k + 1].noise + noise / np.asarray(math.prod(pool_above.windows.size), noise.dtype)
         v = dense.linear(state.weights[m])
-        s = plus_diagonal(noise * (v @ v.T), noise_above * pt.ones_like(v[:, 0]))
+        s = plus_diagonal(noise * (v @ v.T), noise_above * pt.ones((dense.size[0],), v.dtype))
         whitened = pt.linalg.solve_triangular(pt.linalg.cholesky(s), v, lower=True, b_ndim=2)
         return cls(
             conv=layers[l].operator,
@@ -208,7 +208,7 @@ class Law:
         factor : Variable, (h d, h d)
         """
         conv, slopes = self.conv, self.function.derivative(z)
-        precision = conv.precision * pt.ones_like(w)
+        precision = conv.precision * pt.ones(conv.size, w.dtype)
         back = slopes * pull if self.pool is None else self.pool.adjoint(slopes * pull)
         gradient = conv.moments(self.a, back).T - precision * w
         images = self.a.reshape((-1, *conv.windows.image))
@@ -276,7 +276,7 @@ def propose(law: Law, state: tuple[Variable, ...], rho: Variable, xi: Variable) 
     (w, z, pull, gradient, factor), xi = state, xi.ravel()
     scale = pt.sqrt((1 - rho) * (1 + rho))
     step = _solve(factor, (1 - rho) * _solve(factor, gradient) + scale * xi, transposed=True)
-    step_w = step.reshape(w.shape)
+    step_w = step.reshape(law.conv.size, ndim=2)
     w_new, z_new = w + step_w, z + law.moved(step_w)
     change = law.function(z_new) - law.function(z)
     new = law.at(w_new, z_new, pull - law.pull(law.upward(change) @ law.v.T))

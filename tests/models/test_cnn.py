@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.models.teachers import check_teacher
@@ -57,9 +58,20 @@ def test_sample_predict_and_evaluate():
 
 def test_teachers():
     study = pmg.teacher_student(pmg.cnn(X, X[:, 0, 0], 2, pool=2, noise=0.3), random_seed=1, n_test=7)
-    assert (study.X.shape, study.X_test.shape, study.f_test.shape) == ((8, 1, 6, 6), (7, 1, 6, 6), (7,))
+    assert (study.X.shape, study.X_test.shape, study.f_test.shape) == ((8, 6, 6), (7, 6, 6), (7,))
     check_teacher(study)
     assert "score" in study.model.named_vars
+
+
+def test_inputs_of_a_study_are_what_predict_takes():
+    """Images without an axis of channels in the model's data have none in a study either."""
+    for images in (X, X[:, None]):
+        study = pmg.teacher_student(pmg.cnn(images, X[:, 0, 0], 2, pool=2, noise=0.3), n=5, n_test=4, random_seed=1)
+        weights = {name: x[None, None] for name, x in study.teacher.items() if name[0] in "Wb"}
+        dims = {name: ("chain", "draw", *(f"{name}_{i}" for i in range(x.ndim - 2))) for name, x in weights.items()}
+        posterior = xr.Dataset({name: (dims[name], x) for name, x in weights.items()})
+        found = pmg.predict({"posterior": posterior}, X_new=study.X_test, model=study.model)
+        assert found.sizes["point"] == 4
 
 
 @pytest.mark.parametrize(

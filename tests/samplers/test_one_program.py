@@ -30,6 +30,12 @@ def noisy(depth=1, **kwargs):
     return lambda n, d, units, outputs, noise: pmg.mlp(*data(n, d), [units] * depth, noise=noise, **kwargs)
 
 
+def convolutional(n, d, units, outputs, noise):
+    """Other numbers of images and noises share a program, other images and filters do not."""
+    images = RNG.normal(size=(n, 6, 6))
+    return pmg.cnn(images, images[:, 0, 0], 2, pool=2, noise=noise)
+
+
 def several_outputs(n, d, units, outputs, noise):
     return pmg.mlp(*data(n, d, outputs), [units, units + 2], noise=noise)
 
@@ -84,6 +90,7 @@ def keys(model, step):
         pytest.param(noisy(), lambda: pmg.GibbsNN(collapse=False, interweave=False), id="algorithm 1"),
         pytest.param(noisy(activation="tanh"), pmg.GibbsNN, id="langevin"),
         pytest.param(several_outputs, pmg.GibbsNN, id="deep"),
+        pytest.param(convolutional, pmg.GibbsNN, id="convolutional"),
         pytest.param(probit, lambda: pmg.GibbsNN(**PLAIN), id="probit"),
         pytest.param(written_by_hand, pmg.GibbsNN, id="by hand"),
         pytest.param(learned_scales, lambda: pmg.GibbsNN(**PLAIN), id="learned scales"),
