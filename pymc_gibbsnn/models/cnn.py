@@ -9,11 +9,10 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import boolean, column_names, describe, each, finite, one_of, pair, widths
+from pymc_gibbsnn._arguments import boolean, describe, each, finite, pair, widths
 from pymc_gibbsnn.models.images import average_pool2d, conv2d
-from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of, scales
+from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of, read_targets, scales
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.named_activations import named_activation
 
 __all__ = ["cnn"]
@@ -105,11 +104,9 @@ def cnn(
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'Z2', 'P2', 'A2', 'W2', 'b2', 'Z3']
     """
-    one_of("likelihood", likelihood, ("normal", "probit", "student"))
-    probit = likelihood == "probit"
-    frame = y
     X = finite("X", X)
-    y, classes = read_labels(y) if probit else (finite("y", y), None)
+    y, out, coords = read_targets(y, likelihood)
+    probit = likelihood == "probit"
     if X.ndim not in (3, 4) or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         hint = ": X are flattened images: reshape them" if X.ndim == 2 else ""
         raise ValueError(
@@ -121,7 +118,6 @@ def cnn(
     sizes, strides = _pairs("size", size, layers), _pairs("stride", stride, layers)
     paddings, pools = _pairs("padding", padding, layers, least=0), _pairs("pool", pool, layers, optional=True)
     function, bias = named_activation(activation), boolean("bias", bias)
-    single = len(classes) == 2 if probit else y.ndim == 1
     total = layers + len(hidden) + 1
     noisy = []
     for l, window in enumerate(pools, start=2):
@@ -131,12 +127,7 @@ def cnn(
     noises = deviations_of(noise, noisy, probit)
     names = [f"W{l}" for l in range(1, total + 1)]
     priors = [None] * total if prior is None else each("prior", prior, names, ["learned"], "a precision")
-    coords = {f"hidden_{l}": np.arange(width) for l, width in enumerate(hidden, start=layers + 2)}
-    if probit:
-        coords["class"] = classes
-    elif not single:
-        coords["output"] = column_names(frame, y.shape[1])
-    out = () if single else ("class",) if probit else ("output",)
+    coords |= {f"hidden_{l}": np.arange(width) for l, width in enumerate(hidden, start=layers + 2)}
 
     with pm.Model(coords=coords) as model:
         data = pm.Data("X", X)

@@ -8,10 +8,9 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import boolean, column_names, each, finite, one_of, widths
-from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of
+from pymc_gibbsnn._arguments import boolean, column_names, each, finite, widths
+from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of, read_targets
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.named_activations import named_activation
 
 __all__ = ["mlp"]
@@ -106,11 +105,10 @@ def mlp(
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'Z2', 'A2', 'W2', 'b2']
     """
-    one_of("likelihood", likelihood, ("normal", "probit", "student"))
-    probit = likelihood == "probit"
-    frames = X, y
+    features = X
     X = finite("X", X)
-    y, classes = read_labels(y) if probit else (finite("y", y), None)
+    y, out, coords = read_targets(y, likelihood)
+    probit = likelihood == "probit"
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(
             f"X must have shape (n, d) and y (n,) or (n, k), none of them empty; found {X.shape} and {y.shape}."
@@ -127,14 +125,8 @@ def mlp(
     priors = each("prior", sizes if prior is None else prior, weights, ["learned", "relevance"], "a precision")
     bias = boolean("bias", bias)
     dims = ["feature", *(f"hidden_{l}" for l in range(2, len(sizes) + 1))]
-    coords = {dim: np.arange(size) for dim, size in zip(dims, sizes, strict=True)}
-    coords["feature"] = column_names(frames[0], X.shape[1])
-    single = len(classes) == 2 if probit else y.ndim == 1
-    if probit:
-        coords["class"] = classes
-    elif not single:
-        coords["output"] = column_names(frames[1], y.shape[1])
-    out = () if single else ("class",) if probit else ("output",)
+    coords |= {dim: np.arange(size) for dim, size in zip(dims, sizes, strict=True)}
+    coords["feature"] = column_names(features, X.shape[1])
 
     with pm.Model(coords=coords) as model:
         a = pm.Data("X", X, dims=("row", "feature"))

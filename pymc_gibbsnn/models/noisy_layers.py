@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn._arguments import each
+from pymc_gibbsnn._arguments import column_names, each, finite, one_of
 from pymc_gibbsnn.networks.likelihoods import ArgmaxLabel, SignLabel
+from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 
-__all__ = ["dense_layers", "deviation", "deviations_of", "scales"]
+__all__ = ["dense_layers", "deviation", "deviations_of", "read_targets", "scales"]
 
 DEGREES = 4  # of freedom of the Student likelihood
 
@@ -77,6 +79,40 @@ def dense_layers(
             label("y", z, observed=targets, shape=z.shape[:1], dims="row")
         else:
             a = pm.Normal(f"A{l + 1}", function(z), deviations[f"A{l + 1}"], dims=("row", *units))
+
+
+def read_targets(y: ArrayLike, likelihood: str) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
+    """Check what is observed, and name the outputs of the last layer.
+
+    Parameters
+    ----------
+    y : array_like, shape (n,) or (n, k)
+        What the user gave: numbers or, for a probit likelihood, labels.
+    likelihood : {"normal", "probit", "student"}
+        What y is given the last layer.
+
+    Returns
+    -------
+    y : array, shape (n,) or (n, k)
+        The numbers, or labels as integers.
+    out : tuple of str
+        The dimension of the output; none where it is a single number a row.
+    coords : dict of str to array
+        The names along that dimension.
+
+    Raises
+    ------
+    ValueError
+        If the likelihood is not known, or data are not finite or no labels.
+    """
+    one_of("likelihood", likelihood, ("normal", "probit", "student"))
+    if likelihood == "probit":
+        labels, classes = read_labels(y)
+        return labels, () if len(classes) == 2 else ("class",), {"class": classes}
+    numbers = finite("y", y)
+    if numbers.ndim != 2:
+        return numbers, (), {}
+    return numbers, ("output",), {"output": column_names(y, numbers.shape[1])}
 
 
 def deviations_of(noise: float | str | Sequence[float | str], noisy: list[str], probit: bool) -> list[float | str]:
