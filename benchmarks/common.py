@@ -144,6 +144,39 @@ class Results(dict):
         save(self.path, self)
 
 
+def scores_by_method(
+    results: Mapping[str, Mapping[str, float]],
+    name: str,
+    methods: Sequence[str],
+    scores: Sequence[str],
+) -> list[dict[str, object]]:
+    """Means over splits with their standard errors; and of the NLL's differences to the first method, split by split.
+
+    The keys of the results are "set/method/split"; ``name`` is the set.
+    """
+    rows, ours = [], {}
+    for method in methods:
+        found = {tuple(key.split("/")): values for key, values in results.items()}
+        splits = {int(i): values for (*fit, i), values in found.items() if fit == [name, method]}
+        if not splits:
+            continue
+        ours = ours or splits
+        row = {"set": name, "method": method, "splits": len(splits)}
+        row |= {score: _mean([values[score] for values in splits.values()]) for score in scores}
+        both = sorted(set(splits) & set(ours))
+        row[f"NLL less {methods[0]}'s"] = _mean([splits[i]["NLL"] - ours[i]["NLL"] for i in both])
+        row["seconds"] = float(np.median([values["seconds"] for values in splits.values()]))
+        rows.append(row)
+    return rows
+
+
+def _mean(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
+    return f"{np.mean(values):.3g} ± {error:.1g}"
+
+
 def print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:
     """A plain table; numbers with three significant digits."""
     columns = list(rows[0])

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pymc as pm
 import uci_competitors as competitors
-from common import RESULTS, Results, print_table
+from common import RESULTS, Results, print_table, scores_by_method
 from scipy.special import logsumexp
 from scipy.stats import norm
 
@@ -127,31 +127,14 @@ def score(file, split: int, method: str) -> dict[str, float]:
 
 
 def table(results: Results) -> list[dict[str, object]]:
-    """Means over splits with their standard errors; and of the differences to GibbsNN, split by split."""
+    """What was computed, and beside it what is published."""
     rows = []
     for name in SETS:
-        ours = {}
-        for method in METHODS:
-            found = {tuple(key.split("/")): scores for key, scores in results.items()}
-            splits = {int(i): scores for (*fit, i), scores in found.items() if fit == [name, method]}
-            ours = ours or splits
-            if not splits:
-                continue
-            row = {"set": name, "method": method, "splits": len(splits)}
-            for s in SCORES:
-                values = np.array([found[s] for found in splits.values()])
-                error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
-                row[s] = f"{values.mean():.3g} ± {error:.1g}"
-            both = sorted(set(splits) & set(ours))
-            worse = np.array([splits[i]["NLL"] - ours[i]["NLL"] for i in both])
-            error = worse.std(ddof=1) / len(worse) ** 0.5 if len(worse) > 1 else np.nan
-            row["NLL less GibbsNN's"] = f"{worse.mean():.2g} ± {error:.1g}" if len(worse) else "-"
-            row["seconds"] = float(np.median([found["seconds"] for found in splits.values()]))
-            rows.append(row)
-        if ours and name in DROPOUT:
+        rows += (found := scores_by_method(results, name, list(METHODS), SCORES))
+        if found and name in DROPOUT:
             rmse, nll = DROPOUT[name]
             published = {"set": name, "method": "dropout, published", "RMSE": f"{rmse}", "NLL": f"{nll}"}
-            rows.append({key: published.get(key, "-") for key in rows[-1]})
+            rows.append({key: published.get(key, "-") for key in found[-1]})
     return rows
 
 

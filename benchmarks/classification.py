@@ -1,0 +1,127 @@
+"""Classification of small sets of data: how good predicted probabilities are, and how long they take.
+
+One setting serves all sets: a noisy network of 50 ReLU units with learned prior scales, sampled by GibbsNN, beside
+logistic regression and an ordinary network of the same size, whose strengths of regularisation are cross-validated. The
+sets are scikit-learn's digits and breast cancer (a quarter of the rows is the test set, drawn anew for each split), and
+2,000 images of MNIST and of Fashion-MNIST (drawn anew for each split; tested on the first 5,000 test images). Settings
+were chosen on splits 10 to 12. What is there already is not computed again, so a run can be broken off and resumed.
+
+::
+
+    OMP_NUM_THREADS=1 python benchmarks/classification.py FOLDER [--sets digits ...] [--splits 5] [--methods ...]
+    python benchmarks/classification.py FOLDER --table
+
+FOLDER holds ``mnist.npz`` and ``fashion_mnist.npz`` with x_train, y_train, x_test and y_test. Scores: accuracy, mean
+negative log probability of the test labels (NLL), Brier score, and expected calibration error (ECE).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+from common import RESULTS, Results, print_table, scores_by_method
+from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.linear_model import LogisticRegressionCV
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.neural_network import MLPClassifier
+
+import pymc_gibbsnn as pmg
+
+SETS = ("digits", "cancer", "mnist", "fashion_mnist")
+SCORES = ("accuracy", "NLL", "Brier", "ECE")
+UNITS = 50
+NOISE = [0.5, 0.5, 2.0]  # of Z2, A2 and Z3: what decides between classes is the last
+
+
+def gibbs(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray:
+    """Probabilities of the classes, (point, class)."""
+    with pmg.mlp(X, y, UNITS, noise=NOISE, prior="learned", likelihood="probit") as model:
+        names = [rv.name for rv in model.free_RVs if rv.name[0] not in "ZA"]
+        idata = pm.sample(
+            500, tune=500, chains=2, cores=1, step=pmg.GibbsNN(), var_names=names, random_seed=seed,
+            progressbar=False, compute_convergence_checks=False,
+        )  # fmt: skip
+    thinned, rows = idata.isel(draw=slice(None, None, 5)), len(X_test)
+    log_p = [
+        pmg.log_predictive(thinned, model, X_test, np.full(rows, label), random_seed=seed)["log_density"].values
+        for label in np.unique(y)
+    ]
+    p = np.exp(log_p).T  # estimates for one class at a time: their sums are near 1
+    return p / p.sum(axis=1, keepdims=True)
+
+
+def logistic(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray:
+    model = LogisticRegressionCV(Cs=8, cv=5, scoring="neg_log_loss", max_iter=2000)
+    return model.fit(X, y).predict_proba(X_test)
+
+
+def network(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray:
+    """An ordinary network, trained by Adam."""
+    ordinary = MLPClassifier(UNITS, max_iter=1000, random_state=seed)
+    grid = {"alpha": [1e-4, 1e-2, 1e-1, 1.0, 10.0]}
+    return GridSearchCV(ordinary, grid, cv=5, scoring="neg_log_loss").fit(X, y).predict_proba(X_test)
+
+
+METHODS = {"GibbsNN": gibbs, "logistic regression": logistic, "network": network}
+
+
+def load(folder: Path, name: str, split: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """X, X_test, y, y_test. Features of one kind, such as pixels, have one scale: what hardly varies stays small."""
+    if name in ("digits", "cancer"):
+        X, y = (load_digits if name == "digits" else load_breast_cancer)(return_X_y=True)
+        X, X_test, y, y_test = train_test_split(X, y, test_size=0.25, random_state=split, stratify=y)
+    else:
+        file = np.load(folder / f"{name}.npz")
+        rows = np.random.default_rng(split).choice(len(file["x_train"]), 2000, replace=False)
+        X, X_test = (x.reshape(len(x), -1) / 255 for x in (file["x_train"][rows], file["x_test"][:5000]))
+        y, y_test = file["y_train"][rows].astype(int), file["y_test"][:5000].astype(int)
+    centre = X.mean(axis=0)
+    scale = X.std(axis=0) if name == "cancer" else (X - centre).std()
+    return (X - centre) / scale, (X_test - centre) / scale, y, y_test
+
+
+def score(folder: Path, name: str, split: int, method: str) -> dict[str, float]:
+    """Fit a method to the training part of a split, and score its probabilities of the test labels."""
+    X, X_test, y, y_test = load(folder, name, split)
+    start = time.perf_counter()
+    p = METHODS[method](X, y, X_test, split)
+    seconds = time.perf_counter() - start
+    p = p if p.ndim == 2 else np.stack([1 - p, p], axis=1)
+    return {
+        "accuracy": float((p.argmax(1) == y_test).mean()),
+        "NLL": float(-np.log(np.maximum(p[np.arange(len(y_test)), y_test], 1e-12)).mean()),
+        "Brier": float(pmg.scoring.brier(p, y_test)),
+        "ECE": float(pmg.scoring.expected_calibration_error(p, y_test)),
+        "seconds": seconds,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--table", action="store_true", help="only print what has been computed")
+    parser.add_argument("--output", type=Path, default=RESULTS / "classification.json")
+    arguments = parser.parse_args()
+    logging.getLogger("pymc").setLevel(logging.ERROR)
+    results = Results(arguments.output)
+    for split in range(0 if arguments.table else arguments.splits):
+        for name in arguments.sets:
+            for method in arguments.methods:
+                key = f"{name}/{method}/{split}"
+                if key not in results:
+                    results[key] = score(arguments.data, name, split, method)
+                    print(key, {k: float(f"{v:.4g}") for k, v in results[key].items()}, flush=True)
+    rows = [row for name in SETS for row in scores_by_method(results, name, list(METHODS), SCORES)]
+    print_table("Classification", rows)
+
+
+if __name__ == "__main__":
+    main()
