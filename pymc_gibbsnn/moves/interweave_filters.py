@@ -5,7 +5,9 @@ image, so that its draws given Z are held even more tightly. Let Z = U(conv(A, W
 where U is the identity, or an average pool, and ε the noise of all of it; and let Y | Z ~ N(σ(Z) Vᵀ, S), with the
 post-activations, and a pool between them and the dense layer above, integrated out: for a dense layer W on a pool U',
 
-    V = W U',     S = ΔZ' I + (ΔP + ΔA/|window|) W Wᵀ     (S = ΔZ' I + ΔA W Wᵀ and V = W without that pool).
+    V = W U',     S = ΔZ' I + (ΔP + ΔA/p) W Wᵀ     (S = ΔZ' I + ΔA W Wᵀ and V = W without that pool),
+
+where p is the number of pixels in a window of the pool U'.
 
 With ε held fixed, the target for the filters W̃, as one vector, is
 
