@@ -7,7 +7,7 @@ zero. They report a test accuracy of .874.
 
 Run::
 
-    PYMC_GIBBSNN_DATA=FOLDER OMP_NUM_THREADS=2 python benchmarks/mnist_cnn.py [--images 60000] [--sweeps 1000]
+    PYMC_GIBBSNN_DATA=FOLDER OMP_NUM_THREADS=2 python benchmarks/mnist_cnn.py [--images 60000] [--moves all]
     PYMC_GIBBSNN_DATA=FOLDER python benchmarks/mnist_cnn.py --compare
 
 FOLDER holds ``mnist.npz`` with x_train (60000, 28, 28), y_train, x_test and y_test. With --compare, the time of a sweep
@@ -33,6 +33,13 @@ from scipy.special import log_ndtr, ndtri_exp
 import pymc_gibbsnn as pmg
 
 WEIGHTS = ["W1", "b1", "W2", "b2"]
+MOVES = {
+    "Algorithm 1": {"collapse": False, "scale_move": False, "interweave": False},
+    "collapsed": {"scale_move": False, "interweave": False},
+    "scales": {"interweave": False},
+    "interweaved": {"scale_move": False},
+    "all": {},
+}
 
 
 def load(images: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -47,7 +54,7 @@ def write(X: np.ndarray, y: np.ndarray, delta: float, filters: int) -> pm.Model:
     return pmg.cnn(X, y, filters, size=4, stride=2, pool=2, noise=delta**0.5, likelihood="probit")
 
 
-def run(images: int, sweeps: int, every: int, delta: float, filters: int, precision: str, collapse: bool, output: Path):
+def run(images: int, sweeps: int, every: int, delta: float, filters: int, precision: str, moves: str, output: Path):
     pytensor.config.floatX = precision
     X, y, X_test, labels = load(images)
     with write(X, y, delta, filters):
@@ -55,7 +62,7 @@ def run(images: int, sweeps: int, every: int, delta: float, filters: int, precis
             sweeps // every,
             tune=0,
             chains=1,
-            step=pmg.GibbsNN(collapse=collapse, scale_move=False, sweeps_per_draw=every),
+            step=pmg.GibbsNN(sweeps_per_draw=every, **MOVES[moves]),
             initvals=pmg.initial_values(kind="zero"),
             var_names=WEIGHTS,
             random_seed=1,
@@ -74,7 +81,7 @@ def run(images: int, sweeps: int, every: int, delta: float, filters: int, precis
     ]
     print_table("Test accuracy", rows)
     print(f"\n{milliseconds:.0f} ms a sweep of {images} images in {precision}, peak memory {memory:.1f} GiB")
-    Results(output)[f"{images} images, {filters} filters, Δ={delta:g}, collapse={collapse}, {precision}"] = {
+    Results(output)[f"{images} images, {filters} filters, Δ={delta:g}, {moves}, {precision}"] = {
         "ms": milliseconds, "GiB": memory, "sweeps": at.tolist(), "one": single.tolist(), "mean": together.tolist()
     }  # fmt: skip
 
@@ -136,8 +143,8 @@ def compare(images: int, delta: float) -> None:
     X, y, *_ = load(images)
     model = write(X, y, delta, 2)
     steps = {}
-    for name, collapse in (("Algorithm 1", False), ("collapsed", True)):
-        step = pmg.GibbsNN(model=model, rng=1, collapse=collapse, scale_move=False)
+    for name in ("Algorithm 1", "collapsed", "all"):
+        step = pmg.GibbsNN(model=model, rng=1, **MOVES[name])
         point = [model.initial_point() | pmg.initial_values(model, "zero")]
 
         def sweep(step=step, point=point):
@@ -162,7 +169,7 @@ if __name__ == "__main__":
     parser.add_argument("--delta", type=float, default=100.0)
     parser.add_argument("--filters", type=int, default=2)
     parser.add_argument("--precision", choices=["float32", "float64"], default="float32")
-    parser.add_argument("--plain", dest="collapse", action="store_false", help="Algorithm 1 of the paper")
+    parser.add_argument("--moves", choices=MOVES, default="all", help="which moves a sweep makes")
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--output", type=Path, default=RESULTS / "mnist_cnn.json")
     arguments = vars(parser.parse_args())
