@@ -1,9 +1,10 @@
 """How many chains of the default call thermalise, against Fig. 2 (left) of Piccioli, Troiani, Zdeborová (2306.02729).
 
 For each teacher an informed chain starts at the teacher, and another one from zero, where ``pm.sample`` starts by
-itself: 1,000 tuning steps of GibbsNN(), and then as many sweeps as the informed chain has. "without heat" is
-GibbsNN(anneal=None). pymc_gibbsnn.diagnostics.convergence.merge compares the test errors of both chains (mean square,
-without noise) after the tuning and says whether the chain has thermalised. The networks are
+itself: 1,000 tuning steps of GibbsNN(), and then as many sweeps as the informed chain has. "from zero" is
+GibbsNN(anneal=None), which fits no network to start from. pymc_gibbsnn.diagnostics.convergence.merge compares the test
+errors of both chains (mean square, without noise) after the tuning and says whether the chain has thermalised. The
+networks are
 
 - paper: n = 2084, 50-10-1, ReLU, labels of a teacher *without* noise, sampled with noise Δ everywhere; every second
   sweep gives a test error, in blocks of 100 sweeps; 4,000 sweeps at Δ = 1e-2, where the test error decorrelates most
@@ -60,7 +61,7 @@ PARTS = {
     "deep": Part((10, 5, 5, 1), 500, True, {1e-3: 1000}, 1, 50),
 }
 PAPERS_SHARE = {"0.01": "72/72", "0.001": "59/72", "0.0001": "30/72", "1e-05": "4/72"}
-VARIANTS = {"default": "auto", "without heat": None}
+VARIANTS = {"default": "auto", "from zero": None}
 
 
 def run(step: pmg.GibbsNN, point: Point, study: pmg.TeacherStudent, part: Part, sweeps: int) -> np.ndarray:

@@ -32,7 +32,7 @@ class GibbsNN(GraphStep):
         Whether to integrate post-activations out when pre-activations are drawn. False gives Algorithm 1 of the paper.
     scale_move : bool
         Whether to draw the scale of each unit exactly, where the activation allows it. Without ``interweave`` and
-        without heat this does harm far from equilibrium: see :mod:`pymc_gibbsnn.moves.centred_scale`.
+        far from equilibrium this does harm: see :mod:`pymc_gibbsnn.moves.centred_scale`.
     interweave : {"auto", "pieces", "langevin", False}
         How to move the weights of each unit together with its pre-activations, by a Metropolis step that lets the
         outputs of the network decorrelate in tens of sweeps instead of thousands. "pieces" proposes from the exact
@@ -44,12 +44,13 @@ class GibbsNN(GraphStep):
         with layers of one shape drawn as one batch. The latter, for deep networks on wide machines, needs
         ``collapse=False`` and ``interweave=False``.
     anneal : "auto", float or None
-        Whether the noise is hotter while the chain tunes, so that chains which start far from equilibrium rarely get
-        stuck. "auto" heats a chain whose weights are all 0 at the start, which is where PyMC starts chains by itself;
-        any other start was chosen by the user and is left as it is. Give it 1,000 tuning steps, of which the first half
-        makes two sweeps each (:mod:`pymc_gibbsnn.samplers.heat`). A number is a variance, such as 1, in squared units
-        of the latents, from which every smaller one falls to its own value, whatever the start. None, and
-        ``tune=0``, switch heat off. During tuning ``lp`` is that of the network with more noise.
+        How a chain that starts far from equilibrium gets there. "auto" fits the network without noise to the data
+        before the first tuning step, and starts the chain there (:mod:`pymc_gibbsnn.samplers.fitted_start`). It does so
+        for dense layers with known noise, and only if all weights are 0 at the start, which is where PyMC starts chains
+        by itself; any other start was chosen by the user and is left as it is. Give it 1,000 tuning steps. A number is
+        a variance, such as 1, in squared units of the latents, from which every smaller one falls to its own value over
+        the tuning steps, whatever the start (:mod:`pymc_gibbsnn.samplers.heat`); during tuning ``lp`` is then that of
+        the network with more noise. None, and ``tune=0``, switch both off.
     sweeps_per_draw : int
         How many sweeps are made for each recorded draw: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked

@@ -89,7 +89,7 @@ class _Move:
     def __init__(self, transition: Transition, shapes: dict[str, tuple[int, ...]]):
         graph = transition.graph(shapes)
         self.read, self.carry = [v.name for v in graph.values], list(graph.carry)
-        self.stages, self.stats, self.twice_above = graph.stages, transition.stats, transition.twice_above
+        self.stages, self.stats = graph.stages, transition.stats
         self.changing = list(dict.fromkeys(name for stage in self.stages.values() for name in stage.carry))
         self.functions, self.data = {}, {}
         for name, stage in self.stages.items():
@@ -276,8 +276,7 @@ class Program:
                     *chain, found = run("step", loop[:3])
                     return *(run("tune", chain)[:3] if tunes else chain), found
 
-                count = sweeps * jnp.where(tuning > move.twice_above, 2, 1) if tunes else sweeps
-                return jax.lax.fori_loop(0, count, step, (*chain, self._zeros(move.stats, chain[0])))
+                return jax.lax.fori_loop(0, sweeps, step, (*chain, self._zeros(move.stats, chain[0])))
 
             if "tune" in move.stages:  # two loops: what only tuning needs is not touched afterwards
                 *chain, found = jax.lax.cond(tuning > 0, partial(steps, True), partial(steps, False), *chain)

@@ -41,6 +41,7 @@ __all__ = ["sample"]
 # What to do where a chain leaves the finite numbers, if its samplers have no advice of their own
 PRECISION = "in single precision, try precision='float64'; else the data or the initial values are too large"
 CHECKPOINT_EVERY = 60.0  # seconds
+SEARCHES = 8  # how many chains look for a start of their own
 
 
 def sample(
@@ -231,6 +232,8 @@ def sample(
                 raise ValueError("All processes must build the same model and steps, from the same data; found others.")
             if on_disk:
                 first_says(lambda: results.identify(run, _machine(placement)) or b"")
+        if tune and not before:
+            points = _found(transitions, points, seeds)
         schedule = Schedule(tune, draws, steps[0].sweeps_per_draw, thin)
         with jax.enable_x64(precision == "float64"), warnings.catch_warnings():
             # Graphs ask for double precision by name; where it is off, JAX warns each time that it gives single.
@@ -369,6 +372,34 @@ def _points(model: pm.Model, initvals, seeds: Sequence[int]) -> list[dict[str, n
             if not np.isfinite(value).all():
                 raise ValueError(f"The initial value of '{name}' is not finite.")
     return points
+
+
+def _found(
+    transitions: Sequence[Transition], points: list[dict[str, np.ndarray]], seeds: Sequence[int]
+) -> list[dict[str, np.ndarray]]:
+    """Return where chains had better start, as transitions find it from the points at which they would start.
+
+    Of many chains with one such point, the first few look for a start, which the others take in turn.
+    """
+    from pymc_gibbsnn.drivers.processes import first_says
+
+    def look() -> bytes:
+        found = list(points)
+        for i, (point, seed) in enumerate(zip(points, seeds, strict=True)):
+            twin = i - SEARCHES
+            if twin >= 0 and all(np.array_equal(x, points[twin][name]) for name, x in point.items()):
+                found[i] = found[twin]
+                continue
+            for transition in (transition for transition in transitions if transition.find):
+                found[i] = transition.find(found[i], np.random.default_rng([seed, 1]))
+        file = io.BytesIO()
+        np.savez(file, **{f"{i} {name}": x for i, point in enumerate(found) for name, x in point.items()})
+        return file.getvalue()
+
+    if not any(transition.find for transition in transitions):
+        return points
+    found = np.load(io.BytesIO(first_says(look)))
+    return [{name: found[f"{i} {name}"] for name in point} for i, point in enumerate(points)]
 
 
 def _datasets(model: pm.Model, draws: Draws, first: int) -> dict[str, xr.Dataset]:

@@ -267,13 +267,13 @@ class GraphStep(BlockedStep):
         take_threads_of_blas(most=blas_threads_of_fork())
         shares = isinstance(self._mode.linker, NumbaLinker) and self.transition.rows is not None
         self._samples = len(evaluate(self.transition.rows)) if shares else 0
-        start = self.transition.start() | (self.transition.by_hand if tune is None else {})
+        start = self.transition.start()
         if self.tuned:
             chain = number_of_chain() or 0  # outside of pm.sample, the first
             start |= {name: np.asarray(x[chain], start[name].dtype) for name, x in self.tuned.items()}
         self.carry = {name: _in_order(value) for name, value in start.items()}
         self._data = [(v, v.container.storage[0]) for v in self.transition.data]
-        self._is_over = False
+        self._is_over, self._is_by_hand = False, tune is None
         self.steps, self.tune_steps = 0, max(1, self.transition.tune_steps if tune is None else tune)
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
@@ -339,9 +339,13 @@ class GraphStep(BlockedStep):
         if self.steps == 0 and not all(np.isfinite(value).all() for value in values.values()):
             return point, dict.fromkeys(self.transition.stats, np.nan)
         tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), self._tuning_dtype)
+        finds = self.steps == 0 and tuning > 0 and not self._is_by_hand and self.transition.find
         with self._settings(), uninterrupted() as hand_over_interrupt:
+            if finds:
+                rng = np.random.default_rng(self.rng.integers(2**63))
+                values = self._values(self.transition.find(point, rng))
             self._run("begin", values, tuning)
-            for _ in range(self.sweeps_per_draw * (1 + bool(tuning > self.transition.twice_above))):
+            for _ in range(self.sweeps_per_draw):
                 stats = self._run("step", values, tuning)
                 if tuning > 0:
                     self._run("tune", values, tuning)

@@ -21,7 +21,8 @@ from zero at n = 2084, 50-10-1, Δ = 1e-4, without the interweaving move: after 
 weights of 4 to 9, whose standard deviation a priori is 0.3, and their noise alone makes the residuals small. The
 other units are not needed any more and go to outgoing weights below 0.01 at the scale of their prior, where their
 weights move by sqrt(Δ/n) a sweep and never learn. The interweaving move, which moves weights and pre-activations
-together, leads out, and so does more noise while the chain tunes: keep one of them where scales are drawn.
+together, leads out, and so does more noise while the chain tunes: keep one of them where scales are drawn. The default
+call does not get there, because a chain that tunes starts from a fitted network.
 
 References
 ----------

@@ -53,10 +53,13 @@ from pymc_gibbsnn.moves.stretched_scale import stretched_scales, stretches
 from pymc_gibbsnn.moves.variances import variances
 from pymc_gibbsnn.moves.weights import data_weights, weights_above
 from pymc_gibbsnn.networks.network import Network
-from pymc_gibbsnn.samplers.heat import FALLS, ONE_FALL, TWICE_ABOVE, Heat, heated
+from pymc_gibbsnn.samplers.fitted_start import fitted_start
+from pymc_gibbsnn.samplers.heat import heated
 from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["gibbs"]
+
+TUNE_STEPS, ANNEAL_STEPS = 1000, 2000  # how many tuning steps are enough from a fitted start, and with heat
 
 
 def gibbs(
@@ -93,10 +96,10 @@ def gibbs(
         The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.moves.layer_parallel`); it is neither
         collapsed nor interweaved.
     anneal : "auto", float or None
-        Whether noise is hotter while the chain tunes (:mod:`pymc_gibbsnn.samplers.heat`). "auto" heats chains that
-        start with all weights at 0, in several falls of the noise of which the best goes on. A number is a variance, in
-        squared units of the latents, from which every smaller Δ that is not drawn itself falls to its own
-        value, once, whatever the start.
+        How a chain that is going to tune finds its way to equilibrium. "auto" starts it at a network that was fitted to
+        the data (:mod:`pymc_gibbsnn.samplers.fitted_start`), if it would start with all weights at 0 otherwise. A
+        number is a variance, in squared units of the latents, from which every smaller Δ that is not drawn itself falls
+        to its own value while the chain tunes, whatever the start (:mod:`pymc_gibbsnn.samplers.heat`).
 
     Returns
     -------
@@ -126,40 +129,37 @@ def gibbs(
         )
     sweeps = [_sweep(network, collapse, scale_move, interweave, schedule) for network in networks]
     automatic = anneal == "auto"
-    heat = anneal and Heat(networks, None if automatic else anneal, FALLS if automatic else ONE_FALL)
-    start = {name: value for sweep in sweeps for name, value in sweep.start.items()} | (heat.start if heat else {})
+    hottest = None if automatic else anneal
+    start = {name: value for sweep in sweeps for name, value in sweep.start.items()}
 
     def step(rng: Variable, values: dict, carry: dict, tuning: Variable) -> tuple[Variable, dict, dict, dict]:
         kept, stats, densities = carry, {}, {}
-        if heat:
-            now, is_on = heat.at(tuning), heat.is_on(values, carry)
-            hottest, share = carry["heat_hottest"] * now.factor, now.to_come * is_on
         for network, sweep in zip(networks, sweeps, strict=True):
 
             def read(values: dict, network: Network = network) -> Network:
                 network = _of_known_width(network.at(values))
-                return heated(network, hottest, share) if heat else network
+                return heated(network, hottest, tuning) if hottest else network
 
             state = NetworkState.begin(read, values, tuning)
             rng, state, kept, found = sweep.step(rng, state, kept)
             values = state.new_values
             stats |= statistics(state) | found
             densities |= log_densities(state)  # by name, so that data which networks share count once
-        lp = sum(densities.values())
-        if automatic:
-            kept = kept | {"heat_is_on": is_on, "heat_lp": pt.cast(lp, is_on.dtype)}
         changed = {name: value for name, value in kept.items() if value is not carry[name]}
-        return rng, values, changed, {"lp": lp} | stats
+        return rng, values, changed, {"lp": sum(densities.values())} | stats
 
     names = ["lp"]
     for network, sweep in zip(networks, sweeps, strict=True):
         names += [name for name in (*statistic_names(network), *sweep.statistics) if name not in names]
     variables = list(dict.fromkeys(v for network in networks for v in network.variables))
-    tune_steps = max([heat.tune_steps if heat else 0, *(sweep.tune_steps for sweep in sweeps)])
-    cold = {"heat_is_on": np.asarray(0, networks[0].inputs.dtype)}
-    guided = {"guides": ("heat_hottest",), "twice_above": TWICE_ABOVE, "by_hand": cold}
-    heats = {"tune": heat.tune, **guided} if automatic else {}
+    steps = {"auto": TUNE_STEPS, None: 0}.get(anneal, ANNEAL_STEPS)
+    tune_steps = max([steps, *(sweep.tune_steps for sweep in sweeps)])
     tuned = {name: statistic for sweep in sweeps for name, statistic in sweep.tuned.items()}
+
+    def fitted(point: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
+        for network in networks:
+            point = point | fitted_start(network, point, rng)
+        return point
 
     def check() -> None:
         for network in networks:
@@ -167,7 +167,8 @@ def gibbs(
 
     latents = [value for network in networks for value in network.latents]
     rows = networks[0].inputs
-    return Transition(variables, step, start, names, check, tune_steps, rows, latents=latents, tuned=tuned, **heats)
+    find = fitted if automatic else None
+    return Transition(variables, step, start, names, check, tune_steps, rows, latents=latents, tuned=tuned, find=find)
 
 
 def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str | bool, schedule: str) -> Move:

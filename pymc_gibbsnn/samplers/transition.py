@@ -65,16 +65,12 @@ class Transition:
         ``record(rng, state, carry) -> (rng, state)``, the stage after them.
     latents : list of Variable
         Those of the variables that have a row for each row of the data, which predictions at other rows draw anew.
-    guides : tuple of str
-        Entries of the carry that guide the tuning alone, and may be those of data that have changed since.
-    twice_above : float
-        As long as the share of the tuning that is still to come is larger than this, each step is made twice.
-    by_hand : dict of str to array
-        Other values of some entries of the carry at the start of a chain, for a step that is called by hand, outside of
-        a driver that says how many tuning steps there are.
     tuned : dict of str to str or None
         Entries of the carry with which a chain must begin that goes on where another one ended: by name, the statistic
         that reports it at every draw, and whose logarithm it is; None where none does.
+    find : callable, optional
+        ``find(point, rng) -> point`` for arrays of NumPy by the names of value variables: from where a chain had better
+        start. A driver asks once, before the first step of a chain that is going to tune.
     advice : str
         What the user can do if values of a chain stop being finite: a sentence without its full stop, for the error.
     """
@@ -90,10 +86,8 @@ class Transition:
     record: Callable | None = None
     latents: list[Variable] = field(default_factory=list)
     tune: Callable | None = None
-    guides: tuple[str, ...] = ()
-    twice_above: float = 1.0
-    by_hand: dict[str, np.ndarray] = field(default_factory=dict)
     tuned: Mapping[str, str | None] = field(default_factory=dict)
+    find: Callable[[dict[str, np.ndarray], np.random.Generator], dict[str, np.ndarray]] | None = None
     advice: str = ""
 
     def __getstate__(self) -> dict[str, object]:
@@ -102,9 +96,8 @@ class Transition:
 
     @cached_property
     def data(self) -> list[SharedVariable]:
-        """The shared variables from which the carry at the start of a chain is computed, but for what guides tuning."""
-        kept = [value for name, value in self.carry.items() if name not in self.guides]
-        return [v for v in ancestors(kept) if isinstance(v, SharedVariable)]
+        """The shared variables from which the carry at the start of a chain is computed."""
+        return [v for v in ancestors(list(self.carry.values())) if isinstance(v, SharedVariable)]
 
     @cached_property
     def _start(self) -> Callable[[], list[np.ndarray]]:

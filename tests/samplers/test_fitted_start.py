@@ -1,0 +1,223 @@
+"""Chains that start from zero are started at a fitted network, before their first tuning step."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn.drivers import sample as driver
+from pymc_gibbsnn.networks.activations import ACTIVATIONS
+from pymc_gibbsnn.networks.reader import read_network
+from pymc_gibbsnn.networks.smooth import Smooth
+from pymc_gibbsnn.samplers.fitted_start import Fit, LeastSquares, fitted_start
+from tests.helpers import PYTHON, pmg_sample
+
+RNG = np.random.default_rng(0)
+WIDTHS, NOISES = [(4, 3), (3, 4), (2, 4)], [1e-4, 2e-4, 3e-4, 1e-4, 2e-4]  # (c, d) of W̃: no bias in the second layer
+FIT = Fit([RNG.normal(size=shape) for shape in WIDTHS], [RNG.uniform(1, 2, size=shape) for shape in WIDTHS])
+
+
+def regression(n=30):
+    x = np.random.default_rng(1).normal(size=(n, 2))
+    return LeastSquares(x, np.random.default_rng(2).normal(size=(n, 2)), [Smooth(pt.tanh), ACTIVATIONS["relu"]], NOISES)
+
+
+def output(problem, fit):
+    return problem.forward(fit, problem.inputs)[1][-1]
+
+
+def test_a_linearised_network_agrees_with_differences(monkeypatch):
+    monkeypatch.setattr("pymc_gibbsnn.samplers.fitted_start.NUMBERS", 200)  # several blocks of rows
+    problem = regression()
+    now = problem.linearised(FIT)
+    assert now.objective == pytest.approx(problem.objective(FIT, now.variance))
+    steps = 1e-6 * np.eye(FIT.size)
+    change = [
+        problem.objective(FIT.moved(s), now.variance) - problem.objective(FIT.moved(-s), now.variance) for s in steps
+    ]
+    np.testing.assert_allclose(now.gradient, np.array(change) / 2e-6, rtol=1e-5, atol=1e-3)
+    jacobian = (
+        np.array([(output(problem, FIT.moved(s)) - output(problem, FIT.moved(-s))).ravel() for s in steps]) / 2e-6
+    )
+    prior = np.diag(np.concatenate([p.ravel() for p in FIT.precisions]))
+    np.testing.assert_allclose(now.matrix, jacobian @ jacobian.T / now.variance + prior, rtol=1e-5, atol=1e-3)
+
+
+def test_the_variance_of_all_noise_together():
+    problem, rng, errors = regression(n=200), np.random.default_rng(3), []
+    clean = output(problem, FIT)
+    for _ in range(100):
+        a = problem.inputs
+        for l, w in enumerate(FIT.weights):
+            a = a if a.shape[1] == w.shape[1] else np.column_stack([a, np.ones(len(a))])
+            z = a @ w.T
+            z += rng.normal(0, NOISES[2 * l] ** 0.5, size=z.shape)
+            a = problem.functions[l](z) if l < 2 else z
+            a += rng.normal(0, NOISES[2 * l + 1] ** 0.5, size=z.shape) if l < 2 else 0
+        errors.append((a - clean) ** 2)
+    np.testing.assert_allclose(problem.linearised(FIT).variance, np.mean(errors), rtol=0.05)
+
+
+def test_units_that_do_the_same_become_one():
+    """A third unit that is a multiple of the second one can go, because the second one can do its work."""
+    x, relu = np.random.default_rng(1).normal(size=(50, 2)), ACTIVATIONS["relu"]
+    below, above = np.array([[1.0, 0.2, 0.1], [-0.5, 1.0, 0.3], [-1.0, 2.0, 0.6]]), np.array([[1.0, 0.7, 0.5, 0.1]])
+    fit = Fit([below, above], [np.full((3, 3), 1e-6), np.full((1, 4), 1e-6)])
+    problem = LeastSquares(x, np.zeros((50, 1)), [relu], [1e-6, 1e-6, 1e-6])
+    y = output(problem, fit)
+    problem = LeastSquares(x, y, [relu], problem.noises)
+    pruned = problem.fitted(problem.pruned(fit, [2]), 4)
+    assert [w.shape for w in pruned.weights] == [(2, 3), (1, 3)]
+    assert np.abs(output(problem, pruned) - y).max() < 1e-3
+    wider = pruned.wider([3], RNG)
+    assert [p.shape for p in wider.precisions] == [(5, 3), (1, 6)]
+    np.testing.assert_allclose(output(problem, wider), output(problem, pruned))
+
+
+@pytest.mark.parametrize("widths", [(4, 5, 1), (3, 3, 3, 2)])
+def test_the_teacher_is_found(widths):
+    study = pmg.teacher_student(widths, n=150, n_test=5, noise=0.01, noisy=False, random_seed=1)
+    network, point = read_network(study.model), study.model.initial_point()
+    point |= fitted_start(network, point, np.random.default_rng(1))
+    assert (_output(study, point) - study.y).std() < 0.01
+
+
+def _output(study, point):
+    a, layers = study.X, sum(name.startswith("W") for name in point)
+    for l in range(1, layers):
+        z = a @ point[f"W{l}"].T + point[f"b{l}"]
+        np.testing.assert_allclose(point[f"Z{l + 1}"], z)
+        a = np.maximum(z, 0)
+        np.testing.assert_allclose(point[f"A{l + 1}"], a)
+    return a @ point[f"W{layers}"].T + point[f"b{layers}"]
+
+
+X = np.random.default_rng(0).normal(size=(12, 2))
+Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=12)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: pmg.mlp(X, Y, 3, noise="learned"),
+        lambda: pmg.mlp(X, Y, 3, likelihood="student", noise=0.1),
+        lambda: pmg.cnn(RNG.normal(size=(12, 1, 6, 6)), Y, 2, noise=0.1),
+        lambda: pmg.mlp(X, 1e200 * Y, 3, noise=0.1),
+        lambda: pmg.mlp(np.zeros((12, 400)), Y, 40, noise=0.1),
+    ],
+    ids=["learned noise", "other law", "images", "overflow", "too large"],
+)
+def test_other_networks_start_where_they_would(make):
+    model = make()
+    assert fitted_start(read_network(model), model.initial_point(), np.random.default_rng(1)) == {}
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_class_labels_are_fitted_by_their_codes(classes):
+    study = pmg.teacher_student((3, 4, classes), n=200, n_test=5, noise=0.1, likelihood="probit", random_seed=1)
+    point = study.model.initial_point()
+    point |= fitted_start(read_network(study.model), point, np.random.default_rng(1))
+    f, z = _output(study, point), point["Z3"]
+    found = (f > 0).ravel() if classes == 2 else f.argmax(1)
+    assert (found == study.y).mean() > 0.85
+    assert (((z > 0).ravel() if classes == 2 else z.argmax(1)) == study.y).all()
+    assert np.isfinite(study.model.compile_logp(mode="FAST_COMPILE")(point))
+
+
+def test_learned_priors_and_factors():
+    with pm.Model() as model:
+        s = pm.Gamma("s", 2, 2)
+        W1, W2 = pm.Normal("W1", 0, s**-0.5, shape=(2, 3)), pm.Normal("W2", 0, 1, shape=(3, 1))
+        Z = pm.Normal("Z", 0.5 * pm.math.dot(X, W1), 0.1, shape=(12, 3))
+        A = pm.Normal("A", pm.math.maximum(Z, 0), 0.1, shape=(12, 3))
+        pm.Normal("y", pm.math.dot(A, W2), 0.1, observed=Y[:, None])
+    point = model.initial_point()
+    new = fitted_start(read_network(model), point, np.random.default_rng(1))
+    assert set(new) == {"W1", "W2", "Z", "A"}
+    np.testing.assert_allclose(new["Z"], 0.5 * X @ new["W1"])
+    np.testing.assert_allclose(((new["A"] @ new["W2"])[:, 0] - Y).std(), 0, atol=0.3)
+    assert model.compile_logp(mode="FAST_COMPILE")(point | new) > model.compile_logp(mode="FAST_COMPILE")(point)
+
+
+# In the drivers
+
+LEAN = {"interweave": False, "scale_move": False, "compile_kwargs": PYTHON}
+
+
+@pytest.fixture(scope="module")
+def steps():
+    """A step that looks for a start and one that does not, compiled once for all tests below."""
+    model = pmg.mlp(X, Y, 3, noise=0.05)
+    return [pmg.GibbsNN(model=model, anneal=anneal, **LEAN) for anneal in ("auto", None)]
+
+
+def chain(step, point, *, tune, seed=1):
+    if tune is None:
+        step.set_rng(np.random.default_rng(seed))
+    else:
+        step.setup_chain(np.random.default_rng(seed), tune=tune, draws=3)
+    points = []
+    for _ in range(3):
+        point, _ = step.step(point)
+        points.append(point)
+    return points
+
+
+def assert_equal(one, other):
+    for a, b in zip(one, other, strict=True):
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name])
+
+
+def test_after_the_start_draws_are_plain_sweeps(steps):
+    """The chain that found a start is, draw by draw, the plain chain from that start."""
+    auto, plain = steps
+    point = auto.model.initial_point()
+    found = chain(auto, point, tune=2)
+    rng = np.random.default_rng(1)
+    start = auto.transition.find(point, np.random.default_rng(rng.integers(2**63)))
+    assert start["W1"].any()
+    plain.setup_chain(rng, tune=2, draws=3)
+    expected = []
+    for _ in range(3):
+        start, _ = plain.step(start)
+        expected.append(start)
+    assert_equal(found, expected)
+
+
+@pytest.mark.parametrize(("start", "tune"), [("zero", 0), ("zero", None), ("prior", 2)])
+def test_a_start_is_looked_for_by_a_driver_that_tunes_and_where_the_user_chose_none(steps, start, tune):
+    auto, plain = steps
+    point = auto.model.initial_point() | pmg.initial_values(auto.model, start, random_seed=1)
+    found, expected = chain(auto, point, tune=tune), chain(plain, point, tune=tune)
+    if start == "prior":  # a seed for the search has been drawn
+        assert np.abs(found[0]["W1"] - point["W1"]).max() < 1.5
+    else:
+        assert_equal(found, expected)
+
+
+def test_targets_may_change_under_a_step_that_is_called_by_hand():
+    """As in Geweke's joint test."""
+    model = pmg.mlp(X, Y, 3, noise=0.3)
+    step = pmg.GibbsNN(model=model, rng=1, **LEAN)
+    point, _ = step.step(model.initial_point())
+    model.set_data("y_data", Y + 1)
+    point, [stats] = step.step(point)
+    np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="FAST_COMPILE")(point))
+
+
+def test_starts_in_jax(steps, monkeypatch):
+    """Each chain finds its own, but of many chains with one start only the first few; draws go on from there."""
+    monkeypatch.setattr(driver, "SEARCHES", 2)
+    asked = []
+    model = steps[0].model
+    step = pmg.GibbsNN(model=model, interweave=False, scale_move=False)
+    find = step.transition.find
+    step.transition.__dict__["find"] = lambda point, rng: asked.append(find(point, rng)) or asked[-1]
+    idata = pmg_sample(model, 5, step=step, tune=1, chains=3, var_names=["W1", "b1", "W2", "b2"])
+    assert len(asked) == 2
+    assert np.abs(asked[0]["W1"] - asked[1]["W1"]).max() > 0.01
+    assert idata["posterior"]["W1"].values.std((0, 1)).min() > 0
+    pmg_sample(model, 5, step=step, tune=0, chains=3, var_names=["W1"])
+    assert len(asked) == 2
