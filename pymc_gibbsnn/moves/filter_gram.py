@@ -94,7 +94,19 @@ class FilterGram(Op):
 
 
 def _step(n, c, units, places, d):
-    """Return by how many images to go on from one that is taken to the next."""
+    """Return by how many images to go on from one that is taken to the next.
+
+    Parameters
+    ----------
+    n : int
+        The number of images.
+    c : int
+        The number of outputs of the layer above.
+    units, d : int
+        The number of filters, and of weights of each.
+    places : int
+        The number of places of a filter.
+    """
     columns = units * d
     most = max(PRODUCTS / (c * columns * (places + columns)), ROWS * columns / c)
     return max(1, int(n / most))

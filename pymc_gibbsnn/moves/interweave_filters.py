@@ -152,7 +152,15 @@ class Law:
 
     @classmethod
     def of(cls, state: NetworkState, l: int, k: int, m: int) -> Law:
-        """Find the law for the filters of layer l of a network, with k and m as in :func:`reach`."""
+        """Find the law for the filters of a layer.
+
+        Parameters
+        ----------
+        state : NetworkState
+            The network, and the values of its variables.
+        l, k, m : int
+            The convolution, and the layers that :func:`reach` finds for it.
+        """
         layers, activation = state.network.layers, state.network.activations[k]
         dense, noise, noise_above = layers[m].operator, activation.noise, layers[m].noise
         pool_above = layers[k + 1].operator if m > k + 1 else None
