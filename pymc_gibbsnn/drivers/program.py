@@ -29,27 +29,34 @@ from pymc_gibbsnn.drivers.processes import fetch
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.transition import Transition
 
-__all__ = ["Program", "jaxify"]
+__all__ = ["Program", "jaxify", "start_on_devices"]
 
 SMALL = 64  # how many numbers a constant may have to stay in the program
 # How many draws, and how many bytes of them, may stay on the device until a call ends
 MOST_A_CALL, BYTES_A_CALL = 1000, 2**24
 
 
-def jaxify(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Callable, list[np.ndarray]]:
+def jaxify(
+    inputs: Sequence[Variable], outputs: Sequence[Variable], placement: Placement | None = None
+) -> tuple[Callable, list[np.ndarray]]:
     """Make a function and data for which ``function(*inputs, *data)`` computes the outputs of a graph in JAX.
 
     The data are the shared variables of the graph and its large constants. A program that contained them would be slow
     to compile and could not spread them over devices. Shared whole numbers, such as lengths of dimensions, stay inside,
-    because JAX must know shapes.
+    because JAX must know shapes. With a placement, data and lengths may be those of the rows of this process.
     """
     nodes = list(ancestors(outputs))
+
+    def has_rows(node):
+        return placement is not None and placement.whole(np.shape(node.data)) != np.shape(node.data)
+
     shared = [node for node in nodes if isinstance(node, SharedVariable)]
     lengths = [node for node in shared if node.type.dtype.startswith("int") and node.type.ndim == 0]
     leaves = [node for node in shared if node not in lengths]
-    leaves += [node for node in nodes if isinstance(node, Constant) and np.size(node.data) > SMALL]
+    leaves += [node for node in nodes if isinstance(node, Constant) and (np.size(node.data) > SMALL or has_rows(node))]
     arguments = {leaf: leaf.type() for leaf in leaves}
-    constants = {node: pt.constant(evaluate(node), dtype=node.dtype) for node in lengths}
+    whole = placement.length if placement else np.asarray
+    constants = {node: pt.constant(whole(evaluate(node)), dtype=node.dtype) for node in lengths}
     graph = FunctionGraph(
         [*inputs, *arguments.values()], clone_replace(outputs, arguments | constants, rebuild_strict=False), clone=True
     )
@@ -77,6 +84,17 @@ def _factors_batches(program: str) -> bool:
     return re.search(r'@lapack_\w+\((?!.*num_batch_dims = "0")', program) is not None
 
 
+def start_on_devices(transition: Transition, placement: Placement) -> dict[str, jax.Array]:
+    """Compute the carry at the start of a chain on the devices, from the rows of all processes."""
+    function, data = jaxify([], list(transition.carry.values()), placement)
+    data = placement.put(data, chains=False)
+    found = jax.eval_shape(lambda data: function(*data), data)
+    places = tuple(placement.of(x.shape, chains=False, even=True) for x in found)
+    with jax_settings(rows_are_spread=True):
+        found = jax.jit(lambda data: tuple(function(*data)), out_shardings=places)(data)
+    return dict(zip(transition.carry, found, strict=True))
+
+
 class _Move:
     """The transition of one sampler for one chain, as JAX functions of its stages.
 
@@ -84,17 +102,25 @@ class _Move:
     ----------
     transition : Transition
         The transition.
+    shapes : dict of str to tuple of int
+        The shapes of value variables by name.
+    placement : Placement
+        How arrays are spread over devices.
     """
 
-    def __init__(self, transition: Transition, shapes: dict[str, tuple[int, ...]]):
-        graph = transition.graph(shapes)
+    def __init__(self, transition: Transition, shapes: dict[str, tuple[int, ...]], placement: Placement):
+        if placement.parts == 1:
+            self.start = transition.start()
+        else:
+            self.start = start_on_devices(transition, placement)
+        carried = {name: np.shape(x) for name, x in self.start.items()}
+        graph = transition.graph(shapes, carried, placement.length)
         self.read, self.carry = [v.name for v in graph.values], list(graph.carry)
         self.stages, self.stats = graph.stages, transition.stats
         self.changing = list(dict.fromkeys(name for stage in self.stages.values() for name in stage.carry))
         self.functions, self.data = {}, {}
         for name, stage in self.stages.items():
-            self.functions[name], self.data[name] = jaxify(graph.inputs, stage.outputs)
-        self.start = transition.start()
+            self.functions[name], self.data[name] = jaxify(graph.inputs, stage.outputs, placement)
 
     def __call__(self, name, key, values, changing, fixed, data, tuning):
         """Make a stage of the transition: "begin", "step" or "record".
@@ -166,18 +192,17 @@ class Program:
     ):
         register_jax()
         self.placement, self.dtype = placement, dtype
+        latents = {v.name for transition in transitions for v in transition.latents}
         shapes = {name: np.shape(x) for name, x in points[0].items()}
-        self.moves = [_Move(transition, shapes) for transition in transitions]
+        shapes = {name: placement.whole(shape) if name in latents else shape for name, shape in shapes.items()}
+        self.moves = [_Move(transition, shapes, placement) for transition in transitions]
         self.names = [v.name for v in variables]
         self.recorded = list(recorded)
-        self.record, record_data = jaxify(variables, list(recorded.values()))
+        self.record, record_data = jaxify(variables, list(recorded.values()), placement)
 
         chains = len(points)
         values = {name: np.stack([point[name] for point in points]) for name in self.names}
-        changing = [
-            {name: np.broadcast_to(move.start[name], (chains, *np.shape(move.start[name]))) for name in move.changing}
-            for move in self.moves
-        ]
+        changing = [{name: self._for_all(move.start[name], chains) for name in move.changing} for move in self.moves]
         fixed = [{k: x for k, x in move.start.items() if k not in move.changing} for move in self.moves]
         self.data = placement.put(self._cast((fixed, [move.data for move in self.moves], record_data)), chains=False)
         self.stats = [self._name(i, name) for i, move in enumerate(self.moves) for name in move.stats]
@@ -186,6 +211,14 @@ class Program:
         self._start(start, chains if alone else 1)
         if len(self.chains) > 1 and _factors_batches(self.lowered.as_text()):
             self._start(start, 1)
+
+    def _for_all(self, x: Any, chains: int) -> Any:
+        """Repeat an array for all chains."""
+        shape = (chains, *np.shape(x))
+        if not isinstance(x, jax.Array):
+            return np.broadcast_to(x, shape)
+        place = self.placement.of(shape, chains=True, even=True)
+        return jax.jit(lambda x: jnp.broadcast_to(x, shape), out_shardings=place)(x)
 
     def _start(self, start: tuple, batches: int) -> None:
         """Put the values with which chains start on the devices, in batches of chains, and trace the program of one."""
@@ -220,6 +253,9 @@ class Program:
 
     def _place(self, state: tuple, batches: int) -> None:
         """Put keys, values and the changing carry of all chains on the devices, in batches of chains."""
+        if batches == 1:
+            self.chains = [self.placement.put(state, chains=True)]
+            return
         self.chains = [
             self.placement.put(jax.tree.map(lambda x, batch=batch: x[batch], state), chains=True)
             for batch in np.split(np.arange(len(state[0])), batches)
@@ -235,7 +271,7 @@ class Program:
         """Turn all real numbers in a tree of arrays into the precision of the program."""
 
         def cast(x):
-            x = np.asarray(x)
+            x = x if isinstance(x, jax.Array) else np.asarray(x)
             return x.astype(self.dtype) if x.dtype.kind == "f" else x
 
         return jax.tree.map(cast, tree)

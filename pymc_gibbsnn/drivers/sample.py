@@ -57,6 +57,7 @@ def sample(
     precision: str | None = None,
     devices: str | Sequence | None = None,
     shards: int = 1,
+    local_rows: bool = False,
     store: str | os.PathLike | None = None,
     resume: str | os.PathLike | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
@@ -102,6 +103,10 @@ def sample(
     shards : int
         Over how many devices the samples (rows of data and latents) of each chain are spread. Chains are then spread
         over ``len(devices) // shards`` groups of devices, and Gram matrices and products are summed across devices.
+    local_rows : bool
+        Whether the model of each process, after ``jax.distributed.initialize``, has rows of its own, equally many. All
+        of them are then the data, in the order of the processes, of which none holds those of others. For
+        :class:`GibbsNN`; ``shards`` must be a multiple of the number of processes, and ``var_names`` without latents.
     store : path, optional
         A new Zarr store on disk, a folder, to which draws are written instead of being kept in memory. Needs ``zarr``.
         :func:`open` reads it at any time.
@@ -199,7 +204,7 @@ def sample(
             stacklevel=2,
         )
         resume, store, random_seed, initvals = store, None, None, None
-    placement = choose_placement(transitions, devices, chains, shards)
+    placement = choose_placement(transitions, devices, chains, shards, boolean("local_rows", local_rows))
     make = partial(_datasets, model)
     ends = Until(until, model, make, begun)
     with _results(store, resume, checkpoint_every, make) as results:
@@ -228,8 +233,14 @@ def sample(
             }
             version = {"the version of pymc_gibbsnn": __version__}
             run = version | fingerprint_of_model(model) | fingerprint_of_steps(steps) | arguments
+            if placement.parts > 1:
+                own = {name: run.pop(name) for name in list(run) if name.startswith("the data")}
+                run["initvals"] = ""  # latents start at values that depend on the data
             if len({*all_say([int(fingerprint_of(run)[-7:], 16)])[:, 0].tolist()}) > 1:
                 raise ValueError("All processes must build the same model and steps, from the same data; found others.")
+            if placement.parts > 1:
+                owns = all_say([int(fingerprint_of(own)[-7:], 16)])[:, 0].tolist()
+                run["the data of each process"] = owns
             if on_disk:
                 first_says(lambda: results.identify(run, _machine(placement)) or b"")
         if tune and not before:
@@ -244,7 +255,14 @@ def sample(
             if tuned and not before:
                 program.restore(program.state() | {name: x.astype(precision) for name, x in tuned.items()})
             ends.check(program.nothing())
-            others = _compat.data_groups(model)
+            others = _compat.data_groups(model) if placement.parts == 1 else {}
+            if placement.parts > 1:
+                found = {name: x.shape[2:] for name, x in program.nothing()[0].items()}
+                if long := [name for name, shape in found.items() if placement.rows & {*shape}]:
+                    raise ValueError(
+                        f"local_rows=True records no variables with a row for each row of the data; found {long}: name "
+                        f"others in var_names=."
+                    )
             if on_disk:
                 state = program.state()
                 first_says(lambda: results.begin(state, make(program.nothing(), 0), others) or b"")

@@ -108,7 +108,12 @@ class Transition:
         """Compute the carry at the start of a chain, from the data as they are now."""
         return dict(zip(self.carry, self._start(), strict=True))
 
-    def graph(self, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+    def graph(
+        self,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        carried: Mapping[str, tuple[int, ...]] | None = None,
+        whole: Callable[[np.ndarray], np.ndarray] = np.asarray,
+    ) -> Graph:
         """Write the transition as a graph with inputs of its own, for a driver to compile.
 
         Parameters
@@ -117,6 +122,10 @@ class Transition:
             Shapes of the value variables by name, where a backend needs to know them and compiles for them alone. By
             default the graph serves all shapes, but for axes of length 1, which broadcast, and of many columns, by
             which Numba's products are chosen.
+        carried : mapping of str to tuple of int, optional
+            Likewise of the entries of the carry; by default those that :meth:`start` gives them.
+        whole : callable
+            A function of the given whole numbers, such as lengths of axes, that says which numbers stand in the graph.
 
         Raises
         ------
@@ -124,8 +133,9 @@ class Transition:
             If it holds a ``pm.Minibatch`` that its sampler does not draw.
         """
         rng, tuning = random_generator_type("rng"), pt.scalar("tuning")
-        start = None if shapes is None else {name: x.shape for name, x in self.start().items()}
-        carry = {name: _input(value, name, start) for name, value in self.carry.items()}
+        if shapes is not None and carried is None:
+            carried = {name: x.shape for name, x in self.start().items()}
+        carry = {name: _input(value, name, carried) for name, value in self.carry.items()}
         state = {v: v for v in self.variables}
         stages = {}
         if self.begin:
@@ -141,7 +151,7 @@ class Transition:
         refuse_minibatches([*outputs, *self.carry.values()])
         others = [v for v in explicit_graph_inputs(outputs) if v not in inputs]
         values = {v: _input(v, v.name, shapes, v in self.latents) for v in [*self.variables, *others]}
-        numbers = {} if shapes is None else _whole_numbers(outputs)
+        numbers = {} if shapes is None else _whole_numbers(outputs, whole)
         stages = {name: stage.at(values | numbers) for name, stage in stages.items()}
         if shapes is None:
             stages = {name: stage.of(computed_beforehand(stage.outputs)) for name, stage in stages.items()}
@@ -173,10 +183,10 @@ def _input(v: Variable, name: str, shapes: Mapping[str, tuple[int, ...]] | None,
     return v.type.clone(shape=[a or b for a, b in zip(known, [None] * has_rows + many, strict=True)])(name)
 
 
-def _whole_numbers(outputs: Sequence[Variable]) -> dict[Variable, Variable]:
+def _whole_numbers(outputs: Sequence[Variable], whole: Callable) -> dict[Variable, Variable]:
     """Map the given whole numbers in expressions, such as lengths of axes, to constants."""
     found = [v for v in ancestors(outputs) if isinstance(v, Given) and v.dtype.startswith("int")]
-    return {v: pt.constant(v.get_value(), dtype=v.dtype) for v in found}
+    return {v: pt.constant(whole(v.get_value()), dtype=v.dtype) for v in found}
 
 
 @dataclass(frozen=True, eq=False)
