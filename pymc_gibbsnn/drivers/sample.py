@@ -106,7 +106,8 @@ def sample(
     local_rows : bool
         Whether the model of each process, after ``jax.distributed.initialize``, has rows of its own, equally many. All
         of them are then the data, in the order of the processes, of which none holds those of others. For
-        :class:`GibbsNN`; ``shards`` must be a multiple of the number of processes, and ``var_names`` without latents.
+        :class:`GibbsNN`, which then starts at weights of zero, since no process has all rows to fit;
+        ``shards`` must be a multiple of the number of processes, and ``var_names`` without latents.
     store : path, optional
         A new Zarr store on disk, a folder, to which draws are written instead of being kept in memory. Needs ``zarr``.
         :func:`open` reads it at any time.
@@ -243,7 +244,7 @@ def sample(
                 run["the data of each process"] = owns
             if on_disk:
                 first_says(lambda: results.identify(run, _machine(placement)) or b"")
-        if tune and not before:
+        if tune and not before and placement.parts == 1:
             points = _found(transitions, points, seeds)
         schedule = Schedule(tune, draws, steps[0].sweeps_per_draw, thin)
         with jax.enable_x64(precision == "float64"), warnings.catch_warnings():
