@@ -1,6 +1,10 @@
 import os
+import signal
 import tempfile
 from pathlib import Path
+
+# A program in the background of a shell ignores Ctrl-C, which some tests are about.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Small matrices: threads of BLAS cost more than they do.
 for library in ("OMP", "OPENBLAS", "MKL"):
