@@ -47,11 +47,7 @@ from pymc_gibbsnn.networks.smooth import Smooth
 __all__ = ["Fit", "LeastSquares", "fitted_start"]
 
 WIDER = 1.5  # how much wider than the network a fit begins
-FIRST, BETWEEN, LAST = (
-    15,
-    4,
-    10,
-)  # steps of the fit of a round: to begin with, after each unit that goes, and at the end
+FIRST, BETWEEN, LAST = 15, 4, 10  # steps of the fit of a round: at first, after each unit that goes, and at the end
 WORK, MOST, LEAST = 80_000, 400, 25  # the budget: steps times weights, at most so many steps, and nothing below so few
 CODES = 100  # draws of which targets are made for class labels
 NUMBERS = 2**23  # how many numbers of a Jacobian are held in memory at a time
@@ -276,17 +272,19 @@ def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.
         point are not 0, because the user chose them then, or if the network is of another kind, or too large.
     """
     layers, operators, observation = network.layers, [layer.operator for layer in network.layers], network.observation
-    noises, precisions = [part.noise for part in network.noisy], [operator.precision for operator in operators]
-    others = list(explicit_graph_inputs(precisions))  # precisions may be learned
+    noises = [part.noise for part in network.noisy]
     if (
         len(layers) == 1
         or not all(isinstance(layer.operator, Dense) and layer.offset is None for layer in layers)
         or not all(network.activations)
         or not isinstance(observation, LabelLikelihood | None)
         or list(explicit_graph_inputs(noises))
-        or any(v.name not in point for v in others)
         or any(point[v.name].any() for v in network.weights)
     ):
+        return {}
+    precisions = [operator.precision for operator in operators]
+    others = list(explicit_graph_inputs(precisions))  # precisions may be learned
+    if any(v.name not in point for v in others):
         return {}
     read = pytensor.function(others, noises + precisions, mode="FAST_COMPILE")
     found = [np.asarray(x, "float64") for x in read(*(point[v.name] for v in others))]

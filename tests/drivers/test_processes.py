@@ -42,8 +42,10 @@ arguments = {
 }[kind.split()[0]]
 if count == "1":
     arguments.setdefault("devices", devices)
+# no fit where rows are spread: a process that has some of them alone could not make it
+moves = {"interweave": False, "scale_move": False} | ({} if kind == "chains" else {"anneal": None})
 with pmg.mlp(X, np.maximum(X[:, 0], 0), 2, noise=0.3):
-    step = pmg.GibbsNN(interweave=False, scale_move=False)
+    step = pmg.GibbsNN(**moves)
 
     def sample(draws, **more):
         return pmg.sample(
@@ -69,7 +71,7 @@ with pmg.mlp(X, np.maximum(X[:, 0], 0), 2, noise=0.3):
 if kind == "rows" and count == "2":
     X = X[4 * int(index):][:4]
     with pmg.mlp(X, np.maximum(X[:, 0], 0), 2, noise=0.3):
-        step = pmg.GibbsNN(interweave=False, scale_move=False)
+        step = pmg.GibbsNN(**moves)
         local = {"devices": None, "local_rows": True}
         draws = sample(6, **local, var_names=["W1", "b1", "W2", "b2"])["posterior"].data_vars
         np.savez(f"{folder}/local {index}.npz", **{name: x.values for name, x in draws.items()})

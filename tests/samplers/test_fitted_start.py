@@ -103,10 +103,11 @@ Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=12)
         lambda: pmg.mlp(X, Y, 3, noise="learned"),
         lambda: pmg.mlp(X, Y, 3, likelihood="student", noise=0.1),
         lambda: pmg.cnn(RNG.normal(size=(12, 1, 6, 6)), Y, 2, noise=0.1),
+        lambda: pmg.cnn(RNG.normal(size=(12, 1, 6, 6)), Y, 2, pool=2, noise=0.1),
         lambda: pmg.mlp(X, 1e200 * Y, 3, noise=0.1),
         lambda: pmg.mlp(np.zeros((12, 400)), Y, 40, noise=0.1),
     ],
-    ids=["learned noise", "other law", "images", "overflow", "too large"],
+    ids=["learned noise", "other law", "images", "pools", "overflow", "too large"],
 )
 def test_other_networks_start_where_they_would(make):
     model = make()
