@@ -4,7 +4,7 @@ A Gibbs sampler that starts from weights of zero at a small noise Δ falls into 
 hidden unit does the work of two, say, and stays there. It is quick in equilibrium and slow on the way, where least
 squares are quick. So before the first tuning step the function f of the network without noise is fitted,
 
-    minimise  Σ (y − f(X; W̃))² / (2v) + Σ Λ W̃² / 2,     v = ΔZ_L + mean Σ_l (|∂f/∂z_l|² ΔZ_l + |∂f/∂a_l|² ΔA_l),
+    minimise  Σ (y − f(X; W̃))² / (2v) + Σ Λ W̃² / 2,     v = ΔZ_L + mean Σ_l (‖∂f/∂z_l‖² ΔZ_l + ‖∂f/∂a_l‖² ΔA_l),
 
 where v is the variance that all noise together gives y, to first order. A fit of a narrow network often ends in such a
 valley, too; that of a wider one seldom does. One round is therefore: draw a network that is half as wide again from the
