@@ -17,14 +17,12 @@ negative log probability of the test labels (NLL), Brier score, and expected cal
 
 from __future__ import annotations
 
-import argparse
-import logging
 import time
 from pathlib import Path
 
 import numpy as np
 import pymc as pm
-from common import RESULTS, Results, print_table, scores_by_method
+from common import RESULTS, print_table, score_splits, scores_by_method
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.model_selection import GridSearchCV, train_test_split
@@ -101,27 +99,8 @@ def score(folder: Path, name: str, split: int, method: str) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--splits", type=int, default=5)
-    parser.add_argument("--table", action="store_true", help="only print what has been computed")
-    parser.add_argument("--output", type=Path, default=RESULTS / "classification.json")
-    arguments = parser.parse_args()
-    logging.getLogger("pymc").setLevel(logging.ERROR)
-    results = Results(arguments.output)
-    for split in range(0 if arguments.table else arguments.splits):
-        for name in arguments.sets:
-            for method in arguments.methods:
-                key = f"{name}/{method}/{split}"
-                if key not in results:
-                    results[key] = score(arguments.data, name, split, method)
-                    print(key, {k: float(f"{v:.4g}") for k, v in results[key].items()}, flush=True)
-    rows = [row for name in SETS for row in scores_by_method(results, name, list(METHODS), SCORES)]
-    print_table("Classification", rows)
-
-
 if __name__ == "__main__":
-    main()
+    found = score_splits(__doc__, score, SETS, list(METHODS), list(METHODS), 5, RESULTS / "classification.json")
+    print_table(
+        "Classification", [row for name in SETS for row in scores_by_method(found, name, list(METHODS), SCORES)]
+    )

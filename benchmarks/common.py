@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import logging
 import os
 import platform
 import time
@@ -144,6 +146,41 @@ class Results(dict):
         save(self.path, self)
 
 
+def score_splits(
+    description: str,
+    score: Callable[[Path, str, int, str], dict[str, float] | None],
+    sets: Sequence[str],
+    methods: Sequence[str],
+    by_default: Sequence[str],
+    splits: int,
+    output: Path,
+) -> Results:
+    """The command line of a comparison of methods on splits of data sets: score what has not been scored yet.
+
+    ``score(folder, set, split, method)`` fits and scores; None says that a set has no such split. ``by_default`` are
+    the methods that are run if none is named.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--sets", nargs="+", choices=sets, default=sets)
+    parser.add_argument("--methods", nargs="+", choices=methods, default=by_default)
+    parser.add_argument("--splits", type=int, default=splits)
+    parser.add_argument("--table", action="store_true", help="only print what has been computed")
+    parser.add_argument("--output", type=Path, default=output)
+    arguments = parser.parse_args()
+    logging.getLogger("pymc").setLevel(logging.ERROR)
+    results = Results(arguments.output)
+    for split in range(0 if arguments.table else arguments.splits):
+        for name in arguments.sets:
+            for method in arguments.methods:
+                key = f"{name}/{method}/{split}"
+                if key in results or (found := score(arguments.data, name, split, method)) is None:
+                    continue
+                results[key] = found
+                print(key, {k: float(f"{v:.4g}") for k, v in found.items()}, flush=True)
+    return results
+
+
 def scores_by_method(
     results: Mapping[str, Mapping[str, float]],
     name: str,
@@ -160,7 +197,7 @@ def scores_by_method(
         splits = {int(i): values for (*fit, i), values in found.items() if fit == [name, method]}
         if not splits:
             continue
-        ours = ours or splits
+        ours = splits if method == methods[0] else ours
         row = {"set": name, "method": method, "splits": len(splits)}
         row |= {score: _mean([values[score] for values in splits.values()]) for score in scores}
         both = sorted(set(splits) & set(ours))

@@ -15,15 +15,13 @@ targets: RMSE, mean negative log density (NLL), the share of test points within 
 
 from __future__ import annotations
 
-import argparse
-import logging
 import time
 from pathlib import Path
 
 import numpy as np
 import pymc as pm
 import uci_competitors as competitors
-from common import RESULTS, Results, print_table, scores_by_method
+from common import RESULTS, Results, print_table, score_splits, scores_by_method
 from scipy.special import logsumexp
 from scipy.stats import norm
 
@@ -104,9 +102,11 @@ METHODS = {  # the method and its hidden layers
 }
 
 
-def score(file, split: int, method: str) -> dict[str, float]:
+def score(folder: Path, name: str, split: int, method: str) -> dict[str, float] | None:
     """Fit a method to the training part of a split, and score its predictions of the test part."""
-    function, hidden = METHODS[method]
+    file, (function, hidden) = np.load(folder / f"uci_{name}.npz"), METHODS[method]
+    if f"split_{split}_test" not in file:
+        return None
     test = np.zeros(len(file["y"]), bool)
     test[file[f"split_{split}_test"]] = True
     X, y = file["X"], file["y"]
@@ -138,28 +138,7 @@ def table(results: Results) -> list[dict[str, object]]:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[m for m in METHODS if m != "NUTS"])
-    parser.add_argument("--splits", type=int, default=20)
-    parser.add_argument("--table", action="store_true", help="only print what has been computed")
-    parser.add_argument("--output", type=Path, default=RESULTS / "uci.json")
-    arguments = parser.parse_args()
-    logging.getLogger("pymc").setLevel(logging.ERROR)
-    results = Results(arguments.output)
-    for split in range(0 if arguments.table else arguments.splits):
-        for name in arguments.sets:
-            file = np.load(arguments.data / f"uci_{name}.npz")
-            for method in arguments.methods:
-                key = f"{name}/{method}/{split}"
-                if key in results or f"split_{split}_test" not in file:
-                    continue
-                results[key] = score(file, split, method)
-                print(key, {k: float(f"{v:.4g}") for k, v in results[key].items()}, flush=True)
-    print_table("UCI regression", table(results))
-
-
 if __name__ == "__main__":
-    main()
+    by_default = [method for method in METHODS if method != "NUTS"]
+    found = score_splits(__doc__, score, SETS, list(METHODS), by_default, 20, RESULTS / "uci.json")
+    print_table("UCI regression", table(found))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +60,7 @@ def chunk_files(array, draws: int) -> Iterator[tuple[int, str, int]]:
         yield i * a_chunk, chunk_file(array, i), size
 
 
-class Writer(AbstractContextManager):
+class Writer:
     """Writes chunks in a thread of its own, one after another.
 
     Parameters
@@ -75,7 +74,8 @@ class Writer(AbstractContextManager):
         self.waiting: deque[tuple[Future, int]] = deque()
         self.folders: set[Path] = set()  # in which names are not on the disk yet, which takes longer than the bytes
 
-    def __exit__(self, *exception):
+    def close(self) -> None:
+        """Wait until the chunk that is being written is on the disk, and write no other."""
         self.thread.shutdown(cancel_futures=True)
 
     def put(self, file: str, chunk: np.ndarray) -> Future:

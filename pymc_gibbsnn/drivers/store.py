@@ -120,7 +120,7 @@ class Store(AbstractContextManager):
 
     def __exit__(self, *exception):
         if self.writer:
-            self.writer.__exit__(*exception)
+            self.writer.close()
         if self.lock:
             self.lock.release()
 

@@ -48,7 +48,7 @@ __all__ = ["Fit", "LeastSquares", "fitted_start"]
 
 WIDER = 1.5  # how much wider than the network a fit begins
 FIRST, BETWEEN, LAST = 15, 4, 10  # steps of the fit of a round: at first, after each unit that goes, and at the end
-WORK, MOST, LEAST = 80_000, 400, 25  # the budget: steps times weights, at most so many steps, and nothing below so few
+WORK, MOST = 80_000, 400  # the budget of a search: steps times weights, and at most so many steps
 CODES = 100  # draws of which targets are made for class labels
 NUMBERS = 2**23  # how many numbers of a Jacobian are held in memory at a time
 
@@ -158,8 +158,7 @@ class LeastSquares:
 
     def objective(self, fit: Fit, v: float) -> float:
         """Compute what is minimised."""
-        residuals = self.targets - self.forward(fit, self.inputs)[1][-1]
-        return (residuals**2).sum() / (2 * v) + fit.prior
+        return (self.residuals(fit) ** 2).sum() / (2 * v) + fit.prior
 
     def linearised(self, fit: Fit) -> Linearised:
         """Linearise the network in its weights and its noise."""
