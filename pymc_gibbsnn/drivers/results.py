@@ -23,7 +23,7 @@ def join(parts: list[Draws]) -> Draws:
 
 
 class Memory(AbstractContextManager):
-    """Keeps draws in memory; a run that ends leaves nothing with which it could go on.
+    """Keeps draws in memory, with the methods of a store; a run that ends leaves nothing with which it could go on.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Memory(AbstractContextManager):
         self.make, self.draws, self.tuned, self.seconds, self.parts = make, 0, 0, 0.0, []
 
     def __exit__(self, *exception):
-        pass
+        """Let an exception pass, and leave everything as it is: unlike a store, memory has no lock to release."""
 
     def append(self, draws: Draws) -> None:
         """Add the draws of one call of the program."""
@@ -56,7 +56,15 @@ class Memory(AbstractContextManager):
         self.draws += len(next(iter(draws[0].values())))
 
     def save(self, state: Mapping[str, np.ndarray] | None, seconds: float) -> None:
-        """Do nothing."""
+        """Write a checkpoint, where draws are on disk. In memory there is none: what is kept ends with the process.
+
+        Parameters
+        ----------
+        state : mapping of str to array, optional
+            What the chains need to go on.
+        seconds : float
+            How long the run has lasted.
+        """
 
     def finish(self, others: dict[str, xr.Dataset], attrs: dict):
         """Return all draws as InferenceData or DataTree, together with other groups."""
@@ -85,4 +93,12 @@ class Elsewhere(Memory):
         self.draws += len(next(iter(draws[0].values())))
 
     def finish(self, others: dict[str, xr.Dataset], attrs: dict) -> None:
-        """Return nothing."""
+        """Return None: the process that writes the store returns the draws, and this one holds none.
+
+        Parameters
+        ----------
+        others : dict of str to xarray.Dataset
+            Further groups of the result, which the other process has as well.
+        attrs : dict
+            Attributes of the posterior, likewise.
+        """

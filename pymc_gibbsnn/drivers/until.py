@@ -66,19 +66,46 @@ class Until:
             self.points = rows[np.linspace(0, len(rows) - 1, min(POINTS, len(rows))).astype(int)]
 
     def check(self, nothing: Draws) -> None:
-        """Raise ValueError or NetworkError if the function cannot be computed from what is recorded."""
+        """Try, before any sampling, whether the effective sample size can be computed from what will be recorded.
+
+        Parameters
+        ----------
+        nothing : Draws
+            Arrays of the recorded variables and statistics, of which the shapes alone count.
+
+        Raises
+        ------
+        ValueError
+            If a variable that the function of the network needs is not recorded.
+        NetworkError
+            If the model has no function that can be evaluated.
+        """
         if self.ess:
             one = tuple({name: np.zeros((1, *x.shape[1:]), x.dtype) for name, x in part.items()} for part in nothing)
             self.evaluate(self.make(one, 0)["posterior"], self.points)
 
     def add(self, draws: Draws) -> None:
-        """Take note of draws."""
+        """Evaluate the function of the network at new draws, whose effective sample size is then asked for.
+
+        Parameters
+        ----------
+        draws : Draws
+            The draws of one call of the program, which follow those that were added before.
+        """
         if self.ess:
             groups = self.make(draws, self.draws)
             self.take(groups["posterior"], groups["sample_stats"])
 
     def take(self, posterior: xr.Dataset, stats: xr.Dataset) -> None:
-        """Take note of the draws of two datasets."""
+        """Evaluate the function at draws that are datasets already, as those of a run that goes on from its store.
+
+        Nothing is done if no effective sample size was asked for, since a limit of time needs no draws.
+
+        Parameters
+        ----------
+        posterior, stats : xarray.Dataset
+            The groups "posterior" and "sample_stats" of these draws, the latter for the log density ``lp``.
+        """
         if not (self.ess and posterior.sizes["draw"]):
             return
         found = self.evaluate(posterior, self.points)
