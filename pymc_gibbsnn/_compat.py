@@ -19,7 +19,6 @@ from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constant
 from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
 from pytensor.tensor import subtensor
-from pytensor.tensor.random.op import RandomVariable
 
 PYTENSOR_3 = int(pytensor.__version__.split(".")[0]) >= 3
 PYMC_6 = int(pm.__version__.split(".")[0]) >= 6
@@ -49,29 +48,6 @@ def observed_variables(model: pm.Model) -> list[Variable]:
     The function ``sample_posterior_predictive`` of PyMC 5.28 adds variables to the model's own list a second time.
     """
     return list(dict.fromkeys(model.observed_RVs))
-
-
-def draw(op: RandomVariable, rng: Variable, *params, size: tuple[int, ...] | None = None) -> tuple[Variable, Variable]:
-    """Draw from a RandomVariable; return the next generator, which PyTensor hides before version 3, and the draw.
-
-    Parameters
-    ----------
-    op : RandomVariable
-        The distribution.
-    rng : Variable
-        The random generator.
-    *params : Variable
-        The parameters of the distribution.
-    size : tuple of int, optional
-        The shape of the draw; by default that of the parameters.
-
-    Returns
-    -------
-    rng, draw : Variable
-    """
-    if PYTENSOR_3:
-        return op(*params, rng=rng, size=size, return_next_rng=True)
-    return tuple(op(*params, rng=rng, size=size).owner.outputs)
 
 
 def shape_inference(infer: Callable) -> Callable:

@@ -15,11 +15,11 @@ from pytensor.tensor.random.type import random_generator_type
 from scipy.signal import lfilter
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn import _compat
 from pymc_gibbsnn.backends.jax_backend import random_state
 from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.random.draw import draw
 
 MODES = ["FAST_COMPILE", "NUMBA", "JAX"]  # NumPy and SciPy, Numba, JAX
 PYTHON = {"mode": "FAST_COMPILE"}
@@ -55,7 +55,7 @@ def _compiled_rv(op, mode: str, types: tuple[tuple, ...]):
     """One compilation for all parameters of these data types and shapes."""
     mode = with_our_kernels(compilation_mode(mode))
     rng, parameters = random_generator_type("rng"), [pt.tensor(dtype=dtype, shape=shape) for dtype, shape in types]
-    function = pytensor.function([In(rng, mutable=True), *parameters], _compat.draw(op, rng, *parameters)[1], mode=mode)
+    function = pytensor.function([In(rng, mutable=True), *parameters], draw(op, rng, *parameters)[1], mode=mode)
     function.trust_input = True
     return function, uses_jax(mode)
 

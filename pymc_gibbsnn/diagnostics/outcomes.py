@@ -12,9 +12,9 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import random_generator_type
 
-from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.networks.laws import Law, in_numpy, law_node
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
+from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["count_classes", "has_classes", "log_density", "log_normal", "probabilities"]
 

@@ -20,10 +20,10 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import _gamma
 
-from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.given import given, sizes
 from pymc_gibbsnn.networks.network import LearnedVariance
+from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["moments", "variances"]
 

@@ -18,9 +18,10 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random import integers
 
-from pymc_gibbsnn._compat import draw, observed_variables
+from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.substitution import substitute
+from pymc_gibbsnn.random.draw import draw
 
 __all__ = [
     "Batches",

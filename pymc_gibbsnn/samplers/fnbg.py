@@ -29,10 +29,10 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal, uniform
 
 from pymc_gibbsnn._arguments import number, positive_numbers
-from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.moves.tuning import robbins_monro
 from pymc_gibbsnn.networks.minibatch import Batches
 from pymc_gibbsnn.networks.network import evaluate
+from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.samplers.blocks import LayerNodes
 from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.target import Target

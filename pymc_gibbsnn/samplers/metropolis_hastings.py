@@ -12,8 +12,8 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal, uniform
 
 from pymc_gibbsnn._arguments import number
-from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.moves.tuning import robbins_monro
+from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.target import Place, Target
 

@@ -37,7 +37,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal
 
-from pymc_gibbsnn._compat import draw
+from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["Marginal"]
 

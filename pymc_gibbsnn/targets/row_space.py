@@ -23,9 +23,9 @@ from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random import normal
 
-from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.networks.forms import match_product
 from pymc_gibbsnn.networks.network import evaluate
+from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["Chart", "row_space_chart"]
 

@@ -12,9 +12,9 @@ from pytensor.raise_op import Assert
 from pytensor.tensor.random.type import random_generator_type
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn import _compat
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
+from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
 
 RNG = np.random.default_rng(0)
@@ -103,7 +103,7 @@ def test_gradients_of_gelu_go_through_the_error_function():
 
 def test_a_sampler_leaves_a_generator_that_is_not_its_own():
     rng, m = random_generator_type("rng"), pt.matrix("m")
-    function = compile_and_find([rng, m], _compat.draw(isotropic_normal, rng, m, pt.constant(2.0))[1], "Sampler")
+    function = compile_and_find([rng, m], draw(isotropic_normal, rng, m, pt.constant(2.0))[1], "Sampler")
     generator, mean = np.random.default_rng(0), np.zeros((3, 2))
     np.testing.assert_array_equal(function(generator, mean), function(generator, mean))
 

@@ -8,6 +8,7 @@ from scipy import integrate, stats
 from scipy.special import log_ndtr, ndtr, ndtri_exp
 
 from pymc_gibbsnn.networks.activations import ACTIVATIONS, PiecewiseLinear
+from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.generalised_inverse_gaussian import generalised_inverse_gaussian
 from pymc_gibbsnn.random.piecewise_normal import coupled_piecewise_normal, pieces, piecewise_normal
 from pymc_gibbsnn.random.truncated_normal import Interval, truncated_normal
@@ -235,6 +236,4 @@ def test_seeds_differ():
 def _pair(rng):
     import pytensor.tensor as pt
 
-    from pymc_gibbsnn import _compat
-
-    return _compat.draw(truncated_normal, rng, pt.zeros(3), 1.0, pt.zeros(3), pt.ones(3))
+    return draw(truncated_normal, rng, pt.zeros(3), 1.0, pt.zeros(3), pt.ones(3))

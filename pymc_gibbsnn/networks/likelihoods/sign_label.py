@@ -19,10 +19,10 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr
 
-from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
+from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.truncated_normal import truncated_normal
 
 __all__ = ["SignLabel", "SignLabelRV", "SignLikelihood"]

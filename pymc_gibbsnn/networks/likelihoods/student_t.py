@@ -33,10 +33,10 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import StudentTRV, _gamma, normal
 from scipy.special import gammaln
 
-from pymc_gibbsnn._compat import draw
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.given import is_given
 from pymc_gibbsnn.networks.likelihoods.likelihood import LatentLikelihood, Parameters
+from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["StudentTLikelihood"]
 

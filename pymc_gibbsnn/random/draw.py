@@ -1,0 +1,62 @@
+"""Random draws as parts of graphs."""
+
+from __future__ import annotations
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.tensor.basic import as_tensor_variable, get_vector_length
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.utils import explicit_expand_dims, normalize_size_param
+from pytensor.tensor.type_other import NoneTypeT
+
+__all__ = ["apply_to_types", "draw"]
+
+
+def draw(op: RandomVariable, rng: Variable, *params, size: tuple[int, ...] | None = None) -> tuple[Variable, Variable]:
+    """Draw from a RandomVariable; return the next generator and the draw.
+
+    Parameters
+    ----------
+    op : RandomVariable
+        The distribution.
+    rng : Variable
+        The random generator.
+    *params : Variable
+        The parameters of the distribution.
+    size : tuple of int, optional
+        The shape of the draw; by default that of the parameters.
+
+    Returns
+    -------
+    rng, draw : Variable
+    """
+    return tuple(apply_to_types(op, rng, normalize_size_param(size), *map(as_tensor_variable, params)).outputs)
+
+
+def apply_to_types(op: RandomVariable, rng: Variable, size: Variable, *params: Variable) -> Apply:
+    """Apply a RandomVariable to parameters of which only the types are looked at.
+
+    PyTensor itself looks at everything that the parameters are computed from, in search of axes of known length, and
+    does so again whenever the draw is copied into another graph. Late in a sweep this is almost the whole sweep. Here
+    the node is made for stand-ins of the same types, which are computed from nothing, and is then given the parameters.
+
+    Parameters
+    ----------
+    op : RandomVariable
+        The distribution.
+    rng : Variable
+        The random generator.
+    size : Variable
+        The shape of the draw, as PyTensor's node takes it.
+    *params : Variable
+        The parameters of the distribution.
+
+    Returns
+    -------
+    Apply
+        The node of the draw.
+    """
+    length = None if isinstance(size.type, NoneTypeT) else get_vector_length(size)
+    params = explicit_expand_dims(params, op.ndims_params, length)
+    stand_ins = [x if x.owner is None else x.type() for x in params]
+    node = op.make_node(rng, size, *stand_ins)
+    return Apply(node.op, [*node.inputs[:2], *params], [x.clone() for x in node.outputs])
