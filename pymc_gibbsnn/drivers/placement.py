@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,19 @@ class Placement:
     mesh: Mesh
     rows: frozenset[int]
     parts: int = 1
+
+    @property
+    def local_rows(self) -> bool:
+        """Whether this process has only a part of the rows."""
+        return self.parts > 1
+
+    def check_recorded(self, draws: Mapping[str, np.ndarray]) -> None:
+        """Refuse draws (draw, chain, ...) with an axis of rows, of which this process has only a part."""
+        if self.local_rows and (long := [name for name, x in draws.items() if self.rows & {*x.shape[2:]}]):
+            raise ValueError(
+                f"local_rows=True records no variables with a row for each row of the data; found {long}: name others "
+                f"in var_names=."
+            )
 
     def whole(self, shape: tuple[int, ...], chains: bool = False) -> tuple[int, ...]:
         """Return the shape that an array of this process has with the rows of all processes."""

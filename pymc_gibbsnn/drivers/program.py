@@ -109,7 +109,7 @@ class _Move:
     """
 
     def __init__(self, transition: Transition, shapes: dict[str, tuple[int, ...]], placement: Placement):
-        if placement.parts == 1:
+        if not placement.local_rows:
             self.start = transition.start()
         else:
             self.start = start_on_devices(transition, placement)

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -175,7 +176,7 @@ def sample(
 
     from pymc_gibbsnn.drivers.chain_loop import Schedule, run_chains
     from pymc_gibbsnn.drivers.placement import choose_placement
-    from pymc_gibbsnn.drivers.processes import all_say, first_says, is_first, one_of_many
+    from pymc_gibbsnn.drivers.processes import first_says, is_first, one_of_many
     from pymc_gibbsnn.drivers.program import Program
 
     begun = time.perf_counter()
@@ -232,19 +233,10 @@ def sample(
                 "var_names": list(recorded),
                 "initvals": before.run["initvals"] if before and initvals is None else fingerprint_of(starts),
             }
-            version = {"the version of pymc_gibbsnn": __version__}
-            run = version | fingerprint_of_model(model) | fingerprint_of_steps(steps) | arguments
-            if placement.parts > 1:
-                own = {name: run.pop(name) for name in list(run) if name.startswith("the data")}
-                run["initvals"] = ""  # latents start at values that depend on the data
-            if len({*all_say([int(fingerprint_of(run)[-7:], 16)])[:, 0].tolist()}) > 1:
-                raise ValueError("All processes must build the same model and steps, from the same data; found others.")
-            if placement.parts > 1:
-                owns = all_say([int(fingerprint_of(own)[-7:], 16)])[:, 0].tolist()
-                run["the data of each process"] = owns
+            run = _run_of_all(model, steps, arguments, placement)
             if on_disk:
                 first_says(lambda: results.identify(run, _machine(placement)) or b"")
-        if tune and not before and placement.parts == 1:
+        if tune and not before and not placement.local_rows:
             points = _found(transitions, points, seeds)
         schedule = Schedule(tune, draws, steps[0].sweeps_per_draw, thin)
         with jax.enable_x64(precision == "float64"), warnings.catch_warnings():
@@ -256,14 +248,8 @@ def sample(
             if tuned and not before:
                 program.restore(program.state() | {name: x.astype(precision) for name, x in tuned.items()})
             ends.check(program.nothing())
-            others = _compat.data_groups(model) if placement.parts == 1 else {}
-            if placement.parts > 1:
-                found = {name: x.shape[2:] for name, x in program.nothing()[0].items()}
-                if long := [name for name, shape in found.items() if placement.rows & {*shape}]:
-                    raise ValueError(
-                        f"local_rows=True records no variables with a row for each row of the data; found {long}: name "
-                        f"others in var_names=."
-                    )
+            placement.check_recorded(program.nothing()[0])
+            others = {} if placement.local_rows else _compat.data_groups(model)
             if on_disk:
                 state = program.state()
                 first_says(lambda: results.begin(state, make(program.nothing(), 0), others) or b"")
@@ -334,6 +320,39 @@ def _results(
 
     packed = first_says(open_store)
     return opened[0] if is_first() else Elsewhere(unpack(io.BytesIO(packed)) if packed else None)
+
+
+def _run_of_all(model: pm.Model, steps: Sequence[GraphStep], arguments: dict[str, Any], placement) -> dict[str, Any]:
+    """Return what decides the draws of a run, by name; refuse the run if processes differ in it.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    steps : sequence of GraphStep
+        The steps.
+    arguments : dict
+        The arguments of :func:`sample` that decide draws.
+    placement : Placement
+        How the run is spread; with it, each process may have data of its own.
+
+    Raises
+    ------
+    ValueError
+        If another process has another model, other steps, arguments or, where all have all rows, other data.
+    """
+    from pymc_gibbsnn.drivers.processes import all_say
+
+    version = {"the version of pymc_gibbsnn": __version__}
+    run = version | fingerprint_of_model(model) | fingerprint_of_steps(steps) | arguments
+    own = {}
+    if placement.local_rows:
+        own = {name: run.pop(name) for name in list(run) if name.startswith("the data")}
+        run["initvals"] = ""  # latents start at values that depend on the data
+    shared, owns = all_say([int(fingerprint_of(part)[-7:], 16) for part in (run, own)]).T.tolist()
+    if len({*shared}) > 1:
+        raise ValueError("All processes must build the same model and steps, from the same data; found others.")
+    return run | {"the data of each process": owns} if own else run
 
 
 def _machine(placement) -> dict[str, str | int]:
