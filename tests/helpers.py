@@ -77,6 +77,14 @@ def check_mean(draws: np.ndarray, truth: float, name: str = "mean", truth_mcse: 
     assert abs(draws.mean() - truth) < 5 * mcse, f"{name}: {draws.mean():.5g}, not {truth:.5g}; MCSE {mcse:.2g}"
 
 
+def check_same_law(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], powers: tuple[int, ...] = (1, 2)):
+    """Fail unless the powers of each quantity, (chain, draw), have the means of those that another sampler draws."""
+    for name, theirs in expected.items():
+        for power in powers:
+            mcse = float((theirs**power).std()) / np.sqrt(float(az.ess(theirs**power, method="mean")))
+            check_mean(found[name] ** power, (theirs**power).mean(), f"{name} to the power {power}", mcse)
+
+
 def check_moments(draws: np.ndarray, mean: np.ndarray, covariance: np.ndarray):
     """Fail unless independent Gaussian draws (draw, d) have this mean and covariance within 5 standard errors."""
     n = len(draws)

@@ -17,7 +17,7 @@ from pymc_gibbsnn.networks.network import Activation, Layer, NetworkError
 from pymc_gibbsnn.networks.reader import read_network
 from tests.helpers import check_moments, compile_draw, pm_sample, pmg_sample, random_point, value
 from tests.image_models import IMAGES, NETWORKS, conv_layer, outputs, relu, write
-from tests.samplers.test_gibbs import PLAIN, check_geweke, gibbs
+from tests.samplers.test_gibbs import NUMBA, PLAIN, check_against_nuts, check_geweke, gibbs
 
 
 def test_what_is_read():
@@ -50,6 +50,14 @@ def test_geweke(name, kwargs):
 @pytest.mark.parametrize("name", ["conv pool act", "conv pool conv"])
 def test_geweke_in_a_compiled_backend(name):
     check_geweke(write(name), 10_000, compile_kwargs={"mode": "NUMBA"})
+
+
+@pytest.mark.slow
+def test_nuts_on_the_same_model():
+    rng = np.random.default_rng(5)
+    images = rng.normal(size=(8, 4, 4))
+    model = pmg.cnn(images, images[:, 1:3, 1:3].sum((1, 2)) / 2, 1, size=3, padding=1, pool=2, noise=0.4)
+    check_against_nuts(model, rng.normal(size=(5, 4, 4)), **NUMBA)
 
 
 # The scales of channels
