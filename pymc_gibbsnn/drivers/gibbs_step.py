@@ -44,13 +44,15 @@ class GibbsNN(GraphStep):
         with layers of one shape drawn as one batch. The latter, for deep networks on wide machines, needs
         ``collapse=False`` and ``interweave=False``.
     anneal : "auto", float or None
-        How a chain that starts far from equilibrium gets there. "auto" fits the network without noise to the data
-        before the first tuning step, and starts the chain there (:mod:`pymc_gibbsnn.samplers.fitted_start`). It does so
-        for dense layers with known noise, and only if all weights are 0 at the start, which is where PyMC starts chains
-        by itself; any other start was chosen by the user and is left as it is. Give it 1,000 tuning steps. A number is
-        a variance, such as 1, in squared units of the latents, from which every smaller one falls to its own value over
-        the tuning steps, whatever the start (:mod:`pymc_gibbsnn.samplers.heat`); during tuning ``lp`` is then that of
-        the network with more noise. None, and ``tune=0``, switch both off.
+        How a chain that starts far from equilibrium gets there. "auto" acts only if all weights are 0 at the start,
+        which is where PyMC starts chains by itself; any other start was chosen by the user and is left as it is. Where
+        all layers are dense, noise is known and there are up to some 3,000 weights, it fits the network without noise
+        to the data before the first tuning step, and starts the chain there
+        (:mod:`pymc_gibbsnn.samplers.fitted_start`). Other networks are heated: variances of the noise that are not
+        learned fall over the tuning steps from that of the data to their own values
+        (:mod:`pymc_gibbsnn.samplers.heat`); ``lp`` is then that of the network with more noise. Give either 1,000
+        tuning steps. A number is a variance, such as 1, in squared units of the latents, from which noise falls
+        whatever the start and the network. None, and ``tune=0``, switch both off.
     sweeps_per_draw : int
         How many sweeps are made for each recorded draw: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked

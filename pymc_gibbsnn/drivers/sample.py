@@ -237,7 +237,8 @@ def sample(
             if on_disk:
                 first_says(lambda: results.identify(run, _machine(placement)) or b"")
         if tune and not before and not placement.local_rows:
-            points = _found(transitions, points, seeds)
+            points, carries = _found(transitions, points, seeds)
+            tuned |= carries
         schedule = Schedule(tune, draws, steps[0].sweeps_per_draw, thin)
         with jax.enable_x64(precision == "float64"), warnings.catch_warnings():
             # Graphs ask for double precision by name; where it is off, JAX warns each time that it gives single.
@@ -414,30 +415,39 @@ def _points(model: pm.Model, initvals, seeds: Sequence[int]) -> list[dict[str, n
 
 def _found(
     transitions: Sequence[Transition], points: list[dict[str, np.ndarray]], seeds: Sequence[int]
-) -> list[dict[str, np.ndarray]]:
+) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray]]:
     """Return where chains had better start, as transitions find it from the points at which they would start.
 
-    Of many chains with one such point, the first few look for a start, which the others take in turn.
+    Of many chains with one such point, the first few look for a start, which the others take in turn. Returned are the
+    points, and entries of the carry as arrays (chain, ...) by their names in the state of the program.
     """
     from pymc_gibbsnn.drivers.processes import first_says
 
     def look() -> bytes:
-        found = list(points)
+        found: list[dict[str, np.ndarray]] = []
         for i, (point, seed) in enumerate(zip(points, seeds, strict=True)):
             twin = i - SEARCHES
             if twin >= 0 and all(np.array_equal(x, points[twin][name]) for name, x in point.items()):
-                found[i] = found[twin]
+                found.append(found[twin])
                 continue
-            for transition in (transition for transition in transitions if transition.find):
-                found[i] = transition.find(found[i], np.random.default_rng([seed, 1]))
+            carries = {}
+            for k, transition in enumerate(transitions):
+                if transition.find:
+                    point, carry = transition.find(point, np.random.default_rng([seed, 1]))
+                    carries |= {f"carry {k} {name}": x for name, x in carry.items()}
+            found.append({f"value {name}": x for name, x in point.items()} | carries)
         file = io.BytesIO()
-        np.savez(file, **{f"{i} {name}": x for i, point in enumerate(found) for name, x in point.items()})
+        np.savez(file, **{f"{i} {name}": x for i, entries in enumerate(found) for name, x in entries.items()})
         return file.getvalue()
 
     if not any(transition.find for transition in transitions):
-        return points
+        return points, {}
     found = np.load(io.BytesIO(first_says(look)))
-    return [{name: found[f"{i} {name}"] for name in point} for i, point in enumerate(points)]
+    carries = [name.removeprefix("0 ") for name in found if name.startswith("0 carry ")]
+    return (
+        [{name: found[f"{i} value {name}"] for name in point} for i, point in enumerate(points)],
+        {name: np.stack([found[f"{i} {name}"] for i in range(len(points))]) for name in carries},
+    )
 
 
 def _datasets(model: pm.Model, draws: Draws, first: int) -> dict[str, xr.Dataset]:

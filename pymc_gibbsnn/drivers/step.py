@@ -343,7 +343,8 @@ class GraphStep(BlockedStep):
         with self._settings(), uninterrupted() as hand_over_interrupt:
             if finds:
                 rng = np.random.default_rng(self.rng.integers(2**63))
-                values = self._values(self.transition.find(point, rng))
+                found, carry = self.transition.find(point, rng)
+                values, self.carry = self._values(found), self.carry | carry
             self._run("begin", values, tuning)
             for _ in range(self.sweeps_per_draw):
                 stats = self._run("step", values, tuning)

@@ -16,7 +16,8 @@ a fit is one of Gauss, Newton, Levenberg and Marquardt [2]_, on all weights at o
 
 For class labels the targets are the means of the last latent given the label alone, if it is standard normal, and v
 counts its variance, too. Networks with convolutions, learned noise or other laws of the data, and networks of so many
-weights that a fit would take longer than the tuning, start from zero.
+weights that a fit would take longer than the tuning, start from zero, with heat (:mod:`pymc_gibbsnn.samplers.heat`)
+where their noise is known.
 
 The tuning steps that follow are plain sweeps, which need not know any of this: a sampler is exact from any start.
 
@@ -44,7 +45,7 @@ from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.networks.network import Network, evaluate
 from pymc_gibbsnn.networks.smooth import Smooth
 
-__all__ = ["Fit", "LeastSquares", "fitted_start"]
+__all__ = ["Fit", "LeastSquares", "can_be_fitted", "fitted_start"]
 
 WIDER = 1.5  # how much wider than the network a fit begins
 FIRST, BETWEEN, LAST = 15, 4, 10  # steps of the fit of a round: at first, after each unit that goes, and at the end
@@ -220,7 +221,7 @@ class LeastSquares:
         return now.objective + self.targets.size * np.log(now.variance) / 2, error
 
     def search(self, fit: Fit, rng: np.random.Generator) -> Fit | None:
-        """Make rounds as above, and return the best network; None if there are too many weights for that.
+        """Make rounds as above, and return the best network; None if none has a finite error.
 
         Parameters
         ----------
@@ -229,8 +230,6 @@ class LeastSquares:
         rng : numpy.random.Generator
             The generator of the chain.
         """
-        if fit.size * (FIRST + LAST) > WORK:
-            return None
         widths = [len(w) for w in fit.weights[:-1]]
         more = [int(np.ceil(width * (WIDER - 1))) for width in widths]
         if FIRST + BETWEEN * sum(more) + LAST > WORK // fit.wider(more, rng).size:
@@ -252,8 +251,21 @@ class LeastSquares:
         return best
 
 
+def can_be_fitted(network: Network) -> bool:
+    """Whether it is a network of dense layers with known noise, not too many weights, and real targets or labels."""
+    layers = network.layers
+    return (
+        len(layers) > 1
+        and all(isinstance(layer.operator, Dense) and layer.offset is None for layer in layers)
+        and all(network.activations)
+        and isinstance(network.observation, LabelLikelihood | None)
+        and not list(explicit_graph_inputs([part.noise for part in network.noisy]))
+        and sum(np.prod(layer.operator.augmented_shape) for layer in layers) * (FIRST + LAST) <= WORK
+    )
+
+
 def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Fit a network to its data, if it is one of dense layers with known noise, and real targets or class labels.
+    """Fit a network that can be fitted to its data.
 
     Parameters
     ----------
@@ -268,23 +280,13 @@ def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.
     -------
     dict of str to array
         New values, by name, of the network's weights and latents, the latter without noise; none if some weights of the
-        point are not 0, because the user chose them then, or if the network is of another kind, or too large.
+        point are not 0, because the user chose them then, or if the data cannot be fitted.
     """
     layers, operators, observation = network.layers, [layer.operator for layer in network.layers], network.observation
-    noises = [part.noise for part in network.noisy]
-    if (
-        len(layers) == 1
-        or not all(isinstance(layer.operator, Dense) and layer.offset is None for layer in layers)
-        or not all(network.activations)
-        or not isinstance(observation, LabelLikelihood | None)
-        or list(explicit_graph_inputs(noises))
-        or any(point[v.name].any() for v in network.weights)
-    ):
+    if any(point[v.name].any() for v in network.weights):
         return {}
-    precisions = [operator.precision for operator in operators]
+    noises, precisions = [part.noise for part in network.noisy], [operator.precision for operator in operators]
     others = list(explicit_graph_inputs(precisions))  # precisions may be learned
-    if any(v.name not in point for v in others):
-        return {}
     read = pytensor.function(others, noises + precisions, mode="FAST_COMPILE")
     found = [np.asarray(x, "float64") for x in read(*(point[v.name] for v in others))]
     noises, precisions = [float(x) for x in found[: len(noises)]], found[len(noises) :]

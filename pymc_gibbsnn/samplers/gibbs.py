@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
@@ -53,9 +54,9 @@ from pymc_gibbsnn.moves.stretched_scale import stretched_scales, stretches
 from pymc_gibbsnn.moves.variances import variances
 from pymc_gibbsnn.moves.weights import data_weights, weights_above
 from pymc_gibbsnn.networks.network import Network
-from pymc_gibbsnn.samplers.fitted_start import fitted_start
-from pymc_gibbsnn.samplers.heat import heated
-from pymc_gibbsnn.samplers.transition import Transition
+from pymc_gibbsnn.samplers.fitted_start import can_be_fitted, fitted_start
+from pymc_gibbsnn.samplers.heat import can_be_heated, choose_hottest, heated
+from pymc_gibbsnn.samplers.transition import Arrays, Transition
 
 __all__ = ["gibbs"]
 
@@ -96,10 +97,11 @@ def gibbs(
         The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.moves.layer_parallel`); it is neither
         collapsed nor interweaved.
     anneal : "auto", float or None
-        How a chain that is going to tune finds its way to equilibrium. "auto" starts it at a network that was fitted to
-        the data (:mod:`pymc_gibbsnn.samplers.fitted_start`), if it would start with all weights at 0 otherwise. A
-        number is a variance, in squared units of the latents, from which every smaller Δ that is not drawn itself falls
-        to its own value while the chain tunes, whatever the start (:mod:`pymc_gibbsnn.samplers.heat`).
+        How a chain that is going to tune finds its way to equilibrium. If it would start with all weights at 0, "auto"
+        starts it at a network that was fitted to the data (:mod:`pymc_gibbsnn.samplers.fitted_start`), or heats it,
+        where the network cannot be fitted: the noise falls to its own variance while the chain tunes
+        (:mod:`pymc_gibbsnn.samplers.heat`). A number is the variance, in squared units of the latents, from which every
+        smaller Δ that is not drawn itself falls, whatever the start and the network.
 
     Returns
     -------
@@ -129,16 +131,26 @@ def gibbs(
         )
     sweeps = [_sweep(network, collapse, scale_move, interweave, schedule) for network in networks]
     automatic = anneal == "auto"
-    hottest = None if automatic else anneal
+    fits = [automatic and can_be_fitted(network) for network in networks]
+    # The entries of the carry that say from which variance the noise of a network falls
+    heats = [
+        f"hottest_{network.layers[-1].name}" if automatic and not fit and can_be_heated(network) else None
+        for network, fit in zip(networks, fits, strict=True)
+    ]
     start = {name: value for sweep in sweeps for name, value in sweep.start.items()}
+    start |= {name: pt.constant(np.asarray(0, pytensor.config.floatX)) for name in heats if name}
 
     def step(rng: Variable, values: dict, carry: dict, tuning: Variable) -> tuple[Variable, dict, dict, dict]:
-        kept, stats, densities = carry, {}, {}
-        for network, sweep in zip(networks, sweeps, strict=True):
+        kept, stats, densities = dict(carry), {}, {}
+        for network, sweep, heat in zip(networks, sweeps, heats, strict=True):
+            hottest = carry[heat] if heat else None if automatic else anneal
 
-            def read(values: dict, network: Network = network) -> Network:
+            def read(values: dict, network: Network = network, hottest=hottest) -> Network:
                 network = _of_known_width(network.at(values))
-                return heated(network, hottest, tuning) if hottest else network
+                return network if hottest is None else heated(network, hottest, tuning)
+
+            if heat:
+                kept[heat] = pt.switch(tuning > 0, hottest, 0)
 
             state = NetworkState.begin(read, values, tuning)
             rng, state, kept, found = sweep.step(rng, state, kept)
@@ -156,10 +168,14 @@ def gibbs(
     tune_steps = max([steps, *(sweep.tune_steps for sweep in sweeps)])
     tuned = {name: statistic for sweep in sweeps for name, statistic in sweep.tuned.items()}
 
-    def fitted(point: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
-        for network in networks:
-            point = point | fitted_start(network, point, rng)
-        return point
+    def find(point: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        carry = {}
+        for network, fit, heat in zip(networks, fits, heats, strict=True):
+            if fit:
+                point = point | fitted_start(network, point, rng)
+            elif heat:
+                carry[heat] = np.asarray(choose_hottest(network, point), pytensor.config.floatX)
+        return point, carry
 
     def check() -> None:
         for network in networks:
@@ -167,8 +183,10 @@ def gibbs(
 
     latents = [value for network in networks for value in network.latents]
     rows = networks[0].inputs
-    find = fitted if automatic else None
-    return Transition(variables, step, start, names, check, tune_steps, rows, latents=latents, tuned=tuned, find=find)
+    return Transition(
+        variables, step, start, names, check, tune_steps, rows,
+        latents=latents, tuned=tuned, find=find if any(fits) or any(heats) else None,
+    )  # fmt: skip
 
 
 def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str | bool, schedule: str) -> Move:

@@ -6,7 +6,9 @@ itself is then
     Δ(u) = max(Δ, r u⁶),
 
 which falls from r to its own value: fast where noise is larger than what there is to learn, slowly between a tenth and
-a thousandth of r, where hidden units take their places, and fast again where they have them [1]_.
+a thousandth of r, where hidden units take their places, and fast again where they have them [1]_. Networks that cannot
+be fitted (:mod:`pymc_gibbsnn.samplers.fitted_start`) are heated by default, from an r of about the variance of their
+pre-activations before data are seen.
 
 References
 ----------
@@ -17,19 +19,39 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn.networks.network import Activation, Layer, Network
+from pymc_gibbsnn.networks.network import Activation, Layer, Network, evaluate
 
-__all__ = ["heated"]
+__all__ = ["can_be_heated", "choose_hottest", "heated"]
 
 POWER = 6  # of u in the law of the fall
 
 
-def heated(network: Network, hottest: float, share: Variable) -> Network:
+def can_be_heated(network: Network) -> bool:
+    """Whether some Δ is not drawn itself."""
+    return not {part.name for part in (*network.layers, *network.activations) if part} <= _drawn(network)
+
+
+def choose_hottest(network: Network, point: dict[str, np.ndarray]) -> float:
+    """Choose r for a chain that starts at a point: 0, which is no heat, unless all weights are 0 there.
+
+    Any other start was chosen by the user. From 0, r is the larger of the mean squares of the inputs and, in a
+    regression, the targets.
+    """
+    if any(point[v.name].any() for v in network.weights):
+        return 0.0
+    data = [network.data()] if network.observation else [network.data(), evaluate(network.observed)]
+    with np.errstate(over="ignore"):
+        r = max(float((np.asarray(x, "float64") ** 2).mean()) for x in data)
+    return r if np.isfinite(r) else 0.0
+
+
+def heated(network: Network, hottest: float | Variable, share: Variable) -> Network:
     """Return the network with every Δ that is not drawn itself replaced by max(Δ, r u⁶), of hottest r and share u."""
-    drawn = {use.part for variance in network.variances for use in variance.uses}
+    drawn = _drawn(network)
 
     def hotter(part: Layer | Activation | None) -> Layer | Activation | None:
         if part is None or part.name in drawn:
@@ -40,3 +62,8 @@ def heated(network: Network, hottest: float, share: Variable) -> Network:
     return replace(
         network, layers=tuple(map(hotter, network.layers)), activations=tuple(map(hotter, network.activations))
     )
+
+
+def _drawn(network: Network) -> set[str]:
+    """Return the names of latents and data whose Δ is drawn with the network."""
+    return {use.part for variance in network.variances for use in variance.uses}

@@ -32,6 +32,8 @@ from pymc_gibbsnn.networks.substitution import substitute
 
 __all__ = ["Graph", "Stage", "Transition"]
 
+Arrays = dict[str, np.ndarray]
+
 
 @dataclass(frozen=True, eq=False)
 class Transition:
@@ -69,8 +71,9 @@ class Transition:
         Entries of the carry with which a chain must begin that goes on where another one ended: by name, the statistic
         that reports it at every draw, and whose logarithm it is; None where none does.
     find : callable, optional
-        ``find(point, rng) -> point`` for arrays of NumPy by the names of value variables: from where a chain had better
-        start. A driver asks once, before the first step of a chain that is going to tune.
+        ``find(point, rng) -> (point, carry)`` for arrays of NumPy, by the names of value variables and of entries of
+        the carry: from where a chain had better start. A driver asks once, before the first step of a chain that is
+        going to tune.
     advice : str
         What the user can do if values of a chain stop being finite: a sentence without its full stop, for the error.
     """
@@ -87,7 +90,7 @@ class Transition:
     latents: list[Variable] = field(default_factory=list)
     tune: Callable | None = None
     tuned: Mapping[str, str | None] = field(default_factory=dict)
-    find: Callable[[dict[str, np.ndarray], np.random.Generator], dict[str, np.ndarray]] | None = None
+    find: Callable[[Arrays, np.random.Generator], tuple[Arrays, Arrays]] | None = None
     advice: str = ""
 
     def __getstate__(self) -> dict[str, object]:

@@ -55,7 +55,7 @@ def test_geweke_in_a_compiled_backend(name):
 @pytest.mark.slow
 def test_nuts_on_the_same_model():
     rng = np.random.default_rng(5)
-    images = rng.normal(size=(8, 4, 4))
+    images = rng.normal(size=(4, 4, 4))
     model = pmg.cnn(images, images[:, 1:3, 1:3].sum((1, 2)) / 2, 1, size=3, padding=1, pool=2, noise=0.4)
     check_against_nuts(model, rng.normal(size=(5, 4, 4)), **NUMBA)
 

@@ -6,7 +6,7 @@ import pytest
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.reader import read_network
-from pymc_gibbsnn.samplers.heat import heated
+from pymc_gibbsnn.samplers.heat import choose_hottest, heated
 from tests.helpers import PYTHON, pm_sample, value
 
 X = np.random.default_rng(0).normal(size=(8, 2))
@@ -47,6 +47,92 @@ def test_the_share_of_tuning_to_come_reaches_the_sweep(model, cores):
         X @ np.swapaxes(posterior["W1"].values, -1, -2) + posterior["b1"].values[..., None, :]
     )
     np.testing.assert_allclose((residual**2).mean(), 0.09, rtol=0.3)
+
+
+# By default, for networks that cannot be fitted
+
+IMAGES = np.random.default_rng(2).normal(size=(8, 4, 4))
+LEAN = {"interweave": False, "scale_move": False}
+
+
+@pytest.fixture(scope="module")
+def images():
+    return pmg.cnn(IMAGES, 2 * Y, 2, pool=2, noise=0.1)
+
+
+@pytest.fixture(scope="module")
+def steps(images):
+    """A step that heats and one that does not, compiled once for the tests below."""
+    return [pmg.GibbsNN(model=images, anneal=anneal, compile_kwargs=PYTHON, **LEAN) for anneal in ("auto", None)]
+
+
+def test_what_is_heated(model, images):
+    def hottest(model):
+        return [name for name in pmg.GibbsNN(model=model).transition.carry if name.startswith("hottest")]
+
+    assert hottest(images) == ["hottest_y"]
+    assert hottest(pmg.mlp(X, Y, 3, likelihood="student", noise=0.1)) == ["hottest_Z3"]
+    assert hottest(pmg.mlp(np.zeros((12, 400)), np.zeros(12), 40, noise=0.1)) == ["hottest_y"]
+    assert hottest(pmg.mlp(X, Y, 3, noise="learned")) == []
+    assert hottest(model) == []
+
+
+def test_the_variance_from_which_noise_falls(images):
+    network, zero = read_network(images), images.initial_point()
+    expected = max((IMAGES**2).mean(), (4 * Y**2).mean())
+    np.testing.assert_allclose(choose_hottest(network, zero), expected)
+    assert choose_hottest(network, zero | {"b2": np.ones_like(zero["b2"])}) == 0
+    large = pmg.cnn(IMAGES, 1e200 * Y, 2, pool=2, noise=0.1)
+    assert choose_hottest(read_network(large), large.initial_point()) == 0
+    labels = pmg.cnn(IMAGES, (Y > 0).astype(int), 2, pool=2, noise=0.1, likelihood="probit")
+    np.testing.assert_allclose(choose_hottest(read_network(labels), labels.initial_point()), (IMAGES**2).mean())
+
+
+def chain(step, point, tune, draws):
+    """Return the mean squared noise of Z2 in units of its variance in the model, draw by draw."""
+    step.setup_chain(np.random.default_rng(1), tune=tune, draws=draws)
+    found = []
+    for i in range(draws):
+        if i == tune:
+            step.stop_tuning()
+        point, _ = step.step(point)
+        windows = np.lib.stride_tricks.sliding_window_view(IMAGES, (3, 3), axis=(1, 2))
+        mean = np.einsum("nhvij,uij->nuhv", windows, point["W1"][:, 0]) + point["b1"][:, None, None]
+        found.append(((point["Z2"] - mean) ** 2).mean() / 0.01)
+    return np.array(found)
+
+
+def test_chains_from_zero_are_heated_while_they_tune(steps, images):
+    auto, _ = steps
+    found = chain(auto, images.initial_point(), 20, 30)
+    r = choose_hottest(read_network(images), images.initial_point())
+    expected = np.maximum(1, 100 * r * (1 - np.arange(20) / 20) ** 6)
+    np.testing.assert_allclose(np.log(found[:20]), np.log(expected), atol=1)
+    assert 0.5 < found[20:].mean() < 1.7
+    assert auto.carry["hottest_y"] == 0
+
+
+@pytest.mark.parametrize(("start", "tune"), [("zero", 0), ("prior", 5)])
+def test_other_chains_are_not_heated(steps, images, start, tune):
+    auto, plain = steps
+    point = images.initial_point() | pmg.initial_values(images, start, random_seed=1)
+    found = chain(auto, point, tune, 5)
+    assert found.max() < 10
+    if not tune:
+        assert [*found] == [*chain(plain, point, tune, 5)]
+
+
+def test_heat_in_jax(images):
+    """Of two chains, the one that starts at zero is heated, and only while it tunes."""
+    seen = []
+    with images:
+        starts = [{}, pmg.initial_values(images, "prior", random_seed=1)]
+        pmg.sample(
+            10, step=pmg.GibbsNN(**LEAN), tune=10, chains=2, initvals=starts, random_seed=1, progressbar=False,
+            var_names=["W1"], callback=lambda trace, draw: seen.append((draw.chain, draw.tuning, draw.stats[0]["lp"])),
+        )  # fmt: skip
+    lp = {key: [x for *k, x in seen if tuple(k) == key] for key in ((0, True), (1, True), (0, False))}
+    assert lp[0, True][0] < lp[1, True][0] - 100  # that of a noise so large
 
 
 @pytest.mark.parametrize("anneal", [0, -1.0, np.nan, np.inf])
