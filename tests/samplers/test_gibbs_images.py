@@ -186,5 +186,5 @@ def test_both_drivers(run):
     model = write("conv pool conv")
     how = {"compile_kwargs": {"mode": "NUMBA"}} if run is pm_sample else {}
     posterior = run(model, 100, **how)["posterior"]
-    assert posterior["A4"].shape[2:] == (2, 1, 1, 2)
+    assert posterior["A4"].shape[2:] == (2, 1, 1, 1)
     assert np.isfinite(posterior["Z2"]).all()
