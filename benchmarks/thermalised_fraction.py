@@ -2,16 +2,17 @@
 
 For each teacher an informed chain starts at the teacher, and another one from zero, where ``pm.sample`` starts by
 itself: 1,000 tuning steps of GibbsNN(), and then as many sweeps as the informed chain has. "from zero" is
-GibbsNN(anneal=None), which fits no network to start from. pymc_gibbsnn.diagnostics.convergence.merge compares the test
-errors of both chains (mean square, without noise) after the tuning and says whether the chain has thermalised. The
-networks are
+GibbsNN(anneal=None), which fits no network to start from, and heats none.
+pymc_gibbsnn.diagnostics.convergence.merge compares the test errors of both chains (mean square, without noise) after
+the tuning and says whether the chain has thermalised. The networks are
 
 - paper: n = 2084, 50-10-1, ReLU, labels of a teacher *without* noise, sampled with noise Δ everywhere; every second
   sweep gives a test error, in blocks of 100 sweeps; 4,000 sweeps at Δ = 1e-2, where the test error decorrelates most
   slowly, 2,000 at 1e-3, 1,000 below. The paper's plain Gibbs sampler had thermalised for 72, 59, 30 and 4 of 72
   teachers at 1e-2, 1e-3, 1e-4 and 1e-5, after 2.5 million sweeps;
-- small (n = 200, 5-3-1) and middle (n = 500, 10-5-1) at Δ = 1e-4, deep (n = 500, 10-5-5-1) at 1e-3: labels with noise,
-  1,000 sweeps, each with a test error, in blocks of 50.
+- small (n = 200, 5-3-1) and middle (n = 500, 10-5-1) at Δ = 1e-4, deep (n = 500, 10-5-5-1) at 1e-3, and convolution
+  (n = 200 images of 8x8, 2 filters of 3x3, an average pool of 2x2, ReLU, one output) at 1e-4, which is not fitted but
+  heated: labels with noise, 1,000 sweeps, each with a test error, in blocks of 50.
 
 Every teacher's result is saved as it comes and never measured twice; several processes with different outputs may share
 the work. Run, with one thread a process::
@@ -34,19 +35,24 @@ warnings.filterwarnings("ignore", "\\s*ArviZ is undergoing", FutureWarning)
 
 import numpy as np  # noqa: E402
 import pymc as pm  # noqa: E402
-from common import RESULTS, Point, Results, load, predict, print_table  # noqa: E402
+from common import RESULTS, Point, Results, load, print_table  # noqa: E402
 
 import pymc_gibbsnn as pmg  # noqa: E402
 from pymc_gibbsnn.diagnostics.convergence import merge  # noqa: E402
+from pymc_gibbsnn.networks.function import forward  # noqa: E402
+from pymc_gibbsnn.networks.reader import read_network  # noqa: E402
 
 TUNE = 1000
 
 
 @dataclass(frozen=True)
 class Part:
-    """A network, whether its teachers have noise, sweeps by Δ, sweeps between test errors, and a block of those."""
+    """A network, whether its teachers have noise, sweeps by Δ, sweeps between test errors, and a block of those.
 
-    widths: tuple[int, ...]
+    The network without widths is the one with a convolution.
+    """
+
+    widths: tuple[int, ...] | None
     n: int
     noisy: bool
     sweeps: dict[float, int]
@@ -59,18 +65,28 @@ PARTS = {
     "small": Part((5, 3, 1), 200, True, {1e-4: 1000}, 1, 50),
     "middle": Part((10, 5, 1), 500, True, {1e-4: 1000}, 1, 50),
     "deep": Part((10, 5, 5, 1), 500, True, {1e-3: 1000}, 1, 50),
+    "convolution": Part(None, 200, True, {1e-4: 1000}, 1, 50),
 }
 PAPERS_SHARE = {"0.01": "72/72", "0.001": "59/72", "0.0001": "30/72", "1e-05": "4/72"}
 VARIANTS = {"default": "auto", "from zero": None}
 
 
+def draw_study(part: Part, delta: float, seed: int) -> pmg.TeacherStudent:
+    if part.widths:
+        return pmg.teacher_student(part.widths, part.n, noisy=part.noisy, noise=delta**0.5, random_seed=seed)
+    model = pmg.cnn(np.zeros((part.n, 8, 8)), np.zeros(part.n), 2, size=3, pool=2, noise=delta**0.5)
+    return pmg.teacher_student(model, part.n, noisy=part.noisy, random_seed=seed)
+
+
 def run(step: pmg.GibbsNN, point: Point, study: pmg.TeacherStudent, part: Part, sweeps: int) -> np.ndarray:
     """Test errors."""
-    errors = []
+    network, errors = read_network(study.model), []
+    X_test = study.X_test.reshape(len(study.X_test), -1)
     for sweep in range(sweeps):
         point, _ = step.step(point)
         if (sweep + 1) % part.spacing == 0:
-            errors.append(((predict(point, study.X_test) - study.f_test) ** 2).mean())
+            *_, (output, _) = forward(network, point, X_test)
+            errors.append(((output[:, 0] - study.f_test) ** 2).mean())
     return np.array(errors)
 
 
@@ -147,7 +163,7 @@ def main() -> None:
                 key = f"{name} | {delta:g} | {variant} | {seed}"
                 if key in results:
                     continue
-                study = pmg.teacher_student(part.widths, part.n, noisy=part.noisy, noise=delta**0.5, random_seed=seed)
+                study = draw_study(part, delta, seed)
                 if step is None:
                     step = pmg.GibbsNN(model=study.model, anneal=VARIANTS[variant])
                 results[key] = measure(step, study, seed, part, part.sweeps[delta])

@@ -75,9 +75,9 @@ def thermalisation(
     draws : int
         How many draws each chain makes after tuning.
     tune : int
-        How many tuning steps each chain makes. ``GibbsNN()`` starts chains from a fitted network instead of zero if
-        they tune, and asks for 1,000; it leaves the informed chain as it is. With ``GibbsNN(anneal=1)``, which heats
-        any start, only the uninformed chains tune.
+        How many tuning steps each chain makes. ``GibbsNN()`` starts chains from a fitted network instead of zero, or
+        heats them, if they tune, and asks for 1,000; it leaves the informed chain as it is. With
+        ``GibbsNN(anneal=1)``, which heats any start, only the uninformed chains tune.
     block : int
         How many draws a block has.
     points : int
