@@ -262,6 +262,8 @@ def _call(key: str, context, builder: ir.IRBuilder, signature, values) -> ir.Val
     for kind in compiled.args:
         if isinstance(kind, types.StarArgTuple | types.StarArgUniTuple):
             packed.append(context.make_tuple(builder, kind, values))
+        elif isinstance(kind, types.Omitted):  # one with a default, which takes no place among the values
+            packed.append(None)
         else:
             packed.append(values.pop(0))
     kernel = builder.load(slot)

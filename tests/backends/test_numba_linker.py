@@ -69,6 +69,14 @@ def test_a_second_graph_compiles_no_kernel_again():
     assert set(names) <= {"numba_funcified_fgraph"}
 
 
+def test_a_kernel_with_an_argument_that_is_left_out():
+    """PyTensor 3 multiplies batches of matrices by a function with an argument that has a default."""
+    x, y = np.random.default_rng(2).normal(size=(2, 3, 4, 4))
+    z, w = pt.tensor3("z"), pt.tensor3("w")
+    mode = with_our_kernels(compilation_mode("NUMBA"))
+    np.testing.assert_allclose(pytensor.function([z, w], z @ w, mode=mode)(x, y), x @ y)
+
+
 def test_another_process_compiles_nothing():
     runs = [
         subprocess.run([sys.executable, "-c", TWO_PROCESSES], capture_output=True, text=True, check=True).stdout
