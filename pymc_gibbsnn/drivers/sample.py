@@ -243,7 +243,8 @@ def sample(
         with jax.enable_x64(precision == "float64"), warnings.catch_warnings():
             # Graphs ask for double precision by name; where it is off, JAX warns each time that it gives single.
             warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
-            warnings.filterwarnings("ignore", "Skipping Assert", UserWarning)  # PyTensor's, on shapes we have checked
+            # JAX cannot raise errors, so PyTensor leaves out its checks of shapes and parameters, and warns of each.
+            warnings.filterwarnings("ignore", "Skipping (Assert|Check)", UserWarning)
             started = time.perf_counter()
             program = Program(transitions, model.value_vars, recorded, points, keys, placement, precision)
             if tuned and not before:

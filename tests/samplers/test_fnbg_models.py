@@ -1,5 +1,6 @@
 """FNBG in use: models it refuses, minibatches, blocks, tuning, drivers, predictions and figures."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -213,7 +214,8 @@ def test_the_jax_driver(batch):
 def test_blocks_in_the_jax_driver(blocks, batch):
     """Every form, those that cross nodes by the general sweep; ``lp`` is that of the draws."""
     model = pmg.classical_mlp(X, LABELS, [4], batch_size=batch, total_size=batch and 30)
-    with model:
+    with model, warnings.catch_warnings():
+        warnings.filterwarnings("error", "Skipping")
         idata = pmg.sample(
             20, tune=0, step=pmg.FNBG(blocks=blocks, scale=0.05), chains=2, random_seed=1, progressbar=False
         )
