@@ -17,7 +17,6 @@ import pymc as pm
 import pytensor
 import xarray as xr
 from numpy.typing import ArrayLike
-from pymc.initial_point import make_initial_point_fns_per_chain
 from pymc.util import _get_seeds_per_chain
 from pytensor.graph.basic import Variable
 
@@ -31,6 +30,7 @@ from pymc_gibbsnn.drivers.fingerprint import fingerprint_of, fingerprint_of_mode
 from pymc_gibbsnn.drivers.given_steps import steps_of
 from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.drivers.results import Draws, Elsewhere, Memory
+from pymc_gibbsnn.drivers.starts import find_starts, points_of_chains
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.drivers.store import Store
 from pymc_gibbsnn.drivers.until import Until
@@ -42,7 +42,6 @@ __all__ = ["sample"]
 # What to do where a chain leaves the finite numbers, if its samplers have no advice of their own
 PRECISION = "in single precision, try precision='float64'; else the data or the initial values are too large"
 CHECKPOINT_EVERY = 60.0  # seconds
-SEARCHES = 8  # how many chains look for a start of their own
 
 
 def sample(
@@ -219,7 +218,7 @@ def sample(
         mine = random_seed
         seeds = json.loads(first_says(lambda: json.dumps([*map(int, _get_seeds_per_chain(mine, chains))]).encode()))
         keys = np.array([np.random.SeedSequence([seed, 0]).generate_state(2) for seed in seeds])
-        points = _points(model, initvals, seeds)
+        points = points_of_chains(model, initvals, seeds)
         tuned = {f"carry {i} {name}": x for i, step in enumerate(steps) for name, x in step.tuned.items()}
         starts = [points, tuned] if tuned else points
         on_disk = store is not None or resume is not None
@@ -237,7 +236,7 @@ def sample(
             if on_disk:
                 first_says(lambda: results.identify(run, _machine(placement)) or b"")
         if tune and not before and not placement.local_rows:
-            points, carries = _found(transitions, points, seeds)
+            points, carries = find_starts(transitions, points, seeds)
             tuned |= carries
         schedule = Schedule(tune, draws, steps[0].sweeps_per_draw, thin)
         with jax.enable_x64(precision == "float64"), warnings.catch_warnings():
@@ -400,55 +399,6 @@ def _recorded(model: pm.Model, var_names: Sequence[str] | None) -> dict[str, Var
     if unknown:
         raise ValueError(f"var_names holds {unknown}, which the model does not have; it has {list(variables)}.")
     return dict(zip(names, model.replace_rvs_by_values([variables[name] for name in names]), strict=True))
-
-
-def _points(model: pm.Model, initvals, seeds: Sequence[int]) -> list[dict[str, np.ndarray]]:
-    """Return the point of value variables at which each chain starts."""
-    with pytensor.config.change_flags(mode="FAST_COMPILE"):
-        start = make_initial_point_fns_per_chain(model=model, overrides=initvals, jitter_rvs=set(), chains=len(seeds))
-        points = [make(seed) for make, seed in zip(start, seeds, strict=True)]
-    for point in points:
-        for name, value in point.items():
-            if not np.isfinite(value).all():
-                raise ValueError(f"The initial value of '{name}' is not finite.")
-    return points
-
-
-def _found(
-    transitions: Sequence[Transition], points: list[dict[str, np.ndarray]], seeds: Sequence[int]
-) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray]]:
-    """Return where chains had better start, as transitions find it from the points at which they would start.
-
-    Of many chains with one such point, the first few look for a start, which the others take in turn. Returned are the
-    points, and entries of the carry as arrays (chain, ...) by their names in the state of the program.
-    """
-    from pymc_gibbsnn.drivers.processes import first_says
-
-    def look() -> bytes:
-        found: list[dict[str, np.ndarray]] = []
-        for i, (point, seed) in enumerate(zip(points, seeds, strict=True)):
-            twin = i - SEARCHES
-            if twin >= 0 and all(np.array_equal(x, points[twin][name]) for name, x in point.items()):
-                found.append(found[twin])
-                continue
-            carries = {}
-            for k, transition in enumerate(transitions):
-                if transition.find:
-                    point, carry = transition.find(point, np.random.default_rng([seed, 1]))
-                    carries |= {f"carry {k} {name}": x for name, x in carry.items()}
-            found.append({f"value {name}": x for name, x in point.items()} | carries)
-        file = io.BytesIO()
-        np.savez(file, **{f"{i} {name}": x for i, entries in enumerate(found) for name, x in entries.items()})
-        return file.getvalue()
-
-    if not any(transition.find for transition in transitions):
-        return points, {}
-    found = np.load(io.BytesIO(first_says(look)))
-    carries = [name.removeprefix("0 ") for name in found if name.startswith("0 carry ")]
-    return (
-        [{name: found[f"{i} value {name}"] for name in point} for i, point in enumerate(points)],
-        {name: np.stack([found[f"{i} {name}"] for i in range(len(points))]) for name in carries},
-    )
 
 
 def _datasets(model: pm.Model, draws: Draws, first: int) -> dict[str, xr.Dataset]:

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.drivers import sample as driver
+from pymc_gibbsnn.drivers import starts
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.networks.smooth import Smooth
@@ -214,7 +214,7 @@ def test_targets_may_change_under_a_step_that_is_called_by_hand():
 
 def test_starts_in_jax(steps, monkeypatch):
     """Each chain finds its own, but of many chains with one start only the first few; draws go on from there."""
-    monkeypatch.setattr(driver, "SEARCHES", 2)
+    monkeypatch.setattr(starts, "SEARCHES", 2)
     asked = []
     model = steps[0].model
     step = pmg.GibbsNN(model=model, interweave=False, scale_move=False)
