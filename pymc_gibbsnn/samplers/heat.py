@@ -32,7 +32,8 @@ POWER = 6  # of u in the law of the fall
 
 def can_be_heated(network: Network) -> bool:
     """Whether some Δ is not drawn itself."""
-    return not {part.name for part in (*network.layers, *network.activations) if part} <= _drawn(network)
+    names = {layer.name for layer in network.layers} | {function.name for function in network.activations if function}
+    return not names <= _drawn(network)
 
 
 def choose_hottest(network: Network, point: dict[str, np.ndarray]) -> float:
