@@ -248,12 +248,13 @@ def sample(
             program = Program(transitions, model.value_vars, recorded, points, keys, placement, precision)
             if tuned and not before:
                 program.restore(program.state() | {name: x.astype(precision) for name, x in tuned.items()})
-            ends.check(program.nothing())
-            placement.check_recorded(program.nothing()[0])
+            nothing = program.nothing()
+            ends.check(nothing)
+            placement.check_recorded(nothing[0])
             others = {} if placement.local_rows else _compat.data_groups(model)
             if on_disk:
                 state = program.state()
-                first_says(lambda: results.begin(state, make(program.nothing(), 0), others) or b"")
+                first_says(lambda: results.begin(state, make(nothing, 0), others) or b"")
                 if before:
                     program.restore(before.state)
                 if before and is_first():

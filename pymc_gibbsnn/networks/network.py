@@ -225,6 +225,10 @@ class Network:
         """The value variables of weights and biases."""
         return [value for layer in self.layers for value in layer.operator.variables]
 
+    def has_weights_at_zero(self, point: dict[str, np.ndarray]) -> bool:
+        """Whether all weights and biases are 0 at a point, where PyMC starts chains; any other start was chosen."""
+        return not any(point[v.name].any() for v in self.weights)
+
     @property
     def variables(self) -> list[Variable]:
         """All value variables that a sampler of the network moves."""

@@ -283,7 +283,7 @@ def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.
         point are not 0, because the user chose them then, or if the data cannot be fitted.
     """
     layers, operators, observation = network.layers, [layer.operator for layer in network.layers], network.observation
-    if any(point[v.name].any() for v in network.weights):
+    if not network.has_weights_at_zero(point):
         return {}
     noises, precisions = [part.noise for part in network.noisy], [operator.precision for operator in operators]
     others = list(explicit_graph_inputs(precisions))  # precisions may be learned

@@ -131,6 +131,7 @@ def gibbs(
         )
     sweeps = [_sweep(network, collapse, scale_move, interweave, schedule) for network in networks]
     automatic = anneal == "auto"
+    given = None if automatic else anneal
     fits = [automatic and can_be_fitted(network) for network in networks]
     # The entries of the carry that say from which variance the noise of a network falls
     heats = [
@@ -143,7 +144,7 @@ def gibbs(
     def step(rng: Variable, values: dict, carry: dict, tuning: Variable) -> tuple[Variable, dict, dict, dict]:
         kept, stats, densities = dict(carry), {}, {}
         for network, sweep, heat in zip(networks, sweeps, heats, strict=True):
-            hottest = carry[heat] if heat else None if automatic else anneal
+            hottest = carry[heat] if heat else given
 
             def read(values: dict, network: Network = network, hottest=hottest) -> Network:
                 network = _of_known_width(network.at(values))

@@ -42,7 +42,7 @@ def choose_hottest(network: Network, point: dict[str, np.ndarray]) -> float:
     Any other start was chosen by the user. From 0, r is the larger of the mean squares of the inputs and, in a
     regression, the targets.
     """
-    if any(point[v.name].any() for v in network.weights):
+    if not network.has_weights_at_zero(point):
         return 0.0
     data = [network.data()] if network.observation else [network.data(), evaluate(network.observed)]
     with np.errstate(over="ignore"):

@@ -30,9 +30,9 @@ from pymc_gibbsnn.networks.given import Given, computed_beforehand, loose
 from pymc_gibbsnn.networks.minibatch import refuse_minibatches
 from pymc_gibbsnn.networks.substitution import substitute
 
-__all__ = ["Graph", "Stage", "Transition"]
+__all__ = ["Arrays", "Graph", "Stage", "Transition"]
 
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray]  # by the names of value variables, or of entries of the carry
 
 
 @dataclass(frozen=True, eq=False)

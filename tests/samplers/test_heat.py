@@ -133,6 +133,7 @@ def test_heat_in_jax(images):
         )  # fmt: skip
     lp = {key: [x for *k, x in seen if tuple(k) == key] for key in ((0, True), (1, True), (0, False))}
     assert lp[0, True][0] < lp[1, True][0] - 100  # that of a noise so large
+    assert lp[0, False][0] > lp[0, True][0] + 100
 
 
 @pytest.mark.parametrize("anneal", [0, -1.0, np.nan, np.inf])
