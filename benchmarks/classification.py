@@ -44,13 +44,7 @@ def gibbs(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.nda
             500, tune=500, chains=2, cores=1, step=pmg.GibbsNN(), var_names=names, random_seed=seed,
             progressbar=False, compute_convergence_checks=False,
         )  # fmt: skip
-    thinned, rows = idata.isel(draw=slice(None, None, 5)), len(X_test)
-    log_p = [
-        pmg.log_predictive(thinned, model, X_test, np.full(rows, label), random_seed=seed)["log_density"].values
-        for label in np.unique(y)
-    ]
-    p = np.exp(log_p).T  # estimates for one class at a time: their sums are near 1
-    return p / p.sum(axis=1, keepdims=True)
+        return pmg.predict(idata, model, X_test, random_seed=seed)["probability"].values
 
 
 def logistic(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray:

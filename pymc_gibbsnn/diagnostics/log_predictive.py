@@ -183,16 +183,15 @@ class _Density:
 
     def __init__(self, model: pm.Model, rows: NewRows):
         self.rows = rows
-        node = law_node(rows.observed)
-        kind = find_likelihood(node.op)
+        kind = find_likelihood(law_node(rows.observed).op)
         self.observation = kind if kind in NOISY else None
         estimates = self.observation is not None and not self.observation.is_integrable
         conditionals = {conditional.rv: conditional for conditional in rows.latents}
-        # The last Normal is y, or the pre-activation that gives a label or what else is observed.
-        self.last = rows.last if self.observation is None else conditionals.get(kind.centre(node), rows.last)
-        self.is_normal = isinstance(law_node(self.last.rv).op, NormalRV)
-        if self.observation is not None and not (self.is_normal and self.last is not rows.last):
+        if self.observation is not None and rows.noisy_output is None:
             raise NetworkError(f"'{rows.observed.name}' is not given by a noisy pre-activation.")
+        # The last Normal is y, or the pre-activation that gives a label or what else is observed.
+        self.last = rows.noisy_output or rows.last
+        self.is_normal = isinstance(law_node(self.last.rv).op, NormalRV)
         self.integrated = {} if estimates or not self.is_normal else self._integrable(model, conditionals)
         self.latents = [conditional for conditional in rows.latents if conditional is not self.last]
         drawn = [conditional for conditional in self.latents if conditional.rv not in self.integrated]

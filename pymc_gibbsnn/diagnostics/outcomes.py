@@ -31,9 +31,16 @@ def count_classes(law: Law) -> int | None:
     return kind.classes(*law.parameters) if kind is not None and kind.has_classes else None
 
 
-def probabilities(law: Law, y: np.ndarray) -> np.ndarray:
-    """Compute the probabilities of classes for each draw (draw, row, ..., class); 0 and 1 where the law fixes y."""
-    return find_likelihood(law.op).probabilities(y, *law.parameters)
+def probabilities(law: Law, y: np.ndarray, noisy: Law | None = None) -> np.ndarray:
+    """Compute the probabilities of classes for each draw (draw, row, ..., class); 0 and 1 where the law fixes y.
+
+    If y is a function of a normal variable, of which ``noisy`` is the law, that variable is integrated out.
+    """
+    kind = find_likelihood(law.op)
+    if noisy is None:
+        return kind.probabilities(y, *law.parameters)
+    mean, sigma = noisy.parameters
+    return kind.integrated_probabilities(np.broadcast_to(mean, noisy.shape), sigma)
 
 
 def log_normal(residual: np.ndarray, covariance: np.ndarray) -> np.ndarray:

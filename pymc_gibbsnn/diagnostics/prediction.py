@@ -73,7 +73,8 @@ def predict(
         - For real numbers, ``mean`` and ``sd`` (point, ...) and ``quantiles`` (quantile, point, ...).
         - For class labels, ``probability`` (point, ..., class) and ``label`` (point, ...), the most probable class. For
           a Categorical or Bernoulli likelihood the probability is the mean over draws of the probability that the
-          likelihood gives; for the labels of a noisy network it is the share of a label among the draws.
+          likelihood gives. For the labels of a noisy network it is the mean over draws of the probability given the
+          last post-activations, which are drawn; the noise of the last pre-activations is integrated out.
         - ``samples`` (chain, draw, point, ...), if asked for.
 
     Raises
@@ -144,8 +145,8 @@ def class_probabilities(
     .. math:: p(y \mid x, D) \approx \frac{1}{v} \sum_{t=1}^v p(y \mid x, \theta_t)
 
     for the v draws of a chain [1]_. These are the probabilities of :func:`predict`, but for each chain, so that chains
-    can be compared. For the labels of a noisy network p(y | x, θ) is estimated by one label drawn for each draw of the
-    posterior, noise included.
+    can be compared. For the labels of a noisy network p(y | x, θ) is estimated by p(y | a), for last post-activations a
+    that are drawn once for each draw of the posterior.
 
     Parameters
     ----------
@@ -208,10 +209,12 @@ def _draws(rows: NewRows, rng: np.random.Generator) -> Iterator[tuple[np.ndarray
     for these in rows.chunks():
         drawn, sums = [], 0.0
         for draws, parameters in rows.batches(these):
-            law = rows.law(these, rows.draw_latents(rng, these, parameters))
+            values = rows.draw_latents(rng, these, parameters)
+            law = rows.law(these, values)
             drawn.append(law.draw(rng))
             if classes:
-                p = probabilities(law, drawn[-1])
+                noisy = rows.noisy_output and rows.noisy_output.law(rows.data(these), values, len(drawn[-1]))
+                p = probabilities(law, drawn[-1], noisy)
                 chain = np.arange(rows.chains * rows.draws)[draws] // rows.draws
                 by_chain = [p[chain == c].sum(axis=0) for c in range(rows.chains)]
                 sums = sums + np.stack(by_chain)

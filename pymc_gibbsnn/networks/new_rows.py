@@ -15,6 +15,7 @@ name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 import numpy as np
 import pymc as pm
@@ -27,11 +28,13 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_gibbsnn._arguments import check_finite
 from pymc_gibbsnn.networks.laws import Conditional, Law, in_numpy, law_node
+from pymc_gibbsnn.networks.likelihoods import NOISY, find_likelihood
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.new_inputs import Inputs, evaluate_leaf, find_observed, is_leaf
 
@@ -104,6 +107,19 @@ class NewRows:
         self.parameters: dict[Variable, np.ndarray] = {}
         self.latents: list[Conditional] = []
         self._visit_all()
+
+    @cached_property
+    def noisy_output(self) -> Conditional | None:
+        """The noisy pre-activation that gives the observed label, or around which the observed number has noise.
+
+        None if what is observed is no function of one.
+        """
+        node = law_node(self.observed)
+        kind = find_likelihood(node.op)
+        if kind not in NOISY:
+            return None
+        found = [latent for latent in self.latents if latent.rv is kind.centre(node)]
+        return found[0] if found and isinstance(law_node(found[0].rv).op, NormalRV) else None
 
     # Evaluation
 

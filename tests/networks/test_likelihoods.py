@@ -8,11 +8,12 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from scipy import stats
+from scipy.integrate import quad
 from scipy.special import expit
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.deterministic import read_classical
-from pymc_gibbsnn.networks.likelihoods import CLASSICAL
+from pymc_gibbsnn.networks.likelihoods import CLASSICAL, ArgmaxLikelihood, SignLikelihood
 from tests.helpers import PYTHON, check_mean, random_point
 
 RNG = np.random.default_rng(0)
@@ -146,3 +147,34 @@ def test_means_of_counts(name):
     np.testing.assert_allclose(found, np.exp(f) if name == "poisson" else 5 * expit(f), rtol=1e-6)
     with pytest.raises(pmg.NetworkError, match="'y' has no classes"):
         pmg.class_probabilities(posterior, model)
+
+
+@pytest.mark.parametrize("sigma", [np.array(0.7), np.array([0.3, 1.0, 2.0])])
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_labels_with_their_latent_integrated_out(sigma, scale):
+    """The quadrature over the largest entry beside one by SciPy, also where some classes are all but impossible."""
+    means, sds = scale * np.random.default_rng(1).normal(size=(4, 3)), np.broadcast_to(sigma, 3)
+    found = ArgmaxLikelihood.integrated_probabilities(means, sigma)
+    for m, p in zip(means, found, strict=True):
+        for c in range(3):
+            others = [j for j in range(3) if j != c]
+            expected, _ = quad(
+                lambda u, m=m, c=c, others=others: stats.norm.pdf(u)
+                * np.prod(stats.norm.cdf((m[c] + sds[c] * u - m[others]) / sds[others])),
+                -12, 12, points=np.clip((m - m[c]) / sds[c], -12, 12), epsabs=1e-12,
+            )  # fmt: skip
+            assert p[c] == pytest.approx(expected, abs=1e-10)
+    m = means[:, :1]
+    found = SignLikelihood.integrated_probabilities(m, 0.7)
+    np.testing.assert_allclose(found, np.stack([stats.norm.cdf(0, m, 0.7), stats.norm.sf(0, m, 0.7)], axis=-1))
+
+
+def test_probabilities_of_labels_have_no_noise_of_their_own():
+    """All noise of a network without hidden layers is integrated out, so that equal draws give equal probabilities."""
+    with pm.Model() as model:
+        w = pm.Normal("w", 0, 1, shape=(3, 3))
+        pmg.ArgmaxLabel("y", pm.Normal("z", pm.Data("X", X) @ w, 1), observed=np.arange(20) % 3)
+    posterior = {"posterior": az.convert_to_dataset({"w": np.ones((1, 50, 3, 3)) * [1, 0, -4]})}
+    p = pmg.predict(posterior, model, [[0.0, 0.0, 0.0], [3.0, 0.0, 0.0]], random_seed=1)["probability"].values
+    np.testing.assert_allclose(p[0], 1 / 3)
+    assert 0 < p[1, 2] < 1e-16  # no draw has this label

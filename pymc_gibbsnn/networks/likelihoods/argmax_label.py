@@ -31,6 +31,8 @@ from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["ArgmaxLabel", "ArgmaxLabelRV", "ArgmaxLikelihood"]
 
+SPACING = 0.25  # at most, of the nodes of a quadrature over an entry of Z, in its standard deviations
+
 
 class ArgmaxLabelRV(RandomVariable):
     """The number of the largest entry of z along its last axis, as a RandomVariable that does not draw anything."""
@@ -139,6 +141,31 @@ class ArgmaxLikelihood(LabelLikelihood):
         log_p = log_ndtr((highest[..., None] - mean) / sigma)
         log_p[:, rows, y] = 0
         return log_p.sum(-1)
+
+    @staticmethod
+    def integrated_probabilities(mean: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+        r"""Compute ∫ N(z; m_c, s_c²) Π_j Φ((z − m_j)/s_j) dz, over the j other than c, for each class c, by quadrature.
+
+        This is the probability that entry c has the value z and that all others are smaller. The integrand is smooth
+        and falls off like a normal density at both ends, so that sums over equidistant nodes converge exponentially.
+
+        Parameters
+        ----------
+        mean, sigma
+            As in :meth:`LabelLikelihood.integrated_probabilities`.
+        """
+        sigma = np.broadcast_to(sigma, mean.shape)
+        # Beyond nine standard deviations of the entry that comes first there, all integrands are below 1e-17.
+        lowest = (mean - 9 * sigma).max(-1, keepdims=True)
+        highest = (mean + 9 * sigma).max(-1, keepdims=True)
+        nodes = 1 + int(np.ceil(((highest - lowest) / (SPACING * sigma)).max()))
+        step = (highest - lowest) / (nodes - 1)
+        total = np.zeros(mean.shape)
+        for node in range(nodes):
+            x = (lowest + step * node - mean) / sigma
+            log_below = log_ndtr(x)
+            total += np.exp(log_below.sum(-1, keepdims=True) - log_below - x**2 / 2)
+        return total * step / (sigma * np.sqrt(2 * np.pi))
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
         """Return Z with the largest entry of each row exchanged with that of its label."""

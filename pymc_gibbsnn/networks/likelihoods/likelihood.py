@@ -329,6 +329,23 @@ class LabelLikelihood(LatentLikelihood):
         """Read the latent Z of which the data are labels."""
         return node.op.dist_params(node)[0], {}
 
+    @staticmethod
+    def integrated_probabilities(mean: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+        """Compute the probabilities of classes with their latent Z ~ Normal(mean, sigma) integrated out.
+
+        Parameters
+        ----------
+        mean : array (..., units)
+            The mean of Z.
+        sigma : array
+            Its standard deviation, which broadcasts to the shape of the mean.
+
+        Returns
+        -------
+        array (..., classes)
+        """
+        raise NotImplementedError
+
     @classmethod
     def probabilities(cls, y: np.ndarray, z: np.ndarray) -> np.ndarray:
         """Return 1 for the label of Z and 0 for the other classes."""

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random.op import RandomVariable
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtr
 
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.networks.forms import evaluate
@@ -119,6 +119,17 @@ class SignLikelihood(LabelLikelihood):
             As in :meth:`LabelLikelihood.log_probability`.
         """
         return log_ndtr((2 * y - 1) * mean / sigma)
+
+    @staticmethod
+    def integrated_probabilities(mean: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+        """Compute Φ(−m/s) and Φ(m/s).
+
+        Parameters
+        ----------
+        mean, sigma
+            As in :meth:`LabelLikelihood.integrated_probabilities`.
+        """
+        return np.stack([ndtr(-mean / sigma), ndtr(mean / sigma)], axis=-1)
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
         """Return Z with the sign that each label asks for."""
