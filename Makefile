@@ -23,7 +23,7 @@ docs: $(VENV)/docs
 links: $(VENV)/docs
 	$(BIN)/python -m sphinx -b linkcheck docs docs/_build/links
 
-notebooks: $(VENV)/examples
+notebooks: $(VENV)/examples $(VENV)/jax $(VENV)/store
 	$(BIN)/python notebooks/execute.py
 
 lint: $(VENV)/test
