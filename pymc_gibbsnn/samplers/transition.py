@@ -39,7 +39,7 @@ Arrays = dict[str, np.ndarray]  # by the names of value variables, or of entries
 class Transition:
     """A sampler before it is compiled.
 
-    Attributes
+    Parameters
     ----------
     variables : list of Variable
         The value variables that the transition moves.

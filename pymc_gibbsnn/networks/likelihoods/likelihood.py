@@ -38,7 +38,7 @@ class Likelihood:
     :mod:`pymc_gibbsnn.networks.likelihoods`. Other parameters of the law, such as a variance, are fields of the
     subclass: expressions of the model's data and value variables.
 
-    Attributes
+    Parameters
     ----------
     name : str
         The name of the observed variable.
