@@ -1,7 +1,8 @@
 """How long a user waits for the first draw: processor seconds to read a model, compile its sweep and make one.
 
 Two processes build the same models one after another, the second with what the first has left in PyTensor's cache on
-disk. Each model differs from the first one in what its row of the table names. Run::
+disk. Each model differs from the first one in what its row of the table names; those of PCN and FNBG come in pairs, of
+which the second differs from the first in the numbers of rows, inputs and units, the noise and the priors. Run::
 
     OMP_NUM_THREADS=1 python benchmarks/compile_times.py [--output FILE]
 """
@@ -27,6 +28,12 @@ MODELS = {
     "another prior": {"prior": 2.0},
     "two hidden layers": {"hidden": [4, 4]},
     "tanh": {"activation": "tanh"},
+}
+
+SAMPLERS = ("PCN", "FNBG")
+SIZES = {
+    "another sampler": {"n": 100, "d": 3, "hidden": 4, "noise": 0.1, "prior": 2.0},
+    "other numbers": {"n": 131, "d": 5, "hidden": 7, "noise": 0.3, "prior": 3.0},
 }
 
 
@@ -60,11 +67,25 @@ def measure() -> dict[str, float]:
         n, d, prior = architecture.pop("n"), architecture.pop("d"), architecture.pop("prior", None)
         X, y = rng.normal(size=(n, d)), rng.normal(size=n)
         model = pmg.mlp(X, y, **architecture) if prior is None else written_by_hand(X, y, prior=prior, **architecture)
-        with model:
-            started = time.process_time()
-            pmg.GibbsNN().step(model.initial_point())
-            found[name] = time.process_time() - started
+        found[name] = _first_draw(pmg.GibbsNN, model)
+    for sampler in SAMPLERS:
+        for name, numbers in SIZES.items():
+            X, y = rng.normal(size=(numbers["n"], numbers["d"])), rng.normal(size=numbers["n"])
+            if sampler == "PCN":
+                scale = {"weight_scale": numbers["prior"]}
+                model = pmg.wide_mlp(X, y, numbers["hidden"], noise=numbers["noise"], **scale)
+            else:
+                model = pmg.classical_mlp(X, y > 0, numbers["hidden"], prior_variance=numbers["prior"])
+            found[f"{sampler}, {name}"] = _first_draw(getattr(pmg, sampler), model)
     return found
+
+
+def _first_draw(step, model) -> float:
+    """Processor seconds until a step, of default options, has made one draw of a model."""
+    with model:
+        started = time.process_time()
+        step().step(model.initial_point())
+        return time.process_time() - started
 
 
 if __name__ == "__main__":

@@ -8,11 +8,14 @@ Numba mode, which replace four kinds of operations:
 - sums of a matrix, whose code in PyTensor 3 sorts axes by their strides and takes 3 s to compile;
 - the error function, which takes 30 ns a number in Numba, by that of :mod:`pymc_gibbsnn.backends.vector_math`;
 - draws of our random variables, by a direct call of their samplers.
+
+It also takes out checks of lengths that other operations make.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from hashlib import sha256
 
 import numpy as np
@@ -21,7 +24,7 @@ import pytensor.tensor as pt
 import scipy.special
 from numba.extending import overload
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.link.numba.dispatch.basic import (
@@ -31,9 +34,12 @@ from pytensor.link.numba.dispatch.basic import (
 from pytensor.link.numba.dispatch.compile_ops import numba_deepcopy
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.link.numba.linker import NumbaLinker
+from pytensor.raise_op import Assert
+from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.type import TensorType
 
 from pymc_gibbsnn._compat import SCALAR_SUMS, shape_inference
@@ -376,11 +382,43 @@ def _use_sampler(fgraph, node):
     return Sampler(op)(op.rng_param(node), *parameters, return_list=True)
 
 
+@node_rewriter([Assert])
+def _choose_length(fgraph, node):
+    """Replace a check that arrays which broadcast have one length by the length of the first input among them.
+
+    The operation that broadcasts them checks it, too. PyTensor 2 writes the lengths in another order in each process,
+    so that the code would not be found again.
+    """
+    first, *conditions = node.inputs
+    if not node.op.msg.startswith("Could not broadcast dimensions"):
+        return None
+    numbers = {x: i for i, x in enumerate(fgraph.inputs)}
+    lengths = [x for x in _compared([first, *conditions]) if _is_length(x) and x.owner.inputs[0] in numbers]
+    lengths.sort(key=lambda x: (numbers[x.owner.inputs[0]], x.owner.op.i))
+    return lengths[:1] or None
+
+
+def _is_length(x: Variable) -> bool:
+    """Whether an expression is the length of an axis."""
+    return x.owner is not None and isinstance(x.owner.op, Shape_i)
+
+
+def _compared(expressions: Sequence[Variable]) -> list[Variable]:
+    """List what is compared in expressions that say whether lengths agree."""
+    found = []
+    for x in expressions:
+        op = None if x.owner is None else x.owner.op
+        is_part = isinstance(op, All | MakeVector | ScalarFromTensor | TensorFromScalar | Assert)
+        is_part |= isinstance(getattr(op, "scalar_op", op), ps.EQ | ps.AND)
+        found += _compared(x.owner.inputs) if is_part else [x]
+    return found
+
+
 def with_our_kernels(mode: Mode) -> Mode:
     """Return the mode with the rewrites of this module added if it compiles for Numba, and as it is otherwise."""
     if not isinstance(mode.linker, NumbaLinker):
         return mode
-    products = in2out(_use_product, _use_error_function, name="numba_products")
+    products = in2out(_use_product, _use_error_function, _choose_length, name="numba_products")
     # The samplers' rewrite comes after PyTensor lets draws update generators in place, and before it computes shapes;
     # that of sums comes after PyTensor fuses them with what they add.
     samplers, sums = in2out(_use_sampler, name="numba_samplers"), in2out(_use_matrix_sum, name="numba_sums")

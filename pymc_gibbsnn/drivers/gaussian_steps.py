@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn._arguments import boolean
+from pymc_gibbsnn._arguments import boolean, named_variables
 from pymc_gibbsnn.drivers.step import GraphStep
+from pymc_gibbsnn.networks.given_model import with_given_numbers
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.mala import mala
 from pymc_gibbsnn.samplers.pcn import pcn
@@ -241,7 +242,9 @@ def _transition(
     ValueError
         If the model observes minibatches and the step size is None.
     """
-    target = (ReadoutTarget if boolean("reparametrise", reparametrise) else kind)(model, vars)
+    named = named_variables(model, vars)
+    values = None if named is None else [model.rvs_to_values[rv] for rv in named]
+    target = (ReadoutTarget if boolean("reparametrise", reparametrise) else kind)(with_given_numbers(model), values)
     transition = sampler(target, **options)
     if target.batches is None:
         return transition

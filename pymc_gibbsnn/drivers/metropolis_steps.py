@@ -15,6 +15,7 @@ from pymc_gibbsnn._arguments import boolean
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, read_classical
+from pymc_gibbsnn.networks.given_model import with_given_numbers
 from pymc_gibbsnn.networks.minibatch import Batches, check_minibatches, read_minibatches
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.samplers.blocks import flat_layers, network_layers, partition, unit_pieces
@@ -133,7 +134,7 @@ def _transition(model: pm.Model, vars, blocks, stratify: bool, **kwargs) -> Tran
         numbers = np.concatenate([layer.parameters for layer in layers])
         sweep, rows = sweep_by_units(network, numbers, pieces), None if batches else network.inputs
     else:
-        target = PlainTarget(model, vars, total_size_needed=False)
+        target = PlainTarget(with_given_numbers(model), variables, total_size_needed=False)
         batches, check = target.batches, target.check if network is None else network.check_data
         sweep, rows = sweep_by_density(target, parts), None
     batches = _stratified(model, batches) if stratify else batches

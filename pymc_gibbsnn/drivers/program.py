@@ -153,7 +153,7 @@ class _Move:
         key = key if stage.rng is None else next(outputs)["jax_state"]
         values = values | {v.name: jnp.asarray(next(outputs), values[v.name].dtype) for v in stage.state}
         changing = changing | {name: jnp.asarray(next(outputs), changing[name].dtype) for name in stage.carry}
-        return key, values, changing, {name: jnp.asarray(next(outputs), tuning.dtype) for name in stage.stats}
+        return key, values, changing, stage.named_stats(jnp.asarray(x, tuning.dtype) for x in outputs)
 
 
 class Program:

@@ -224,7 +224,7 @@ class GraphStep(BlockedStep):
         outputs = iter(outputs)
         values |= {v.name: next(outputs) for v in stage.state}
         self.carry |= {name: next(outputs) for name in stage.carry}
-        return {name: next(outputs) for name in stage.stats}
+        return stage.named_stats(outputs)
 
     def _settings(self) -> AbstractContextManager:
         """Return the context inside which the functions are compiled and called."""

@@ -17,10 +17,11 @@ import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.variational.minibatch_rv import MinibatchRandomVariable, get_scaling
-from pytensor.graph.basic import Variable, equal_computations
+from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.type import TensorType
 
 from pymc_gibbsnn._arguments import check_finite
 from pymc_gibbsnn._compat import observed_variables
@@ -33,8 +34,8 @@ from pymc_gibbsnn.networks.forms import (
     rebuild,
     terms,
 )
+from pymc_gibbsnn.networks.given import folded
 from pymc_gibbsnn.networks.layers.dense import Dense
-from pymc_gibbsnn.networks.learned_variances import folded
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL, Likelihood, find_likelihood
 from pymc_gibbsnn.networks.minibatch import Batches, read_minibatches
 from pymc_gibbsnn.networks.notation import show
@@ -183,10 +184,12 @@ class _ClassicalReader(Reader):
             raise NetworkError(f"'{observed.name}' is {law}, which is no known likelihood of a classical network.")
         f, parameters = kind.read(base, observed, self.variances)
         value = self.model.rvs_to_values[observed]
-        weight = get_scaling(node.inputs[1:], value.shape) if wrapped else pt.constant(1.0, dtype=value.dtype)
+        totals = [folded(x) if isinstance(x.type, TensorType) else x for x in node.inputs[1:]]
+        weight = get_scaling(totals, value.shape) if wrapped else pt.constant(1.0, dtype=value.dtype)
         weight = pt.cast(weight, pytensor.config.floatX)
         part, leaves = self._simplified(f)
         [part, value, weight, *found], batches = read_minibatches([part, value, weight, *parameters.values()])
+        value = folded(value) if isinstance(value, Constant) else value
         likelihood = kind(observed.name, value, **dict(zip(parameters, found, strict=True)))
 
         layers, activations, members = [], [], []

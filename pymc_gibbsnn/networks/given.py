@@ -16,15 +16,17 @@ from numpy.typing import ArrayLike
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import MakeVector
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.type import TensorType
 
+from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.substitution import substitute
 
-__all__ = ["Given", "computed_beforehand", "given", "is_given", "loose", "sizes"]
+__all__ = ["Given", "checked_beforehand", "computed_beforehand", "folded", "given", "is_given", "loose", "sizes"]
 
 
 class Given(TensorSharedVariable):
@@ -47,9 +49,27 @@ def is_given(expression: Variable) -> bool:
     return all(v.owner is not None or isinstance(v, Constant | Given) for v in ancestors([expression]))
 
 
+def folded(expression: Variable) -> Variable:
+    """Evaluate an expression that depends on no variable and no data; a program is then given its value."""
+    return given(evaluate(expression), expression.name) if is_given(expression) else expression
+
+
 def loose(kind: TensorType) -> TensorType:
     """Return a type without the lengths of its axes, but for those of length 1, which broadcast."""
     return kind.clone(shape=tuple(1 if length == 1 else None for length in kind.shape))
+
+
+def checked_beforehand(expressions: Sequence[Variable]) -> list[Variable]:
+    """Leave checks out of expressions that given numbers pass, such as that a standard deviation is positive.
+
+    A check stands between operations that a program could do at once.
+    """
+    new: dict[Variable, Variable] = {}
+    for node in toposort(expressions):
+        checked, *conditions = node.inputs
+        if isinstance(node.op, CheckAndRaise) and all(is_given(x) and evaluate(x).all() for x in conditions):
+            new |= dict(zip(node.outputs, substitute([checked], new), strict=True))
+    return substitute(expressions, new)
 
 
 def computed_beforehand(expressions: Sequence[Variable]) -> list[Variable]:

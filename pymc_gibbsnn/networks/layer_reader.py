@@ -34,10 +34,11 @@ from pymc_gibbsnn.networks.forms import (
     terms,
     undimshuffle,
 )
+from pymc_gibbsnn.networks.given import folded
 from pymc_gibbsnn.networks.layers import AveragePool, Conv2D, Dense, Operator
 from pymc_gibbsnn.networks.layers.convolution import Convolution
 from pymc_gibbsnn.networks.layers.pooling import Pooling
-from pymc_gibbsnn.networks.learned_variances import VarianceReader, folded
+from pymc_gibbsnn.networks.learned_variances import VarianceReader
 from pymc_gibbsnn.networks.notation import show
 from pymc_gibbsnn.networks.substitution import substitute
 

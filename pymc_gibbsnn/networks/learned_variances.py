@@ -14,7 +14,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import GammaRV, InvGammaRV
 
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate, match_monomial
-from pymc_gibbsnn.networks.given import given, is_given
+from pymc_gibbsnn.networks.given import folded
 from pymc_gibbsnn.networks.network import LearnedVariance, Use
 
 __all__ = ["VarianceReader"]
@@ -161,8 +161,3 @@ class VarianceReader:
 def _sigma(rv: Variable) -> Variable:
     """Return the standard deviation of a Normal random variable."""
     return rv.owner.op.dist_params(rv.owner)[1]
-
-
-def folded(expression: Variable) -> Variable:
-    """Evaluate an expression that depends on no variable and no data; a program is then given its value."""
-    return given(evaluate(expression), expression.name) if is_given(expression) else expression

@@ -20,6 +20,7 @@ from pytensor.tensor.random import integers
 
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.forms import evaluate
+from pymc_gibbsnn.networks.given import given, sizes
 from pymc_gibbsnn.networks.substitution import substitute
 from pymc_gibbsnn.random.draw import draw
 
@@ -87,13 +88,14 @@ class Batches:
         takes one row at random from each of ``size`` equal stretches of the rows sorted by class. Every row is as
         likely as every other; a batch as large as the data holds each row once.
         """
+        [size] = sizes((self.size,))
         if self.labels is None:
-            return draw(integers, rng, pt.constant(0, dtype="int64"), pt.cast(self.rows, "int64"), size=(self.size,))
+            return draw(integers, rng, pt.constant(0, dtype="int64"), pt.cast(self.rows, "int64"), size=(size,))
         # Stretch i begins at i rows/size; t/size, with t uniform below rows, is a place in it. All is computed in whole
         # numbers: single precision would miss some rows of large data and take others twice.
-        rows, i = pt.cast(self.rows, "int64"), np.arange(self.size)
-        rng, t = draw(integers, rng, pt.constant(0, dtype="int64"), rows, size=(self.size,))
-        return rng, carry["rows_by_class"][i * (rows // self.size) + (i * (rows % self.size) + t) // self.size]
+        rows, i = pt.cast(self.rows, "int64"), given(np.arange(self.size))
+        rng, t = draw(integers, rng, pt.constant(0, dtype="int64"), rows, size=(size,))
+        return rng, carry["rows_by_class"][i * (rows // size) + (i * (rows % size) + t) // size]
 
 
 def read_minibatches(expressions: Sequence[Variable]) -> tuple[list[Variable], Batches | None]:

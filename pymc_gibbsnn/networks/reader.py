@@ -20,9 +20,9 @@ from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks import refusals
 from pymc_gibbsnn.networks.forms import NetworkError, match_scaled_product, terms
+from pymc_gibbsnn.networks.given import folded
 from pymc_gibbsnn.networks.layer_reader import LayerReader, match_linear
 from pymc_gibbsnn.networks.layers import Dense
-from pymc_gibbsnn.networks.learned_variances import folded
 from pymc_gibbsnn.networks.likelihoods import NOISY, LatentLikelihood, find_likelihood
 from pymc_gibbsnn.networks.network import Activation, Layer, Network
 from pymc_gibbsnn.networks.notation import show

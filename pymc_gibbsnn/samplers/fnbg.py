@@ -30,6 +30,7 @@ from pytensor.tensor.random import normal, uniform
 
 from pymc_gibbsnn._arguments import number, positive_numbers
 from pymc_gibbsnn.moves.tuning import robbins_monro
+from pymc_gibbsnn.networks.given import given, loose, sizes
 from pymc_gibbsnn.networks.minibatch import Batches
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.random.draw import draw
@@ -37,7 +38,7 @@ from pymc_gibbsnn.samplers.blocks import LayerNodes
 from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.target import Target
 
-__all__ = ["fnbg", "sweep_by_density"]
+__all__ = ["cut", "fnbg", "sweep_by_density"]
 
 FIRST_SCALE = 0.1
 TUNE_STEPS = 1000
@@ -106,26 +107,27 @@ def fnbg(
     if scale is None:
         start["tuned"] = pt.constant(np.asarray(0, dtype))
     names, shares = _averages(blocks, layers)
-    scale_names = [f"scale_{layer.name}" for layer in layers]
+    scale_names = tuple(f"scale_{layer.name}" for layer in layers)
+    # Blocks are data of the program, so that it serves all networks of an architecture, however they are cut.
+    counts, owners, target = sizes((len(owner), len(blocks))), given(owner), given(np.asarray(target_accept, dtype))
+    of_blocks, of_layers = given(shares.astype(dtype)), given(shares[1 : 1 + len(layers)].astype(dtype))
     zero, one = pt.constant(np.array([0, 1], dtype))
 
     def step(rng: Variable, state: dict, carry: dict, tuning: Variable) -> tuple[Variable, dict, dict, dict]:
         rng, batch = (rng, None) if batches is None else batches.draw(rng, carry)
-        rng, xi = draw(normal, rng, zero, one, size=(len(owner),))
-        rng, u = draw(uniform, rng, zero, one, size=(len(blocks),))
-        steps = pt.exp(carry["log_scale"])[owner] * xi
+        rng, xi = draw(normal, rng, zero, one, size=counts[:1])
+        rng, u = draw(uniform, rng, zero, one, size=counts[1:])
+        steps = pt.exp(carry["log_scale"])[owners] * xi
         state, log_ratios, lp = sweep(state, steps, pt.log1p(-u), batch)
         acceptance = pt.exp(pt.minimum(pt.switch(pt.isnan(log_ratios), -math.inf, log_ratios), 0))
         changed = {}
         if scale is None:
             changed["tuned"] = carry["tuned"] + 1
             changed["log_scale"] = robbins_monro(
-                carry["log_scale"], changed["tuned"], acceptance, target_accept, tuning, largest=math.inf
+                carry["log_scale"], changed["tuned"], acceptance, target, tuning, largest=math.inf
             )
-        averages = pt.constant(shares.astype(dtype)) @ acceptance
-        scales = pt.exp(pt.constant(shares[1 : 1 + len(layers)].astype(dtype)) @ carry["log_scale"])
-        stats = {"lp": lp, **{name: averages[i] for i, name in enumerate(names)}}
-        stats |= {name: scales[i] for i, name in enumerate(scale_names)} | ({} if batches is None else {"exact": zero})
+        stats = {"lp": lp, names: of_blocks @ acceptance, scale_names: pt.exp(of_layers @ carry["log_scale"])}
+        stats |= {} if batches is None else {"exact": zero}
         return rng, state, changed, stats
 
     tune_steps = TUNE_STEPS if scale is None else 0
@@ -150,15 +152,13 @@ def sweep_by_density(target: Target, blocks: Sequence[np.ndarray]) -> Sweep:
         The ``sweep`` that :func:`fnbg` takes.
     """
     shapes = [tuple(evaluate(x.shape)) for x in target.coordinates.values()]
-    sizes = [int(np.prod(shape)) for shape in shapes]
-    ends = np.cumsum(sizes)
-    members = np.zeros((len(blocks), ends[-1]), bool)
+    count = sum(map(math.prod, shapes))
+    members = np.zeros((len(blocks), count), bool)
     for q, block in enumerate(blocks):
         members[q, block] = True
 
     def parts(theta: Variable) -> list[Variable]:
-        arrays = [theta[end - size : end].reshape(shape) for shape, size, end in zip(shapes, sizes, ends, strict=True)]
-        return [v.type.filter_variable(x) for v, x in zip(target.variables, arrays, strict=True)]
+        return [loose(v.type).filter_variable(x) for v, x in zip(target.variables, cut(theta, shapes), strict=True)]
 
     def sweep(state: dict, steps: Variable, log_u: Variable, rows: Variable | None) -> tuple[dict, Variable, Variable]:
         data = {} if rows is None else {"rows": rows}
@@ -167,24 +167,33 @@ def sweep_by_density(target: Target, blocks: Sequence[np.ndarray]) -> Sweep:
             return pt.cast(target.log_likelihood(parts(theta), data), steps.dtype)
 
         def move(member, log_u, theta, current, steps):
-            new_theta = pt.switch(member, theta + steps, theta)
+            new_theta = pt.specify_shape(pt.switch(member, theta + steps, theta), theta.shape)
             new = density(new_theta)
             log_ratio = new - current
             accepted = log_u < log_ratio  # false if the ratio is NaN
             return pt.switch(accepted, new_theta, theta), pt.switch(accepted, new, current), log_ratio
 
-        # We state the number of parameters, which JAX must know before it compiles.
-        theta = pt.specify_shape(pt.concatenate([x.ravel() for x in target.locate(state, data)]), (ends[-1],))
+        # So cut, the vector has the number of parameters that a program is given, and that JAX knows when it compiles.
+        theta = pt.concatenate([x.ravel() for x in target.locate(state, data)])[: given(count)]
         thetas, densities, log_ratios = pytensor.scan(
             move,
-            sequences=[pt.constant(members), log_u],
+            sequences=[given(members), log_u],
             outputs_info=[theta, density(theta), None],
             non_sequences=[steps],
+            n_steps=sizes((len(blocks),))[0],
             return_updates=False,
         )
         return dict(zip(target.variables, parts(thetas[-1]), strict=True)), log_ratios, densities[-1]
 
     return sweep
+
+
+def cut(vector: Variable, shapes: Sequence[tuple[int, ...]]) -> list[Variable]:
+    """Cut a vector into arrays of these shapes, which a program is given."""
+    lengths = [math.prod(shape) for shape in shapes]
+    ends = np.cumsum(lengths)
+    pieces = [vector[given(end - length) : given(end)] for length, end in zip(lengths, ends, strict=True)]
+    return [piece.reshape(sizes(shape)) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 def _scales(
@@ -210,7 +219,7 @@ def _scales(
     return scales
 
 
-def _averages(blocks: Sequence[np.ndarray], layers: Sequence[LayerNodes]) -> tuple[list[str], np.ndarray]:
+def _averages(blocks: Sequence[np.ndarray], layers: Sequence[LayerNodes]) -> tuple[tuple[str, ...], np.ndarray]:
     """Return the names of averages over blocks (all, of a layer, of a node), and the share of each block in them."""
     size = sum(map(len, blocks))
     owner, node_of = np.empty(size, int), np.empty(size, int)
@@ -228,4 +237,4 @@ def _averages(blocks: Sequence[np.ndarray], layers: Sequence[LayerNodes]) -> tup
     shares = np.zeros((len(groups), len(blocks)))
     for row, group in zip(shares, groups.values(), strict=True):
         row[group] = 1 / len(group)
-    return list(groups), shares
+    return tuple(groups), shares

@@ -30,7 +30,7 @@ from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, Elementwise
 from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.networks.likelihoods import Likelihood
-from pymc_gibbsnn.samplers.fnbg import Sweep
+from pymc_gibbsnn.samplers.fnbg import Sweep, cut
 from pymc_gibbsnn.samplers.fnbg_kernels import FAST, make_sweep
 
 __all__ = ["UnitSweep", "sweep_by_units"]
@@ -153,15 +153,14 @@ def sweep_by_units(network: ClassicalNetwork, numbers: np.ndarray, pieces: Seque
     def sweep(state: dict, steps: Variable, log_u: Variable, rows: Variable | None) -> tuple[dict, Variable, Variable]:
         x, likelihood, weight = network.on(rows)
         power = weight / likelihood.dispersion
-        precision = pt.concatenate(
-            [pt.broadcast_to(layer.precision, layer.augmented_shape).ravel() for layer in layers]
-        )
+        precision = pt.concatenate([pt.broadcast_to(layer.precision, layer.size).ravel() for layer in layers])
         theta = flat(state)
-        theta, log_ratios, log_likelihood = op(x, likelihood.data, theta, steps[numbers], precision, log_u, power)
+        steps = steps[given(numbers)]
+        theta, log_ratios, log_likelihood = op(x, likelihood.data, theta, steps, precision, log_u, power)
         lp = power * log_likelihood - 0.5 * (precision * theta**2 - pt.log(precision / (2 * math.pi))).sum()
         lp += weight * likelihood.constant
         state = {}
-        for layer, matrix in zip(layers, op.matrices(theta), strict=True):
+        for layer, matrix in zip(layers, cut(theta, [layer.augmented_shape for layer in layers]), strict=True):
             state |= layer.values(matrix)
         return state, log_ratios, lp
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytensor
@@ -13,6 +13,7 @@ from pytensor.tensor.random import normal, uniform
 
 from pymc_gibbsnn._arguments import number
 from pymc_gibbsnn.moves.tuning import robbins_monro
+from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.target import Place, Target
@@ -87,6 +88,11 @@ def metropolis_hastings(
         values = [*place.position, *place.gradient, place.log_likelihood]
         return {name: pt.cast(x, floatx) for name, x in zip(names, values, strict=True)}
 
+    def shaped(names: Iterable[str], carry: dict) -> list[Variable]:
+        """Take arrays from the carry that have the shapes of the coordinates, which no program has to compare then."""
+        pairs = zip(names, target.coordinates, strict=False)  # there may be no names
+        return [pt.specify_shape(carry[name], carry[like].shape) for name, like in pairs]
+
     def begin(state: dict, carry: dict) -> dict:
         data = target.constant_data(carry)
         position = target.locate(state, data)
@@ -102,11 +108,12 @@ def metropolis_hastings(
 
         position = [carry[name] for name in target.coordinates]
         if target.batches is None:
-            u = Place(position, carry["log_likelihood"], [carry[name] for name in slopes])
+            u = Place(position, carry["log_likelihood"], shaped(slopes, carry))
         else:
             u = evaluate(position)
-        size = pt.constant(step_size, dtype=floatx) if step_size is not None else pt.exp(carry["log_step"])
-        rng, v, log_ratio, moved, stayed = propose(rng, u, size, evaluate, {name: carry[name] for name in memory})
+        size = pt.exp(carry["log_step"]) if step_size is None else given(np.asarray(step_size, floatx))
+        remembers = dict(zip(memory, shaped(memory, carry), strict=True))
+        rng, v, log_ratio, moved, stayed = propose(rng, u, size, evaluate, remembers)
         log_ratio = pt.switch(pt.isnan(log_ratio), -np.inf, log_ratio)
         rng, uniform_ = draw(uniform, rng, zero, one, size=(1,))
         accept = pt.log1p(-uniform_[0]) < log_ratio

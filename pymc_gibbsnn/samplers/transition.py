@@ -13,9 +13,10 @@ come some steps, which need not look at the variables; while the chain tunes, ``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytensor
@@ -50,7 +51,8 @@ class Transition:
     carry : dict of str to Variable
         The carry at the start of a chain, as expressions of data and constants.
     stats : list of str
-        Names of the statistics, each of which is a scalar; a progress bar shows the first one.
+        Names of the statistics, each of which is a scalar; a progress bar shows the first one. A step may return a
+        vector of several, by a tuple of their names, so that their number is not a part of the program.
     check : callable
         A function that is called before each chain, and raises an error if the data no longer fit.
     tune_steps : int
@@ -205,13 +207,13 @@ class Stage:
     carry : dict of str to Variable
         The entries of the carry that change.
     stats : dict of str to Variable
-        The statistics.
+        The statistics; vectors of several by tuples of their names.
     """
 
     rng: Variable | None
     state: dict[Variable, Variable]
     carry: dict[str, Variable]
-    stats: dict[str, Variable]
+    stats: dict[str | tuple[str, ...], Variable]
 
     def at(self, values: Mapping[Variable, Variable]) -> Stage:
         """Return the stage with variables replaced by others."""
@@ -222,6 +224,13 @@ class Stage:
         outputs = iter(outputs)
         rng = None if self.rng is None else next(outputs)
         return Stage(rng, *({name: next(outputs) for name in part} for part in (self.state, self.carry, self.stats)))
+
+    def named_stats(self, values: Iterator) -> dict[str, Any]:
+        """Name each statistic, of the values of the statistics in the order of the outputs."""
+        found: dict[str, Any] = {}
+        for names, value in zip(self.stats, values, strict=True):
+            found |= {names: value} if isinstance(names, str) else dict(zip(names, value, strict=True))
+        return found
 
     @property
     def outputs(self) -> list[Variable]:

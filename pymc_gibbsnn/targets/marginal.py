@@ -37,6 +37,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal
 
+from pymc_gibbsnn.networks.given import given, sizes
 from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["Marginal"]
@@ -49,7 +50,7 @@ class Marginal:
     ----------
     features : list of Variable
         The features Ψ (n, h), in parts: groups of columns, one for each variable of the readout.
-    sizes : list of int
+    widths : list of int
         The numbers of columns of the parts.
     residual : Variable, (n, k)
         r.
@@ -70,15 +71,15 @@ class Marginal:
     def __init__(
         self,
         features: list[Variable],
-        sizes: list[int],
+        widths: list[int],
         residual: Variable,
         noise: Variable,
         shape: tuple[Variable, Variable],
         wide: bool,
     ):
         self.features, self.residual, self.noise, self.shape, self.wide = features, residual, noise, shape, wide
-        ends = np.cumsum(sizes)
-        self.places = [slice(int(end - size), int(end)) for end, size in zip(ends, sizes, strict=True)]
+        self.widths, ends = sizes(widths), np.cumsum(widths)
+        self.places = [slice(given(end - width), given(end)) for end, width in zip(ends, widths, strict=True)]
         n, k = (pt.cast(size, residual.dtype) for size in shape)
         if wide:
             gram = sum(psi @ psi.T for psi in features)
@@ -86,14 +87,14 @@ class Marginal:
         else:
             self.psi = psi = pt.concatenate(features, axis=1)
             gram, target = psi.T @ psi, psi.T @ residual
-        self.size = shape[0] if wide else sum(sizes)
+        self.size = shape[0] if wide else given(ends[-1])
         self.identity = pt.eye(self.size, dtype=residual.dtype)
         self.factor = pt.linalg.cholesky(gram + noise * self.identity)
         self.whitened = _solve(self.factor, target)  # L⁻¹ r, or L⁻¹ Ψᵀ r
         squares, log_det = (self.whitened**2).sum(), 2 * pt.log(pt.diag(self.factor)).sum()
         if not wide:
             squares = ((residual**2).sum() - squares) / noise
-            log_det += (n - self.size) * pt.log(noise)
+            log_det += (n - pt.cast(self.size, n.dtype)) * pt.log(noise)
         self.log_likelihood = -(squares + k * log_det + n * k * math.log(2 * math.pi)) / 2
 
     def gradient(self) -> tuple[list[Variable], Variable, Variable]:
@@ -106,7 +107,7 @@ class Marginal:
             slope = alpha @ alpha.T - k * inverse
             return [slope @ psi for psi in self.features], -alpha, pt.trace(slope) / 2
         alpha = (self.residual - self.psi @ back) / self.noise
-        trace = (n - self.size) / self.noise + pt.trace(inverse)
+        trace = (n - pt.cast(self.size, n.dtype)) / self.noise + pt.trace(inverse)
         slope = alpha @ (alpha.T @ self.psi) - k * self.psi @ inverse
         return [slope[:, place] for place in self.places], -alpha, ((alpha**2).sum() - k * trace) / 2
 
@@ -118,8 +119,8 @@ class Marginal:
             rng, xi = draw(normal, rng, zero, one, size=(self.size, k))
             phi = _solve_back(self.factor, self.whitened + pt.sqrt(self.noise) * xi)
             return rng, [phi[place] for place in self.places]
-        for place in self.places:
-            rng, xi = draw(normal, rng, zero, one, size=(place.stop - place.start, k))
+        for width in self.widths:
+            rng, xi = draw(normal, rng, zero, one, size=(width, k))
             noises.append(xi)
         rng, epsilon = draw(normal, rng, zero, one, size=self.shape)
         missing = self.residual - pt.sqrt(self.noise) * epsilon

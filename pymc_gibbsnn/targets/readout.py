@@ -15,8 +15,9 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn.networks.given import is_given
 from pymc_gibbsnn.networks.minibatch import variables_on_minibatches
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.substitution import substitute
@@ -83,15 +84,15 @@ class ReadoutTarget(WhitenedTarget):
         Target.__init__(self, model, [*features, residual, noise, rest])
         self.whiten(model, inner, reduce)
         self.variables = [*self.variables, *(part.value for part in parts)]
-        self.sizes = [part.inputs for part in parts]
+        self.widths = [part.inputs for part in parts]
         y = model.rvs_to_values[observed]
         self.shape = y.shape[0], y.shape[1] if y.ndim == 2 else pt.constant(1)
-        self.wide = sum(self.sizes) >= len(evaluate(y))
+        self.wide = sum(self.widths) >= len(evaluate(y))
 
     def marginal(self, position: list[Variable], data: Data) -> tuple[Marginal, Variable]:
         """Compute at φ the law of y with the readout integrated out, and the log density of all else observed."""
         *psi, residual, variance, rest = self.at(position, data)
-        return Marginal(psi, self.sizes, residual, variance, self.shape, self.wide), rest
+        return Marginal(psi, self.widths, residual, variance, self.shape, self.wide), rest
 
     def log_likelihood(self, position: list[Variable], data: Data) -> Variable:
         """Compute ℓ at φ: the log density of all that is observed, with the readout integrated out."""
@@ -125,4 +126,4 @@ class ReadoutTarget(WhitenedTarget):
 
 def _is_zero(x: Variable) -> bool:
     """Whether a variable is known to be 0."""
-    return isinstance(x, Constant) and not np.any(x.data)
+    return is_given(x) and not np.any(evaluate(x))

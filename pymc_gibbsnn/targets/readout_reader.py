@@ -16,6 +16,7 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.forms import is_elemwise, match_product, spans_columns, undimshuffle
+from pymc_gibbsnn.networks.given import sizes
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.notation import law, show
@@ -59,7 +60,7 @@ class Part:
     def theta(self, phi: Variable) -> Variable:
         """Compute θ from φ_out (h, k), in the shape that the user gave it."""
         matrix = self.matrix(self.mean) + self.matrix(self.scale) * phi
-        return Dense.written_as(self.layout, matrix.T).reshape(self.shape)
+        return Dense.written_as(self.layout, matrix.T).reshape(sizes(self.shape))
 
 
 def read_readout(model: pm.Model, rvs: list[Variable]) -> tuple[Variable, list[Part], Variable, Variable]:

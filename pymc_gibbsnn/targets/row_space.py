@@ -24,6 +24,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random import normal
 
 from pymc_gibbsnn.networks.forms import match_product
+from pymc_gibbsnn.networks.given import sizes
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.random.draw import draw
 
@@ -118,7 +119,7 @@ def row_space_chart(
 
     def draw_weights(rng: Variable, phi: Variable, constants: dict[str, Variable]) -> tuple[Variable, Variable]:
         zero, one = pt.constant(np.array([0, 1], pytensor.config.floatX))
-        rng, xi = draw(normal, rng, zero, one, size=shape)
+        rng, xi = draw(normal, rng, zero, one, size=sizes(shape))
         q = constants[q_name]
         if rows:
             return rng, scale.T * (xi + (phi.T - xi @ q) @ q.T)

@@ -22,6 +22,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import named_variables
+from pymc_gibbsnn.networks.given import checked_beforehand
 from pymc_gibbsnn.networks.minibatch import check_minibatches, read_minibatches
 from pymc_gibbsnn.networks.substitution import substitute
 
@@ -83,7 +84,7 @@ class Target(ABC):
 
     def __init__(self, model: pm.Model, expressions: Sequence[Variable], total_size_needed: bool = True):
         check_minibatches(model, total_size_needed)
-        self.expressions, self.batches = read_minibatches(expressions)
+        self.expressions, self.batches = read_minibatches(checked_beforehand(expressions))
         self.check()
 
     def check(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
@@ -20,6 +21,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
+from pymc_gibbsnn.networks.given import given, sizes
 from pymc_gibbsnn.networks.substitution import substitute
 from pymc_gibbsnn.targets.row_space import Chart, row_space_chart
 from pymc_gibbsnn.targets.target import Data, Target, free_variables
@@ -166,16 +168,17 @@ def _chart(rv: Variable, x: Variable, mean: Variable, scale: Variable, shape: tu
             return (pt.log(scale) + pt.zeros_like(phi)).sum()
 
     else:
-        d = shape[-1]
+        *rows, d = sizes(shape)
+        copies = given(np.asarray(math.prod(shape[:-1]), pytensor.config.floatX))
 
         def whiten(constants):
             centred = (x - mean).reshape((-1, d))
-            return pt.linalg.solve_triangular(scale, centred.T, lower=True, b_ndim=2).T.reshape(shape)
+            return pt.linalg.solve_triangular(scale, centred.T, lower=True, b_ndim=2).T.reshape((*rows, d))
 
         def colour(phi, constants):
-            return mean + (phi.reshape((-1, d)) @ scale.T).reshape(shape)
+            return mean + (phi.reshape((-1, d)) @ scale.T).reshape((*rows, d))
 
         def log_scale(phi):
-            return math.prod(shape[:-1]) * pt.log(pt.diag(scale)).sum()
+            return copies * pt.log(pt.diag(scale)).sum()
 
     return Chart(x, x, start, whiten, colour, lambda rng, phi, constants: (rng, colour(phi, constants)), log_scale)

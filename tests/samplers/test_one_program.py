@@ -68,6 +68,26 @@ def learned_scales(n, d, units, outputs, noise):
     return model
 
 
+def wide(n, d, units, outputs, noise):
+    scales = {"weight_scale": noise * 2, "bias_scale": noise * 3, "readout_scale": noise * 5}
+    return pmg.wide_mlp(*data(n, d, outputs), units, noise=noise, **scales)
+
+
+def classical(n, d, units, outputs, noise):
+    return pmg.classical_mlp(data(n, d)[0], labels(n, outputs), units, prior_variance=noise)
+
+
+def effects_by_hand(n, d, units, outputs, noise):
+    """A classical network with shapes, data and scales as plain numbers, and a noise that has a prior."""
+    X, y = data(n, d)
+    with pm.Model() as model:
+        W1 = pm.Normal("W1", noise, RNG.uniform(1, 2, size=d), shape=(units, d))
+        W2 = pm.MvNormal("W2", np.zeros(units), np.diag(RNG.uniform(1, 2, size=units)))
+        s = pm.HalfNormal("s", noise)
+        pm.Normal("y", pt.tanh(X @ W1.T / d**0.5) @ W2 * noise, s, observed=y)
+    return model
+
+
 def keys(model, step):
     """The keys under which Numba's compiled code of a step is kept."""
     with model:
@@ -94,6 +114,10 @@ def keys(model, step):
         pytest.param(probit, lambda: pmg.GibbsNN(**PLAIN), id="probit"),
         pytest.param(written_by_hand, pmg.GibbsNN, id="by hand"),
         pytest.param(learned_scales, lambda: pmg.GibbsNN(**PLAIN), id="learned scales"),
+        pytest.param(wide, lambda: pmg.PCN(reparametrise=True), id="pCN"),
+        pytest.param(effects_by_hand, pmg.MALA, id="MALA by hand"),
+        pytest.param(classical, pmg.FNBG, id="FNBG"),
+        pytest.param(effects_by_hand, lambda: pmg.FNBG(blocks="layer"), id="FNBG by hand"),
     ],
 )
 def test_models_of_one_architecture_share_a_program(build, step):
