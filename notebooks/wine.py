@@ -22,22 +22,22 @@ import pymc_gibbsnn as pmg
 
 COLOUR = 9  # the column "color_intensity"; the other twelve are the inputs
 UNITS = 10
-WEIGHTS = ["W1", "b1", "W2", "b2", "latent_noise", "noise", "relevance"]
+LATENT_NOISE = 0.1
+WEIGHTS = ["W1", "b1", "W2", "b2", "noise", "relevance"]
 
 
 def network(X: np.ndarray, y: np.ndarray) -> pm.Model:
-    """A hidden layer of ReLU units; how noisy all is, and which inputs matter, are learned with the weights."""
+    """A hidden layer of ReLU units; how noisy the data are, and which inputs matter, is learned with the weights."""
     with pm.Model() as model:
         inputs = pm.Data("X", X)
-        latent_noise = pm.InverseGamma("latent_noise", 3, 0.1)  # variances
-        noise = pm.InverseGamma("noise", 3, 0.2)
+        noise = pm.InverseGamma("noise", 3, 0.2)  # variance of the data's noise; that of the latents is given
         relevance = pm.Gamma("relevance", 2, 2, shape=X.shape[1])  # a precision of weights for each input
         W1 = pm.Normal("W1", 0, tau=relevance, shape=(UNITS, X.shape[1]))
         b1 = pm.Normal("b1", 0, 1, shape=UNITS)
         W2 = pm.Normal("W2", 0, UNITS**-0.5, shape=UNITS)
         b2 = pm.Normal("b2", 0, 1)
-        Z2 = pm.Normal("Z2", inputs @ W1.T + b1, pm.math.sqrt(latent_noise))
-        A2 = pm.Normal("A2", pm.math.maximum(Z2, 0), pm.math.sqrt(latent_noise))
+        Z2 = pm.Normal("Z2", inputs @ W1.T + b1, LATENT_NOISE)
+        A2 = pm.Normal("A2", pm.math.maximum(Z2, 0), LATENT_NOISE)
         pm.Normal("y", A2 @ W2 + b2, pm.math.sqrt(noise), observed=y, shape=inputs.shape[0])
     return model
 
@@ -55,7 +55,7 @@ def main(draws: int, chains: int, seed: int, figures: Path) -> None:
 
     print("compiling the sampler: a minute or so the first time, seconds from then on", flush=True)
     with network(X_train, outputs.transform(y_train[:, None])[:, 0]):
-        step = pmg.GibbsNN(sweeps_per_draw=2)
+        step = pmg.GibbsNN(sweeps_per_draw=10)
         step.vars  # noqa: B018  # compiles
         compiled = time.perf_counter()
         idata = pm.sample(
