@@ -13,7 +13,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import random_generator_type
 
 from pymc_gibbsnn.networks.laws import Law, in_numpy, law_node
-from pymc_gibbsnn.networks.likelihoods import find_likelihood
+from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_likelihood
 from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["count_classes", "has_classes", "log_density", "log_normal", "probabilities"]
@@ -37,7 +37,7 @@ def probabilities(law: Law, y: np.ndarray, noisy: Law | None = None) -> np.ndarr
     If y is a function of a normal variable, of which ``noisy`` is the law, that variable is integrated out.
     """
     kind = find_likelihood(law.op)
-    if noisy is None:
+    if noisy is None or not issubclass(kind, LabelLikelihood):
         return kind.probabilities(y, *law.parameters)
     mean, sigma = noisy.parameters
     return kind.integrated_probabilities(np.broadcast_to(mean, noisy.shape), sigma)

@@ -12,7 +12,7 @@ from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLabel, ArgmaxLi
 from pymc_gibbsnn.networks.likelihoods.bernoulli import BernoulliLikelihood
 from pymc_gibbsnn.networks.likelihoods.binomial import BinomialLikelihood
 from pymc_gibbsnn.networks.likelihoods.categorical import CategoricalLikelihood
-from pymc_gibbsnn.networks.likelihoods.likelihood import LatentLikelihood, Likelihood
+from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood, LatentLikelihood, Likelihood
 from pymc_gibbsnn.networks.likelihoods.normal import NormalLikelihood
 from pymc_gibbsnn.networks.likelihoods.poisson import PoissonLikelihood
 from pymc_gibbsnn.networks.likelihoods.sign_label import SignLabel, SignLikelihood
@@ -22,6 +22,7 @@ __all__ = [
     "CLASSICAL",
     "NOISY",
     "ArgmaxLabel",
+    "LabelLikelihood",
     "LatentLikelihood",
     "Likelihood",
     "NormalLikelihood",
