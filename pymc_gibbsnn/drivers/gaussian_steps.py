@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn._arguments import boolean, named_variables
+from pymc_gibbsnn._arguments import boolean
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.networks.given_model import with_given_numbers
 from pymc_gibbsnn.networks.network import evaluate
@@ -18,7 +18,7 @@ from pymc_gibbsnn.samplers.pcnl import pcnl
 from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.plain import PlainTarget
 from pymc_gibbsnn.targets.readout import ReadoutTarget
-from pymc_gibbsnn.targets.target import Target
+from pymc_gibbsnn.targets.target import Target, free_variables
 from pymc_gibbsnn.targets.whitening import WhitenedTarget
 
 __all__ = ["MALA", "PCN", "PCNL"]
@@ -242,8 +242,7 @@ def _transition(
     ValueError
         If the model observes minibatches and the step size is None.
     """
-    named = named_variables(model, vars)
-    values = None if named is None else [model.rvs_to_values[rv] for rv in named]
+    values = [model.rvs_to_values[rv] for rv in free_variables(model, vars)]  # which both models share
     target = (ReadoutTarget if boolean("reparametrise", reparametrise) else kind)(with_given_numbers(model), values)
     transition = sampler(target, **options)
     if target.batches is None:

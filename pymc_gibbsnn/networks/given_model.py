@@ -43,7 +43,7 @@ def with_given_numbers(model: pm.Model) -> pm.Model:
         found.name = old.name
     values = {new[rv]: value for rv, value in model.rvs_to_values.items()}
     values |= {new[rv]: folded(model.rvs_to_values[rv]) for rv in model.observed_RVs}
-    found = object.__new__(pm.Model)
+    found = object.__new__(pm.Model)  # a copy by PyMC has other value variables
     found.__dict__ |= model.__dict__ | {
         "named_vars": {name: new.get(v, v) for name, v in model.named_vars.items()},
         "rvs_to_values": values,
