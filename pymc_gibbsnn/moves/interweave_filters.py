@@ -120,13 +120,13 @@ class Law:
     Attributes
     ----------
     conv : Conv2D
-        The convolution.
-    pool, pool_above : AveragePool, optional
-        The pools below and above the activation.
+        The convolution; with the pool on it, if there is one.
+    pool_above : AveragePool, optional
+        The pool above the activation.
     function : PiecewiseLinear or Smooth
         The activation σ.
     a : Variable, (n, inputs)
-        The input of the convolution.
+        The images that it takes.
     y : Variable, (n, c)
         The output of the dense layer above, less its bias and offset.
     v : Variable, (c, inputs)
@@ -140,7 +140,6 @@ class Law:
     """
 
     conv: Conv2D
-    pool: AveragePool | None
     pool_above: AveragePool | None
     function: PiecewiseLinear | Smooth
     a: Variable
@@ -169,12 +168,14 @@ class Law:
         v = dense.linear(state.weights[m])
         s = plus_diagonal(noise * (v @ v.T), noise_above * pt.ones((dense.size[0],), v.dtype))
         whitened = pt.linalg.solve_triangular(pt.linalg.cholesky(s), v, lower=True, b_ndim=2)
+        conv, a = layers[l].operator, state.input(l)
+        if k > l:
+            conv, a = conv.pooled(a, layers[k].operator.windows)
         return cls(
-            conv=layers[l].operator,
-            pool=layers[k].operator if k > l else None,
+            conv=conv,
             pool_above=pool_above,
             function=activation.function,
-            a=state.input(l),
+            a=a,
             y=layers[m].centred(state.outputs[m]) - dense.intercept(state.weights[m]),
             v=v,
             noise=noise,
@@ -184,8 +185,7 @@ class Law:
 
     def moved(self, step: Variable) -> Variable:
         """Compute by how much Z moves with a step of W̃ (h, d)."""
-        z = self.conv.forward(self.a, step)
-        return z if self.pool is None else self.pool.forward(z)
+        return self.conv.forward(self.a, step)
 
     def upward(self, s: Variable) -> Variable:
         """Take the means of post-activations over the windows of the pool above, if there is one."""
@@ -219,12 +219,10 @@ class Law:
         """
         conv, slopes = self.conv, self.function.derivative(z)
         precision = conv.precision * pt.ones(conv.size, w.dtype)
-        back = slopes * pull if self.pool is None else self.pool.adjoint(slopes * pull)
-        gradient = conv.moments(self.a, back).T - precision * w
+        gradient = conv.moments(self.a, slopes * pull).T - precision * w
         images = self.a.reshape((-1, *conv.windows.image))
-        pool, places = (None, conv.places) if self.pool is None else (self.pool.windows, self.pool.places)
-        by_filter = slopes.reshape((-1, conv.units, places)), self.whitened.reshape((-1, conv.units, places))
-        gram = FilterGram(conv.windows, pool, conv.has_bias)(images, *by_filter)
+        by_filter = (x.reshape((-1, conv.units, conv.places)) for x in (slopes, self.whitened))
+        gram = FilterGram(conv.windows, conv.has_bias)(images, *by_filter)
         return w, z, pull, gradient.ravel(), pt.linalg.cholesky(plus_diagonal(gram, precision.ravel()))
 
 

@@ -225,6 +225,8 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
         layer, above = network.layers[l], network.layers[l + 1].operator
         weights = [weights_above] if learns[l + 1] else []
         if activation is None:
+            if kinds[l]:
+                continue  # the move of the filters draws this Z_l, which is below a pool
             moves.append(at(l, direct_latents, *weights))  # Z_l | W̃_{l−1}, W̃_l, Z_{l+1}, and then W̃_l | Z_l, Z_{l+1}
             continue
         function = activation.function

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -185,6 +185,40 @@ class Conv2D(Weighted):
         sums = Convolution(self.windows, "filters")(ones, self._images(total)).reshape((self.windows.numbers,))
         last = pt.concatenate([sums, pt.cast(n * self.places, a.dtype)[None]])
         return pt.concatenate([pt.concatenate([found, sums[None]]), last[:, None]], axis=1)
+
+    # With a pool on it
+
+    def pooled(self, a: Variable, pool: Windows) -> tuple[Conv2D, Variable]:
+        """Make one convolution of this one and a pool on its output: of images whose pixels are averaged beforehand.
+
+        Parameters
+        ----------
+        a : Variable, (n, inputs)
+            An input A.
+        pool : Windows
+            The windows of the pool.
+
+        Returns
+        -------
+        conv : Conv2D
+            A convolution with the same weights, and the places of the pool.
+        a : Variable, (n, inputs of that)
+            The images that it takes.
+        """
+        (channels, *image), own = self.windows.image, self.windows
+        margins = [2 * margin for margin in own.padding]
+        images = self._images(a)
+        if any(margins):
+            (top, left), (height, width) = own.padding, image
+            blank = pt.zeros((a.shape[0], channels, height + margins[0], width + margins[1]), a.dtype)
+            images = blank[:, :, top : top + height, left : left + width].set(images)
+        reach = [step * (length - 1) for step, length in zip(own.stride, pool.size, strict=True)]
+        height, width = (length + m - r for length, m, r in zip(image, margins, reach, strict=True))
+        shifts = [(own.stride[0] * r, own.stride[1] * s) for r, s in np.ndindex(pool.size)]
+        total = sum(images[:, :, y : y + height, x : x + width] for y, x in shifts)
+        stride = own.stride[0] * pool.stride[0], own.stride[1] * pool.stride[1]
+        windows = Windows(channels, height, width, own.size, stride)
+        return replace(self, windows=windows), (total / np.asarray(len(shifts), a.dtype)).reshape((-1, windows.pixels))
 
     # The conditional of the activations below
 

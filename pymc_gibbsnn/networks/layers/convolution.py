@@ -187,6 +187,7 @@ def window_kernels(windows: Windows):
     channels, height, width = windows.image
     (down, across), (rows, columns) = windows.grid, windows.size
     (step_y, step_x), (margin_y, margin_x) = windows.stride, windows.padding
+    has_margin = any(windows.padding)
 
     @numba_njit
     def see(image, seen):
@@ -198,7 +199,7 @@ def window_kernels(windows: Windows):
                         i = y * step_y + r - margin_y
                         for s in range(columns):
                             j = x * step_x + s - margin_x
-                            inside = 0 <= i < height and 0 <= j < width
+                            inside = not has_margin or (0 <= i < height and 0 <= j < width)
                             window[k] = image[c, i, j] if inside else 0
                             k += 1
 
@@ -213,7 +214,7 @@ def window_kernels(windows: Windows):
                         i = y * step_y + r - margin_y
                         for s in range(columns):
                             j = x * step_x + s - margin_x
-                            if 0 <= i < height and 0 <= j < width:
+                            if not has_margin or (0 <= i < height and 0 <= j < width):
                                 image[c, i, j] += window[k]
                             k += 1
 
@@ -234,10 +235,16 @@ def _times_filters(seen, filters, out):
 
 @summing
 def add_products(outputs, seen, sums):
-    """Add outputs (units, places) times seen (places, d) to sums (units, d)."""
+    """Add outputs (units, places) times seen (places, d) to sums (units, d), four places at a time."""
+    fours = len(seen) - len(seen) % 4
     for u in range(len(sums)):
         total = sums[u]
-        for p in range(len(seen)):
+        for p in range(0, fours, 4):
+            f0, f1, f2, f3 = outputs[u, p], outputs[u, p + 1], outputs[u, p + 2], outputs[u, p + 3]
+            s0, s1, s2, s3 = seen[p], seen[p + 1], seen[p + 2], seen[p + 3]
+            for k in range(len(total)):
+                total[k] += f0 * s0[k] + f1 * s1[k] + f2 * s2[k] + f3 * s3[k]
+        for p in range(fours, len(seen)):
             factor, window = outputs[u, p], seen[p]
             for k in range(len(total)):
                 total[k] += factor * window[k]

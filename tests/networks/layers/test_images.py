@@ -97,6 +97,20 @@ def test_all_backends_compute_the_same(mode):
     assert not shared[..., 4].any()
 
 
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("size", [(2, 2), (1, 2)])
+@pytest.mark.parametrize("name", ["plain", "padding", "edges"])
+def test_a_convolution_with_a_pool_on_it_is_one_convolution(name, size, has_bias):
+    """Whose outputs are the means of those of the first, also where the pool leaves some out."""
+    windows = WINDOWS[name] if name in WINDOWS else Windows(1, 8, 9, (2, 3), (2, 1))
+    below = conv(windows, has_bias=has_bias)
+    pool = AveragePool(windows=Windows(2, *windows.grid, size, (size[0], size[1] + (name == "edges"))))
+    a, w = RNG.normal(size=(3, windows.pixels)), RNG.normal(size=below.augmented_shape)
+    both, images = below.pooled(pt.constant(a), pool.windows)
+    assert both.windows.grid == pool.windows.grid
+    np.testing.assert_allclose(value(both.forward(images, pt.constant(w))), pool.forward(below.forward(a, w)))
+
+
 @pytest.mark.parametrize("name", WINDOWS)
 def test_gradients(name):
     windows = WINDOWS[name]
