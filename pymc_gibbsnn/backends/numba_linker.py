@@ -177,6 +177,8 @@ def telling_of_compilation(message: str) -> Iterator[None]:
 
 def _cached(function: Dispatcher, key: str, cache: type[_CacheByKey] = _CacheByKey) -> Dispatcher:
     """Let Numba keep the compiled code of a function on disk under a key, and return the function."""
+    # Numba keeps the name of the function's module with the code and imports it again; some of PyTensor's have none.
+    function.py_func.__globals__.setdefault("__name__", __name__)
     CACHED_SRC_FUNCTIONS[function.py_func] = key
     function._cache = cache(function.py_func)
     return function

@@ -17,11 +17,12 @@ from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 TWO_PROCESSES = """
 import sys
 import numpy as np
-from tests.backends.test_numba_linker import compiled, function, softmax_of_product
-f = function(softmax_of_product)
+from tests.backends.test_numba_linker import compiled, function, quotient_of_sums, softmax_of_product
+f, quotient = function(softmax_of_product), quotient_of_sums()
 with compiled() as names:
     found = f(np.ones((2, 3)), np.arange(6.0).reshape(3, 2))
-print(found.tolist(), names)
+    of_numbers = float(quotient(np.arange(3, dtype=np.float32)))
+print(found.tolist(), of_numbers, names)
 """
 
 
@@ -54,6 +55,12 @@ class compiled:  # noqa: N801
 def softmax_of_product(x, y):
     z = pt.exp(x @ y)
     return z / z.sum(axis=1, keepdims=True)
+
+
+def quotient_of_sums():
+    """A function that computes with single numbers in single precision, by a function of PyTensor without a module."""
+    x = pt.fvector("x")
+    return pytensor.function([x], x.sum() / (x**2).sum(), mode=with_our_kernels(compilation_mode("NUMBA")))
 
 
 def test_a_second_graph_compiles_no_kernel_again():
