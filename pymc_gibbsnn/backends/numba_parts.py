@@ -33,6 +33,7 @@ class _Part(JITCodeLibrary):
         self._ensure_finalized()
         self.has_machine_code = True
         super()._optimize_final_module()
+        self._dynamic_globals = []  # addresses for which code cannot be kept on disk; optimised code may have none
         super()._finalize_final_module()
         for variable in self._final_module.global_variables:
             if variable.name.startswith(ENVIRONMENT) and (environment := lookup_environment(variable.name)):

@@ -2,8 +2,7 @@
 
 These are shapes and finite parameters of distributions, arrays of data, and factors of variables and of matrix
 products, such as 1/sqrt(d) before the weights of a layer. All other constants stay in the code, as a part of the
-functions in which they stand, such as an activation. So do the numbers 0 and 1 as parameters and factors, with which
-there is less to compute.
+functions in which they stand, such as an activation. So do the factors 0 and 1, with which there is less to compute.
 """
 
 from __future__ import annotations
@@ -79,18 +78,16 @@ def _is_number(node: Apply, i: int) -> bool:
         return False
     is_single = all(x.type.broadcastable)
     if isinstance(node.op, RandomVariable):
-        if i == SHAPE:
-            return x.type.shape != (0,)
-    elif isinstance(node.op, MinibatchRandomVariable):  # whose other inputs are the numbers of all rows
-        pass
-    elif is_single:
+        return x.type.shape != (0,) if i == SHAPE else bool(np.isfinite(evaluate(x)).all())
+    if isinstance(node.op, MinibatchRandomVariable):  # whose other inputs are the numbers of all rows
+        return True
+    if is_single:
         is_factor = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Mul | ps.TrueDiv)
-        if not is_factor or not any(_is_layer(y) for y in node.inputs):
+        if not is_factor or not any(_is_layer(y) for y in node.inputs) or evaluate(x).item() in (0, 1):
             return False
     elif not (isinstance(node.op, Elemwise) or _is_product(node)):
         return False
-    value = evaluate(x)
-    return bool(np.isfinite(value).all()) and not (is_single and value.item() in (0, 1))
+    return bool(np.isfinite(evaluate(x)).all())
 
 
 def _given(node: Apply, i: int) -> Variable:

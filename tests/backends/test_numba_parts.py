@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 from pymc_gibbsnn.backends.numba_parts import in_parts
+from pymc_gibbsnn.networks.likelihoods.bernoulli import BernoulliLikelihood
 
 COUNTS = np.arange(4.0)
+KERNEL = BernoulliLikelihood.kernel  # it passes a function on to functions of its own
 
 
 def machine_code(function) -> list[bool]:
@@ -56,3 +58,12 @@ def test_a_function_that_was_a_part_can_be_called_from_python():
     with in_parts():
         assert numba.njit(lambda x: 2 * inner(x))(3) == 8
     assert inner(3) == 4
+
+
+def test_code_that_needs_no_address_once_it_is_optimised_can_be_kept_on_disk():
+    function = numba.njit(lambda z, y, scratch: KERNEL(z, y, scratch))
+    with in_parts():
+        function.compile((numba.float64[:, ::1],) * 3)
+    [overload] = function.overloads.values()
+    overload.library.make_machine_code()
+    assert not overload.library.has_dynamic_globals

@@ -15,7 +15,7 @@ from tests.backends.test_numba_linker import compiled
 RNG = np.random.default_rng(0)
 PLAIN = {"interweave": False, "scale_move": False}
 SMALL = {"n": 20, "d": 3, "units": 4, "outputs": 3, "noise": 0.1}
-LARGE = {"n": 31, "d": 5, "units": 7, "outputs": 6, "noise": 0.7}
+LARGE = {"n": 31, "d": 5, "units": 7, "outputs": 6, "noise": 1.0}
 
 
 def data(n, d, *outputs):
@@ -84,7 +84,7 @@ def effects_by_hand(n, d, units, outputs, noise):
         W1 = pm.Normal("W1", noise, RNG.uniform(1, 2, size=d), shape=(units, d))
         W2 = pm.MvNormal("W2", np.zeros(units), np.diag(RNG.uniform(1, 2, size=units)))
         s = pm.HalfNormal("s", noise)
-        pm.Normal("y", pt.tanh(X @ W1.T / d**0.5) @ W2 * noise, s, observed=y)
+        pm.Normal("y", pt.tanh(X @ W1.T / d**0.5) @ W2 * (noise + 1), s, observed=y)
     return model
 
 
