@@ -109,21 +109,34 @@ X = np.array([0.5, 1.0, 1.5, 2.0, 1.0, 3.0])
 Y = np.array([1, 1, 1, 1, 0, 1])
 
 
-def textbook(rng, method, theta, steps, size=2):
-    """θ after each step; of 300 slopes on the same batches, y ~ Bernoulli(sigmoid(θ x))."""
-    r = np.zeros_like(theta)
-    for _ in range(steps):
+def slope(theta, rows):
+    """Of −log π of 300 slopes θ on a batch, y ~ Bernoulli(sigmoid(θ x))."""
+    residual = Y[rows][:, None] - 1 / (1 + np.exp(-np.multiply.outer(X[rows], theta)))
+    return theta - len(X) / len(rows) * (X[rows][:, None] * residual).sum(0)
+
+
+def textbook(rng, method, theta, steps, P=1.0, cycle=None, fitted=None, size=2):
+    """θ after each step of SGLD with ε = 0.2, or of SGHMC with ε = 0.4, A = 1 and B̂ = 0.3.
+
+    Scales P are those of RMSprop [Li et al. 2016] or a mass 1/P. In a cycle [Zhang et al. 2020, for both] the first
+    half has no noise. At a fitted point the gradient on all rows is known [Baker et al. 2019].
+    """
+    v = np.zeros_like(theta)
+    for k in range(steps):
         rows = rng.integers(len(X), size=size)
-        residual = Y[rows][:, None] - 1 / (1 + np.exp(-np.multiply.outer(X[rows], theta)))
-        gradient = theta - len(X) / size * (X[rows][:, None] * residual).sum(0)
+        g = slope(theta, rows)
+        if fitted is not None:
+            g = slope(fitted, np.arange(len(X))) + g - slope(fitted, rows)
+        n = rng.normal(size=len(theta))
+        r = k % cycle / cycle if cycle else 0
+        share, noisy = (np.cos(np.pi * r) + 1) / 2, r >= 0.5 or not cycle
         if method == "sgld":
-            epsilon = 0.2
-            theta = theta - epsilon * gradient + np.sqrt(2 * epsilon) * rng.normal(size=len(theta))
-        else:
-            epsilon, A, B = 0.4, 1.0, 0.3
-            noise = np.sqrt(2 * epsilon * (A - B)) * rng.normal(size=len(theta))
-            r = r - epsilon * gradient - epsilon * A * r + noise
-            theta = theta + epsilon * r
+            epsilon = 0.2 * share
+            theta = theta - epsilon * P * g + noisy * np.sqrt(2 * epsilon * P) * n
+        else:  # of the velocity v = ε r, with the learning rate ε² and the friction ε A of a step, as in its section 4
+            eta, alpha, beta = 0.4**2 * share * P, 0.4 * 1.0, 0.4 * 0.3 * share * P
+            v = (1 - alpha) * v - eta * g + noisy * np.sqrt(2 * eta * (alpha - beta)) * n
+            theta = theta + v
         yield theta
 
 
@@ -131,11 +144,24 @@ def textbook(rng, method, theta, steps, size=2):
     ("method", "sampler", "options"),
     [("sgld", pmg.SGLD, {"step_size": 0.2}), ("sghmc", pmg.SGHMC, unit_mass(0.4, 0.4 * 1.0, 0.3 / 0.4))],
 )
-def test_sgld_and_sghmc_are_the_textbooks_on_a_skewed_target(method, sampler, options):
+@pytest.mark.parametrize("variant", ["plain", "scaled, in cycles", "with control variates"])
+def test_sgld_and_sghmc_are_the_textbooks_on_a_skewed_target(method, sampler, options, variant):
     """The same draws from the same random numbers, and so the same law."""
+    P, cycle, fitted = 1.0, None, None
+    if variant == "scaled, in cycles":
+        P, cycle = np.linspace(0.4, 1.4, 300), 8
+        options = {**options, "preconditioned": True, "cycle": cycle}
+    elif variant == "with control variates":
+        fitted = np.linspace(0, 1.5, 300)
+        options = {**options, "control_variates": {"theta": fitted}}
     step = sampler(model=logistic(X, Y, 2, 300), start=None, compile_kwargs=PYTHON, rng=1, **options)
-    theirs = list(textbook(copy.deepcopy(step.rng), method, np.zeros(300), 100))
-    np.testing.assert_allclose(run(step, 100)[0]["theta"], theirs, rtol=1e-7, atol=1e-9)
+    step.tune = False
+    if cycle:
+        step.carry["preconditioner_now_theta"] = P
+    theirs = list(textbook(copy.deepcopy(step.rng), method, np.zeros(300), 100, P, cycle, fitted))
+    draws, stats = run(step, 100)
+    np.testing.assert_allclose(draws["theta"], theirs, rtol=1e-7, atol=1e-9)
+    assert np.isfinite(stats["lp"]).all()
 
 
 # What is learned
@@ -168,6 +194,17 @@ def test_what_is_learned_and_the_laws_that_follow():
     assert (stats["learning_rate"] < 1.2 * most).all()
     expected = MEANS.variance_of_langevin(float(stats["learning_rate"].mean()), injected=0.0)
     np.testing.assert_allclose(variance["constant"], expected * MEANS.curvature, rtol=0.15)
+
+
+def test_the_scales_of_rmsprop_are_those_of_the_gradients():
+    """P = sqrt(mean V/V): at the mean of the posterior V, the second moments of g, are the variances of its noise."""
+    means, spread = Means(columns=4), np.array([1.0, 2.0, 4.0, 8.0])
+    means.y = means.y * spread
+    step = pmg.SGLD(model=means.model(), step_size=1e-12, preconditioned=True, start=None, compile_kwargs=PYTHON, rng=1)
+    step.setup_chain(1, tune=1000, draws=0)
+    run(step, 1000, {"theta": means.mean * spread})
+    P = np.sqrt((spread**2).mean()) / spread
+    np.testing.assert_allclose(step.carry["preconditioner_now_theta"], P, rtol=0.15)
 
 
 TOY = Toy()
