@@ -1,13 +1,12 @@
-"""I-SGD, SGLD, SGHMC and constant SGD as they are called: the toy of the paper, UCI regression, MNIST, and their speed.
+"""I-SGD, SGLD, SGHMC and constant SGD as they are called: the toy of the paper, UCI regression, and their speed.
 
 After Franzese, Candela, Milios, Filippone, Michiardi (arXiv 2006.05087)::
 
-    OMP_NUM_THREADS=2 python benchmarks/stochastic_gradients.py --part toy
-    OMP_NUM_THREADS=2 python benchmarks/stochastic_gradients.py --part uci --data FOLDER [--splits 10] [--sets yacht ...]
-    OMP_NUM_THREADS=2 python benchmarks/stochastic_gradients.py --part mnist --data FOLDER
+    OMP_NUM_THREADS=2 python benchmarks/stochastic_gradients.py --part toy [--figure FILE]
+    OMP_NUM_THREADS=2 python benchmarks/stochastic_gradients.py --part uci --data FOLDER [--splits 10]
     OMP_NUM_THREADS=2 python benchmarks/stochastic_gradients.py --part speed
 
-FOLDER holds ``mnist.npz`` and ``uci_*.npz``. ``--samplers`` names some of them. What ``--part uci`` has computed
+FOLDER holds ``uci_*.npz``. ``--samplers`` and ``--sets`` name some of them. What ``--part uci`` has computed
 is not computed again, so that it can be broken off and resumed.
 """
 
@@ -35,8 +34,11 @@ PAPER = {  # RMSE, MNLL of I-SGD, table 1
 }
 
 
-def toy(samplers: list[str], results: Results) -> None:
-    """Standard deviation of the predictive mean beside that of the exact posterior, by the size of the batch."""
+def toy(samplers: list[str], results: Results, figure: Path | None) -> None:
+    """Standard deviation of the predictive mean beside that of the exact posterior, by the size of the batch.
+
+    The figure, like figure 2 of the paper, has the means and 90 % bands of the function on batches of 50.
+    """
     rng = np.random.default_rng(1)
     features, variance, n = 10, 0.1, 1000
     x = rng.uniform(-2, 2, size=n)
@@ -48,10 +50,10 @@ def toy(samplers: list[str], results: Results) -> None:
     y = basis(x) @ rng.normal(size=features) + variance**0.5 * rng.normal(size=n)
     covariance = np.linalg.inv(np.eye(features) + basis(x).T @ basis(x) / variance)
     eigenvalues, directions = np.linalg.eigh(covariance)
-    at = basis(np.linspace(-6, 6, 61))
+    places = np.linspace(-6, 6, 61)
+    at, inside = basis(places), np.abs(places) <= 2
     exact = np.sqrt(np.einsum("ni,ij,nj->n", at, covariance, at))
-    inside = np.abs(np.linspace(-6, 6, 61)) <= 2
-    rows = []
+    rows, functions = [], {}
     for name in samplers:
         for size in (10, 50, 200):
             with pm.Model():
@@ -62,6 +64,8 @@ def toy(samplers: list[str], results: Results) -> None:
                     2000, tune=2000, step=SAMPLERS[name](sweeps_per_draw=50), chains=4, random_seed=1, progressbar=False
                 )
             draws = idata["posterior"]["w"].values.reshape(-1, features)
+            if size == 50:
+                functions[name] = draws @ at.T
             spread = (draws @ at.T).std(0) / exact
             variances = ((draws @ directions).var(0) / eigenvalues).tolist()
             rows.append({
@@ -71,6 +75,28 @@ def toy(samplers: list[str], results: Results) -> None:
             })  # fmt: skip
     results["toy"] = rows
     print_table("Ratios to the exact posterior", rows)
+    if figure:
+        mean = at @ covariance @ basis(x).T @ y / variance
+        draw_bands(places, mean, 1.645 * exact, functions, (x, y), figure)
+
+
+def draw_bands(places, mean, half, functions, data, file: Path) -> None:
+    """The mean and the 90 % band of each sampler, over those of the exact posterior."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(functions), figsize=(3.4 * len(functions), 3.2), sharey=True,
+                                layout="constrained", squeeze=False)  # fmt: skip
+    for ax, (name, draws) in zip(axes[0], functions.items(), strict=True):
+        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+        ax.plot(*data, ".", color="0.6", ms=1, zorder=0)
+        ax.fill_between(places, mean - half, mean + half, color="C0", alpha=0.3, lw=0, label="exact")
+        ax.plot(places, mean, "C0", lw=1)
+        ax.plot(places, draws.mean(0), "C1", lw=1, label=name)
+        ax.plot(places, low, "C1--", places, high, "C1--", lw=1)
+        ax.set(title=name, xlabel="input")
+    axes[0, 0].set_ylabel("function")
+    axes[0, 0].legend(frameon=False)
+    figure.savefig(file, dpi=120)
 
 
 def uci(samplers: list[str], data: Path, splits: int, sets: list[str], results: Results) -> None:
@@ -132,56 +158,8 @@ def log_density(f, sigma, y):
     return np.logaddexp.reduce(terms, axis=0) - np.log(len(terms))
 
 
-def mnist_data(data: Path):
-    file = np.load(data / "mnist.npz")
-    X, X_test = (file[name].reshape(len(file[name]), -1) / 255 for name in ("x_train", "x_test"))
-    return X, file["y_train"].astype(int), X_test, file["y_test"].astype(int)
-
-
 def mnist_model(X, labels, hidden=100):
     return pmg.classical_mlp(X, labels, hidden, activation="relu", batch_size=128, total_size=len(X))
-
-
-def mnist(samplers: list[str], data: Path, results: Results, steps: int = 100) -> None:
-    """Test accuracy and negative log likelihood of a 784-100-10 network, beside a point that Adam fits.
-
-    Adam makes 20,000 steps; a sampler makes 10,000 while it tunes and 20,000 for 200 draws.
-    """
-    X, labels, X_test, labels_test = mnist_data(data)
-    with jax.enable_x64(False):
-        point, seconds = adam(X, labels, 20_000)
-    rows = [mnist_scores("Adam", probabilities(point, X_test)[None], labels_test, seconds)]
-    for name in samplers:
-        start = time.perf_counter()
-        with mnist_model(X, labels):
-            idata = pmg.sample(
-                200, tune=100, step=SAMPLERS[name](sweeps_per_draw=steps), chains=1, precision="float32", random_seed=1,
-                progressbar=False,
-            )  # fmt: skip
-        seconds = time.perf_counter() - start
-        draws = {k: x.values[0] for k, x in idata["posterior"].items()}
-        each = np.stack([probabilities({k: x[i] for k, x in draws.items()}, X_test) for i in range(200)])
-        rows.append(mnist_scores(name, each, labels_test, seconds))
-        print({k: float(x.values[0, -1]) for k, x in idata["sample_stats"].items()}, flush=True)
-        results[f"mnist {name}"] = rows[-1]
-        print(rows[-1], flush=True)
-    print_table("MNIST, 784-100-10", rows)
-
-
-def probabilities(point, X):
-    z = np.maximum(X @ point["W1"].T + point["b1"], 0) @ point["W2"].T + point["b2"]
-    z = np.exp(z - z.max(-1, keepdims=True))
-    return z / z.sum(-1, keepdims=True)
-
-
-def mnist_scores(name, each, labels, seconds):
-    p = each.mean(0)
-    single = np.mean(-np.log(np.maximum(each[:, np.arange(len(labels)), labels], 1e-12)))
-    nll = -np.log(np.maximum(p[np.arange(len(labels)), labels], 1e-12))
-    return {
-        "sampler": name, "accuracy": float((p.argmax(-1) == labels).mean()), "NLL": float(nll.mean()),
-        "NLL of one draw": float(single), "seconds": seconds,
-    }  # fmt: skip
 
 
 def negative_log_density(point, x, y, rows):
@@ -198,31 +176,6 @@ def start_point(key):
         "W1": 0.05 * jax.random.normal(keys[0], (100, 784)), "b1": jnp.zeros(100),
         "W2": 0.1 * jax.random.normal(keys[1], (10, 100)), "b2": jnp.zeros(10),
     }  # fmt: skip
-
-
-def adam(X, labels, steps: int, rate: float = 1e-3):
-    """A fitted point by Adam in plain JAX, and its seconds."""
-    rows = len(X)
-    X, labels, point = jnp.asarray(X, jnp.float32), jnp.asarray(labels), start_point(jax.random.key(0))
-
-    def step(i, loop):
-        key, point, m, v = loop
-        key, sub = jax.random.split(key)
-        index = jax.random.randint(sub, (128,), 0, rows)
-        g = jax.grad(negative_log_density)(point, X[index], labels[index], rows)
-        m = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, m, g)
-        v = jax.tree.map(lambda a, b: 0.999 * a + 0.001 * b**2, v, g)
-        t = i + 1.0
-        point = jax.tree.map(
-            lambda x, a, b: x - rate * a / (1 - 0.9**t) / (jnp.sqrt(b / (1 - 0.999**t)) + 1e-8), point, m, v
-        )
-        return key, point, m, v
-
-    zeros = jax.tree.map(jnp.zeros_like, point)
-    start = time.perf_counter()
-    run = jax.jit(lambda loop: jax.lax.fori_loop(0, steps, step, loop))
-    point = jax.block_until_ready(run((jax.random.key(1), point, zeros, zeros)))[1]
-    return {k: np.asarray(x) for k, x in point.items()}, time.perf_counter() - start
 
 
 def speed(samplers: list[str], results: Results, steps: int = 500, repeats: int = 5) -> None:
@@ -288,8 +241,9 @@ def speed(samplers: list[str], results: Results, steps: int = 500, repeats: int 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["toy", "uci", "mnist", "speed"], required=True)
+    parser.add_argument("--part", choices=["toy", "uci", "speed"], required=True)
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--figure", type=Path, help="where to draw the toy: means and 90 % bands")
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--sets", nargs="+", choices=PAPER, default=list(PAPER))
     parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
@@ -297,10 +251,8 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     found = Results(arguments.output)
     if arguments.part == "toy":
-        toy(arguments.samplers, found)
+        toy(arguments.samplers, found, arguments.figure)
     elif arguments.part == "uci":
         uci(arguments.samplers, arguments.data, arguments.splits, arguments.sets, found)
-    elif arguments.part == "mnist":
-        mnist(arguments.samplers, arguments.data, found)
     else:
         speed(arguments.samplers, found)
