@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -91,7 +92,7 @@ def cnn(
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If data are not finite, shapes, filters or pools do not fit, labels do not count from 0, a noise or a precision
+        If data are not finite, shapes, filters or pools do not fit or there are no filters, labels do not count from 0, a noise or a precision
         is not positive, or a name is not known.
 
     References
@@ -113,8 +114,17 @@ def cnn(
             f"X must have shape (n, height, width) or (n, channels, height, width), and y (n,) or (n, k), none of them "
             f"empty; found {X.shape} and {y.shape}{hint}."
         )
+    if X.ndim == 4 and X.shape[1] == X.shape[2] > 4 >= X.shape[3]:
+        warnings.warn(
+            f"X of shape {X.shape} is read as images of {X.shape[1]} channels and {X.shape[2]} by {X.shape[3]} pixels. If "
+            "the channels are the last axis, pass X.transpose(0, 3, 1, 2).",
+            UserWarning,
+            stacklevel=2,
+        )
     filters, hidden = widths("filters", filters, "one for each convolutional layer"), widths("hidden", hidden)
     layers = len(filters)
+    if not layers:
+        raise ValueError("filters must hold at least one number; mlp() writes a network without convolutions.")
     sizes, strides = _pairs("size", size, layers), _pairs("stride", stride, layers)
     paddings, pools = _pairs("padding", padding, layers, least=0), _pairs("pool", pool, layers, optional=True)
     function, bias = named_activation(activation), boolean("bias", bias)

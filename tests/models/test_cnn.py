@@ -81,6 +81,7 @@ def test_inputs_of_a_study_are_what_predict_takes():
         ({"size": 7}, r"filters must fit into the images, which are \(6, 6\)"),
         ({"filters": [2, 2], "size": [3]}, "size must be an integer, a pair in a tuple, or a list of one for each of"),
         ({"filters": 0}, "filters must hold positive integers, one for each convolutional layer; found 0"),
+        ({"filters": []}, r"filters must hold at least one number; mlp\(\) writes"),
         ({"pool": 5}, r"windows must fit into the images, which are \(4, 4\)"),
         ({"pool": "max"}, "pool must be a positive integer; found 'max'"),
         ({"noise": [1.0, 1.0]}, "noise must be .* one for each of Z2, A2, y, which are 3"),
@@ -90,3 +91,9 @@ def test_inputs_of_a_study_are_what_predict_takes():
 def test_refusals(arguments, message):
     with pytest.raises((TypeError, ValueError), match=message):
         pmg.cnn(**({"X": X, "y": X[:, 0, 0], "filters": 2} | arguments))
+
+
+def test_channels_that_seem_to_be_last():
+    with pytest.warns(UserWarning, match=r"\(8, 6, 6, 3\) is read as images of 6 channels .* pass X.transpose\(0, 3, 1, 2"):
+        pmg.cnn(np.repeat(X[..., None], 3, axis=3), X[:, 0, 0], 2)
+    pmg.cnn(np.repeat(X[:, None], 3, axis=1), X[:, 0, 0], 2)  # and these are not
