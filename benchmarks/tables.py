@@ -25,6 +25,7 @@ DATA = os.environ.get("PYMC_GIBBSNN_DATA")
 TABLES: dict[str, tuple[str, str | None, str | None]] = {
     "sweep": ("gibbs_sweep.py", "--quick", ""),
     "mixing": ("gibbs_mixing.py --part equilibrium", "--teachers 0-0 --problem n=200 --sweeps 4000", ""),
+    "convolutions": ("image_mixing.py", "--teachers 1 --sweeps 2000", ""),
     "zero": ("gibbs_mixing.py --part zero", None, ""),
     "noise": ("small_noise.py", None, ""),
     "thermalised": ("thermalised_fraction.py", "--part small --teachers 100-101", ""),

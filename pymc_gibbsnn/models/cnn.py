@@ -92,8 +92,8 @@ def cnn(
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If data are not finite, shapes, filters or pools do not fit or there are no filters, labels do not count from 0, a noise or a precision
-        is not positive, or a name is not known.
+        If data are not finite, shapes, filters or pools do not fit, there are no filters, labels do not count from 0, a
+        noise or a precision is not positive, or a name is not known.
 
     References
     ----------
@@ -116,8 +116,8 @@ def cnn(
         )
     if X.ndim == 4 and X.shape[1] == X.shape[2] > 4 >= X.shape[3]:
         warnings.warn(
-            f"X of shape {X.shape} is read as images of {X.shape[1]} channels and {X.shape[2]} by {X.shape[3]} pixels. If "
-            "the channels are the last axis, pass X.transpose(0, 3, 1, 2).",
+            f"X of shape {X.shape} is read as images of {X.shape[1]} channels and {X.shape[2]} by {X.shape[3]} pixels. "
+            "If the channels are the last axis, pass X.transpose(0, 3, 1, 2).",
             UserWarning,
             stacklevel=2,
         )

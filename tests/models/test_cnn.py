@@ -94,6 +94,7 @@ def test_refusals(arguments, message):
 
 
 def test_channels_that_seem_to_be_last():
-    with pytest.warns(UserWarning, match=r"\(8, 6, 6, 3\) is read as images of 6 channels .* pass X.transpose\(0, 3, 1, 2"):
+    message = r"\(8, 6, 6, 3\) is read as images of 6 channels .* pass X.transpose\(0, 3, 1, 2"
+    with pytest.warns(UserWarning, match=message):
         pmg.cnn(np.repeat(X[..., None], 3, axis=3), X[:, 0, 0], 2)
     pmg.cnn(np.repeat(X[:, None], 3, axis=1), X[:, 0, 0], 2)  # and these are not
