@@ -9,12 +9,13 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random import normal, uniform
+from pytensor.tensor.random import uniform
 
 from pymc_gibbsnn._arguments import number
 from pymc_gibbsnn.moves.tuning import robbins_monro
 from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.random.draw import draw
+from pymc_gibbsnn.random.standard_normal import standard_normal
 from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.target import Place, Target
 
@@ -146,7 +147,7 @@ def standard_normals(rng: Variable, like: list[Variable]) -> tuple[Variable, lis
     zero, one = pt.constant(np.array([0, 1], pytensor.config.floatX))
     draws = []
     for x in like:
-        rng, xi = draw(normal, rng, zero, one, size=x.shape)
+        rng, xi = draw(standard_normal, rng, zero, one, size=x.shape)
         draws.append(xi)
     return rng, draws
 
