@@ -81,8 +81,8 @@ def sample(
     step : GibbsNN or another step of this package, or a list of them
         The samplers, which together move every free variable of the model. PyTensor does not compile them.
     tune : int, optional
-        How many draws to make and discard before, while step sizes adapt and noise is hotter; by default as many as the
-        steps need, 1,000 for :class:`GibbsNN` and 0 where nothing is tuned.
+        How many draws to make and discard before, while step sizes adapt and noise may be larger; by default as many as
+        the steps need, 1,000 for :class:`GibbsNN` and 0 where nothing is tuned.
     chains : int
         How many chains to run.
     thin : int
@@ -104,10 +104,10 @@ def sample(
         Over how many devices the samples (rows of data and latents) of each chain are spread. Chains are then spread
         over ``len(devices) // shards`` groups of devices, and Gram matrices and products are summed across devices.
     local_rows : bool
-        Whether the model of each process, after ``jax.distributed.initialize``, has rows of its own, equally many. All
-        of them are then the data, in the order of the processes, of which none holds those of others. For
-        :class:`GibbsNN`, which then starts at weights of zero, since no process has all rows to fit;
-        ``shards`` must be a multiple of the number of processes, and ``var_names`` without latents.
+        Whether the model of each process, after ``jax.distributed.initialize``, has only rows of its own, as many as
+        that of any other process. The data are then the rows of all processes, in the order of the processes. This is
+        for :class:`GibbsNN`, which then starts at weights of zero, since no process has all rows to fit; ``shards``
+        must be a multiple of the number of processes, and ``var_names`` must not name latents.
     store : path, optional
         A new Zarr store on disk, a folder, to which draws are written instead of being kept in memory. Needs ``zarr``.
         :func:`open` reads it at any time.

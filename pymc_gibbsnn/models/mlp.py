@@ -38,9 +38,9 @@ def mlp(
     where the second argument of Normal is a standard deviation, A_1 = X, the precision λ_l is by default the width d_l
     of layer l, and the last Z is observed as y [1]_ (eq. 7). For a probit likelihood the last Z is a latent, whose
     argmax or sign is the label y (appendix E); for a Student likelihood it is a latent around which y has heavy tails.
-    The latents Z_l and A_l, the noisy pre- and post-activations, are
-    variables of the model like the weights, so that each has a closed-form conditional for :class:`GibbsNN`. The model
-    is plain PyMC: it holds nothing that could not be written by hand.
+    The latents Z_l and A_l, the noisy pre- and post-activations, are variables of the model like the weights, so that
+    each has a closed-form conditional for :class:`GibbsNN`. The model is plain PyMC: it holds nothing that could not be
+    written by hand.
 
     Parameters
     ----------
@@ -60,10 +60,10 @@ def mlp(
     noise : float, "learned", or a sequence of them
         Standard deviation s of the noise: one for all, or one for each of Z2, A2, Z3, ... up to y or, for a probit
         likelihood, the last Z. That of y is in the units of y; for a Student likelihood it is also that of the last Z.
-        Where it is "learned", the variance is a variable of the
-        model, such as "variance_Z2", with the prior InverseGamma(1, 0.001): anything from some 1e-4 up, for y of unit
-        variance. For a probit likelihood ``noise="learned"`` leaves that of the last Z at 1, since labels do not tell
-        it from the size of the last weights.
+        Where it is "learned", the variance is a variable of the model, such as "variance_Z2", with the prior
+        InverseGamma(1, 0.001), which allows anything from about 1e-4 up, for y of unit variance. For a probit
+        likelihood ``noise="learned"`` leaves that of the last Z at 1, since labels do not tell it from the size of the
+        last weights.
     prior : float, "learned", "relevance", or a sequence of them, optional
         Precision λ (one over the variance) of the prior of a layer's weights and biases: one for all layers, or one for
         each. By default it is the number of the layer's inputs. Where it is "learned", the precision of the layer's
