@@ -96,7 +96,7 @@ def sample(
         Starting values, as for ``pm.sample``; see :func:`initial_values`.
     precision : {"float64", "float32"}, optional
         The precision of all numbers; by default that of PyTensor's ``floatX``. GPUs are fast in single precision; keep
-        the variance of the noise above about 1e-6 of the squared signal there.
+        the variance of the noise above about 1e-7 of the squared signal there.
     devices : str or sequence of jax.Device, optional
         "cpu", "gpu" or "tpu" for the first device of that kind, or a list of devices, over which chains are spread; by
         default JAX's first device; after ``jax.distributed.initialize``, the devices of that kind of all processes.

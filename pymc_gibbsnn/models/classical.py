@@ -66,7 +66,7 @@ def classical_mlp(
         Whether the layers have biases.
     batch_size : int, optional
         Observe minibatches of that many rows, drawn with replacement, in which the rows of X and y stay paired.
-        Samplers then see another batch at every evaluation, and the posterior that they find is approximate.
+        Samplers of this package then see another batch at every step, and the posterior that they find is approximate.
     total_size : int, optional
         With minibatches, the number of rows for which a batch stands, usually n: the likelihood of a batch is raised to
         the power total_size / batch_size. Without it the target is the prior times the likelihood of a batch.

@@ -96,7 +96,7 @@ def teacher_student(
     random_seed : int or numpy.random.Generator, optional
         The seed of all draws.
     **architecture
-        With widths, arguments of :func:`mlp`: ``noise``, ``activation``, ``likelihood`` and ``bias``.
+        With widths, arguments of :func:`mlp`: ``noise``, ``prior``, ``activation``, ``likelihood`` and ``bias``.
 
     Returns
     -------
