@@ -38,6 +38,14 @@ SCALARIZE = "pytensor.tensor.rewriting.scalarize"
 SCALAR_SUMS = (import_module(SCALARIZE).ScalarCAReduce,) if find_spec(SCALARIZE) else ()
 
 
+# The operations of linear algebra, which lie elsewhere in PyTensor 3
+_linear_algebra = import_module("pytensor.tensor.linalg" if PYTENSOR_3 else "pytensor.tensor.slinalg")
+Cholesky, SolveTriangular = _linear_algebra.Cholesky, _linear_algebra.SolveTriangular
+
+# Whether PyTensor's Numba code solves A X = B, with B row by row in memory, as Xᵀ Aᵀ = Bᵀ: the last digits differ
+SOLVES_FROM_THE_RIGHT = PYTENSOR_3
+
+
 # How a loop is compiled that is evaluated once: PyTensor 3 takes the mode of the whole for it
 ONCE = {} if PYTENSOR_3 else {"mode": "FAST_COMPILE"}
 

@@ -4,7 +4,7 @@ The samplers of this package are written with plain ``@`` and ``pt.erf``. :func:
 Numba mode, which replace four kinds of operations:
 
 - matrix products, whose code in PyTensor takes long to compile (20 s each in PyTensor 3.3) or copies what is
-  transposed, by Numba's own ``np.dot``, with the transposition left to BLAS, or by kernels for tall and wide data;
+  transposed, by BLAS, with the transposition left to BLAS, or by kernels for tall and wide data;
 - sums of a matrix, whose code in PyTensor 3 sorts axes by their strides and takes 3 s to compile;
 - the error function, which takes 30 ns a number in Numba, by that of :mod:`pymc_gibbsnn.backends.vector_math`;
 - draws of our random variables, by a direct call of their samplers.
@@ -44,6 +44,7 @@ from pytensor.tensor.type import TensorType
 
 from pymc_gibbsnn._compat import SCALAR_SUMS, shape_inference
 from pymc_gibbsnn.backends.declare import SAMPLED, declare
+from pymc_gibbsnn.backends.numba_lapack import dot
 from pymc_gibbsnn.backends.numba_linker import KernelLinker
 from pymc_gibbsnn.backends.tall_products import is_tall, tall_by_few, tall_by_tall
 from pymc_gibbsnn.backends.vector_math import erf, erfc, vectorisable
@@ -112,9 +113,12 @@ def _numba(op, node):
     @numba_njit
     def product(x, y):
         x, y = _contiguous(x), _contiguous(y)
+        x, y = x.T if transpose_x else x, y.T if transpose_y else y
         if straight:
-            return np.dot(x.T if transpose_x else x, y.T if transpose_y else y)
-        return np.dot(y if transpose_y else y.T, x if transpose_x else x.T).T
+            out = np.empty((x.shape[0], y.shape[1]), x.dtype)
+            return dot(x, y, out)
+        out = np.empty((y.shape[1], x.shape[0]), x.dtype)
+        return dot(y.T, x.T, out).T
 
     if not op.data:
         return product, (op.transpose_x, op.transpose_y, op.wide, op.data, is_single)

@@ -10,6 +10,7 @@ keys, without the wrappers. Once its kernels are known, all that remains to comp
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import pickle
 from base64 import b64decode, b64encode
@@ -22,9 +23,12 @@ import llvmlite
 import llvmlite.binding as llvm
 import pytensor
 from llvmlite import ir
+from numba import jit
 from numba.core import cgutils, event, types
 from numba.core.caching import FunctionCache
+from numba.core.compiler import CompileResult
 from numba.core.dispatcher import Dispatcher
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 from pytensor import config
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -45,8 +49,11 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
+from pymc_gibbsnn._compat import Cholesky, SolveTriangular
 from pymc_gibbsnn.backends.declare import source_key
+from pymc_gibbsnn.backends.numba_lapack import cholesky, solve_triangular
 from pymc_gibbsnn.backends.numba_parts import in_parts
+from pymc_gibbsnn.backends.numba_views import view
 
 __all__ = ["KernelLinker", "telling_of_compilation"]
 
@@ -64,9 +71,14 @@ INLINED = (
     TensorFromScalar,
 )
 
+# Operations with code of ours, which compiles faster than PyTensor's: functions of an operation and its node, which
+# return what Numba can call and its key, or None where PyTensor's code is to serve.
+OURS = {Cholesky: cholesky, DimShuffle: view, SolveTriangular: solve_triangular}
+
 GRAPH = "numba_funcified_fgraph"  # the name of the function of a graph
 RESOLVER = "pymc_gibbsnn_address_of_kernel"  # the symbol by which compiled code finds the function _address below
-_kernels: dict[str, Dispatcher] = {}
+_kernels: dict[str, Callable] = {}  # by their keys; a kernel is a Dispatcher, or a function that Numba overloads
+_compiled_kernels: dict[tuple[str, tuple[types.Type, ...]], CompileResult] = {}
 _failures: list[BaseException] = []  # the errors for which the address of a kernel could not be found
 
 
@@ -85,16 +97,19 @@ class KernelLinker(NumbaLinker):
         keys: list[tuple | None] = []
 
         def convert_operation(op: Op, *, node: Apply, **kwargs) -> Callable:
-            function, key = numba_funcify_and_cache_key(op, node=node, **kwargs)
+            ours = OURS.get(type(op))
+            found = ours and ours(op, node)
+            function, key = found or numba_funcify_and_cache_key(op, node=node, **kwargs)
             if key is None or not config.numba__cache:
                 keys.append(None)
                 return function
             keys.append((tuple(sources[v] for v in node.inputs), key))
             # PyTensor's key distinguishes functions only where Numba's types of the inputs are the same: add the types.
             key = _hash(key, *map(_kind, node.inputs))
-            inlined = isinstance(op, INLINED)
-            kernel = _kernel(function, key, _CacheByKey if inlined else _CacheOfKernels)
-            return kernel if inlined else _call_by_address(key, len(node.inputs))
+            if isinstance(op, INLINED):
+                return _cached(function, key) if isinstance(function, Dispatcher) else function
+            _kernels.setdefault(key, function)
+            return _call_by_address(key, len(node.inputs))
 
         def convert_value(value: object, variable: Variable, **kwargs) -> object:
             if isinstance(variable, Constant):
@@ -126,11 +141,8 @@ class KernelLinker(NumbaLinker):
                     raise _failures.pop() from None
                 raise
 
-        # Numba names files of its cache after the file of the function, to which PyTensor gives a random name.
-        code = function.__code__.replace(co_filename="<pymc_gibbsnn>", co_firstlineno=1)
-        function = FunctionType(code, function.__globals__, function.__name__)
         compiled = _cached(numba_njit(function, final_function=True), key)
-        compiled._compile_for_args = in_parts()(compiled._compile_for_args)
+        compiled._compile_for_args = _with_few_collections()(in_parts()(compiled._compile_for_args))
         return run
 
 
@@ -169,6 +181,20 @@ class _Teller(event.Listener):
 
 
 @contextmanager
+def _with_few_collections() -> Iterator[None]:
+    """Let Python's garbage collector look through new objects less often, and never through all, in the context.
+
+    Numba makes objects by the million, few of which are garbage: looking through them takes a tenth of its time.
+    """
+    thresholds = gc.get_threshold()
+    gc.set_threshold(10_000, 20, 10_000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+@contextmanager
 def telling_of_compilation(message: str) -> Iterator[None]:
     """Tell the user, by PyMC's logger, of a graph that is compiled in the context since it is not on disk."""
     with event.install_listener("numba:compile", _Teller(message)):
@@ -179,9 +205,15 @@ def _cached(function: Dispatcher, key: str, cache: type[_CacheByKey] = _CacheByK
     """Let Numba keep the compiled code of a function on disk under a key, and return the function."""
     # Numba keeps the name of the function's module with the code and imports it again; some of PyTensor's have none.
     function.py_func.__globals__.setdefault("__name__", __name__)
-    CACHED_SRC_FUNCTIONS[function.py_func] = key
-    function._cache = cache(function.py_func)
+    # It names files after the file of the function, to which PyTensor gives a random name: another stands for it.
+    stand_in = FunctionType(_stand_in.__code__, {})
+    CACHED_SRC_FUNCTIONS[stand_in] = key
+    function._cache = cache(stand_in)
     return function
+
+
+def _stand_in():
+    """Stand for a function whose compiled code is kept on disk."""
 
 
 def _hash(*parts: object) -> str:
@@ -199,16 +231,6 @@ def _kind(variable: Variable) -> str:
     return f"{kind.dtype}{kind.ndim}" if hasattr(kind, "ndim") else type(kind).__name__
 
 
-def _kernel(function: Callable, key: str, cache: type[_CacheByKey]) -> Dispatcher:
-    """Return the kernel of a key, made of an operation's function, compiled once for all graphs and kept on disk."""
-    if key not in _kernels:
-        if not isinstance(function, Dispatcher):  # it is then a function that Numba overloads
-            overloaded = function
-            function = numba_njit(lambda *arguments: overloaded(*arguments))
-        _kernels[key] = _cached(function, key, cache)
-    return _kernels[key]
-
-
 def _call_by_address(key: str, inputs: int) -> Callable:
     """Make what Numba can call in place of a kernel with so many inputs: the kernel compiled on its own."""
 
@@ -222,12 +244,19 @@ def _call_by_address(key: str, inputs: int) -> Callable:
     return intrinsic(eval(f"lambda typing_context, {names}: typed([{names}])", {"typed": typed}))
 
 
-def _compiled(key: str, arguments: tuple[types.Type, ...]):
+def _compiled(key: str, arguments: tuple[types.Type, ...]) -> CompileResult:
     """Compile a kernel for arguments of these types, or load it from the cache; return what Numba knows of it."""
-    # If the kernel takes ``*arguments``, Numba compiles it for a tuple of them.
-    with in_parts():
-        _, _, folded, _ = _kernels[key].get_call_template(arguments, {})
-    return _kernels[key].overloads[tuple(folded)]
+    if (key, arguments) not in _compiled_kernels:
+        kernel = _kernels[key]
+        with in_parts():
+            if not isinstance(kernel, Dispatcher):
+                context = cpu_target.typing_context
+                [template] = context.resolve_value_type(kernel).templates
+                kernel = jit(**{"nopython": True} | template._jit_options)(template._overload_func(*arguments))
+            # If the kernel takes ``*arguments``, Numba compiles it for a tuple of them.
+            _, _, folded, _ = _cached(kernel, key, _CacheOfKernels).get_call_template(arguments, {})
+        _compiled_kernels[key, arguments] = kernel.overloads[tuple(folded)]
+    return _compiled_kernels[key, arguments]
 
 
 def _call(key: str, context, builder: ir.IRBuilder, signature, values) -> ir.Value:

@@ -1,0 +1,177 @@
+"""Products of matrices, Cholesky factors and triangular systems in Numba, by calls of BLAS and LAPACK.
+
+PyTensor's and Numba's own code for these looks at layouts and raises errors in functions of its own, which take a
+second each to compile. What is computed, and in which order, is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import get_cython_function_address, intrinsic
+from numba.np.arrayobj import make_array
+from numba.np.linalg import dot_3_mm, dot_3_vm, ensure_blas
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_njit
+
+from pymc_gibbsnn._compat import SOLVES_FROM_THE_RIGHT
+from pymc_gibbsnn.backends.declare import source_key
+
+__all__ = ["cholesky", "dot", "solve_triangular"]
+
+
+@intrinsic
+def dot(typing_context, x, y, out):
+    """Write the product of two matrices, or of a matrix and a vector, into ``out``, as ``np.dot(x, y, out)`` does.
+
+    In compiled code this is called with three arguments, ``dot(x, y, out)``.
+
+    Parameters
+    ----------
+    typing_context
+        Numba's, which Numba passes itself.
+    x, y : array
+        Row by row or column by column in memory.
+    out : array
+        Row by row in memory.
+    """
+    product = dot_3_mm if x.ndim == y.ndim else dot_3_vm
+
+    def code(context, builder, signature, values):
+        ensure_blas()
+        return product(context, builder, signature, values)
+
+    return out(x, y, out), code
+
+
+def _routine(library: str, name: str) -> Callable:
+    """Return what Numba can call as a routine of BLAS or LAPACK, with a tuple of its arguments.
+
+    It returns the last argument as the routine leaves it, which for LAPACK is whether it has succeeded. The name lacks
+    its first letter, which is that of the precision.
+    """
+    for letter in "sd":
+        address = get_cython_function_address(f"scipy.linalg.cython_{library}", letter + name)
+        llvm.add_symbol(_symbol(letter + name), address)
+
+    @intrinsic
+    def routine(typing_context, arguments):
+        [dtype] = {kind.dtype for kind in arguments.types if isinstance(kind, types.Array)}
+
+        def code(context, builder, signature, values):
+            pointers = []
+            for kind, value in zip(arguments.types, cgutils.unpack_tuple(builder, values[0]), strict=True):
+                if isinstance(kind, types.Array):
+                    pointer = make_array(kind)(context, builder, value).data
+                else:
+                    value = builder.trunc(value, ir.IntType(32)) if isinstance(kind, types.Integer) else value
+                    pointer = cgutils.alloca_once_value(builder, value)
+                pointers.append(pointer)
+            function_type = ir.FunctionType(ir.VoidType(), [pointer.type for pointer in pointers])
+            symbol = _symbol(("s" if dtype == types.float32 else "d") + name)
+            builder.call(cgutils.get_or_insert_function(builder.module, function_type, symbol), pointers)
+            return builder.load(pointers[-1])
+
+        return types.int32(arguments), code
+
+    return routine
+
+
+def _symbol(name: str) -> str:
+    """Return the symbol by which compiled code finds a routine."""
+    return f"pymc_gibbsnn_{name}"
+
+
+_potrf, _trtrs, _trsm = _routine("lapack", "potrf"), _routine("lapack", "trtrs"), _routine("blas", "trsm")
+
+
+def _key(op: Op) -> str:
+    """Return the key of an operation's compiled code in the cache."""
+    return sha256(str((op, op._props(), source_key(__name__))).encode()).hexdigest()
+
+
+def _is_real(node: Apply) -> bool:
+    """Whether the inputs and the output of an operation are real matrices of one precision."""
+    kinds = {(x.type.dtype, x.type.ndim) for x in (*node.inputs, *node.outputs)}
+    return kinds in ({("float64", 2)}, {("float32", 2)})
+
+
+def cholesky(op: Op, node: Apply) -> tuple[Callable, str] | None:
+    """Make the function of Cholesky factors for Numba, with its key; None where it is not for this operation.
+
+    A matrix that is not positive definite has a factor of NaN.
+    """
+    if not _is_real(node):
+        return None
+    lower, transposed = op.lower, op.overwrite_a
+    triangle = ord("U") if lower == transposed else ord("L")
+
+    @numba_njit
+    def factor(a):
+        n, bad = len(a), a.dtype.type(np.nan)
+        if a.shape[1] != n:
+            raise np.linalg.LinAlgError("A matrix that has a Cholesky factor is square.")
+        found = np.empty((n, n), a.dtype)  # which LAPACK reads column by column
+        for i in range(n):
+            for j in range(n):
+                found[i, j] = a[i, j] if transposed else a[j, i]
+        failed = n > 0 and _potrf((triangle, n, found, n, 0)) != 0
+        for i in range(n):
+            for j in range(n):
+                if failed:
+                    found[i, j] = bad
+                elif (i < j) == (lower == transposed) and i != j:
+                    found[i, j] = 0
+        return found if transposed else found.T
+
+    return factor, _key(op)
+
+
+def solve_triangular(op: Op, node: Apply) -> tuple[Callable, str] | None:
+    """Make the function of triangular systems A X = B for Numba, with its key; None where it is not for this operation.
+
+    If A is singular, X is NaN.
+    """
+    if not _is_real(node):
+        return None
+    lower, unit, diagonal = op.lower, op.unit_diagonal, ord("U" if op.unit_diagonal else "N")
+    from_right = SOLVES_FROM_THE_RIGHT
+
+    @numba_njit
+    def solve(a, b):
+        (n, k), singular, bad = b.shape, False, b.dtype.type(np.nan)
+        if a.shape != (n, n):
+            raise ValueError("A system of equations has as many equations as unknowns.")
+        # BLAS reads column by column: Aᵀ where A lies row by row in memory, and, from the right, Xᵀ Aᵀ = Bᵀ.
+        transposed, from_left = a.strides[0] > a.strides[1], not from_right or k == 1 or n == 1
+        factor, found = (
+            np.empty((n, n), a.dtype),
+            np.empty((n, k), b.dtype) if from_right else np.empty((k, n), b.dtype).T,
+        )
+        for i in range(n):
+            singular |= a[i, i] == 0 and not unit
+            for j in range(n):
+                if transposed:
+                    factor[i, j] = a[i, j]
+                else:
+                    factor[j, i] = a[i, j]
+        for i in range(n):
+            for j in range(k):
+                found[i, j] = bad if singular else b[i, j]
+        if found.size > 0 and not singular:
+            side, transpose = ord("L") if from_left else ord("R"), ord("T") if from_left == transposed else ord("N")
+            triangle, one = ord("L") if lower != transposed else ord("U"), b.dtype.type(1)
+            if from_right:
+                m, columns = (n, k) if from_left else (k, n)
+                _trsm((side, triangle, transpose, diagonal, m, columns, one, factor, n, found, m))
+            else:
+                _trtrs((triangle, transpose, diagonal, n, k, factor, n, found, n, 0))
+        return found
+
+    return solve, _key(op)
