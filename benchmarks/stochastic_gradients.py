@@ -75,9 +75,56 @@ def toy(samplers: list[str], results: Results, figure: Path | None) -> None:
             })  # fmt: skip
     results["toy"] = rows
     print_table("Ratios to the exact posterior", rows)
+    results["toy in the long run"] = laws = [
+        {"batch": size, **stationary(basis(x), y, variance, size)} for size in (10, 50, 200)
+    ]
+    print_table("I-SGD in the long run: variance in the narrowest and in the widest direction, as ratios", laws)
     if figure:
         mean = at @ covariance @ basis(x).T @ y / variance
         draw_bands(places, mean, 1.645 * exact, functions, (x, y), figure)
+
+
+def stationary(phi, y, variance: float, size: int) -> dict[str, float]:
+    """Variances of I-SGD in an endless run with B known, computed without sampling, as ratios to the posterior's.
+
+    The noise that is added makes up for the diagonal of B, as called; for the same with each coordinate measured in
+    units in which the diagonal is constant; or for the whole of B.
+    """
+    rows, d = phi.shape
+    data = phi.T @ phi / variance
+    posterior = np.linalg.inv(np.eye(d) + data)
+    mean = posterior @ phi.T @ y / variance
+    eigenvalues, directions = np.linalg.eigh(posterior)
+
+    def noise(spread):
+        """The covariance 2B of the gradient's noise, averaged over w ~ N(mean, spread)."""
+        squares = (phi @ mean - y) ** 2 + ((phi @ spread) * phi).sum(1)
+        slopes = rows * (phi.T * squares) @ phi / variance**2
+        return (slopes - np.outer(mean, mean) - data @ spread @ data) / size
+
+    def ratios(rates, injected):
+        F = np.eye(d) - rates @ (np.eye(d) + data)
+
+        def after(spread):
+            return F @ spread @ F.T + rates @ (injected + noise(spread)) @ rates
+
+        constant = after(np.zeros((d, d)))
+        linear = np.array([(after(unit) - constant).ravel() for unit in np.eye(d * d).reshape(-1, d, d)]).T
+        found = np.linalg.solve(np.eye(d * d) - linear, constant.ravel()).reshape(d, d)
+        found = np.einsum("ij,ik,kj->j", directions, found, directions) / eigenvalues
+        return float(found[0]), float(found[-1])
+
+    B = noise(posterior) / 2
+    b, top = np.diag(B), np.linalg.eigvalsh(B)[-1]
+    scaled = np.linalg.eigvalsh(B / np.sqrt(np.outer(b, b)))[-1]
+    found = {
+        "as called": ratios(np.eye(d) / top, 2 * (top * np.eye(d) - np.diag(b))),
+        "scaled": ratios(np.diag(1 / b) / scaled, 2 * (scaled - 1) * np.diag(b)),
+        "whole B": ratios(np.eye(d) / top, 2 * (top * np.eye(d) - B)),
+    }
+    return {
+        f"{name}, {end}": x for name, pair in found.items() for end, x in zip(("narrow", "wide"), pair, strict=True)
+    }
 
 
 def draw_bands(places, mean, half, functions, data, file: Path) -> None:
