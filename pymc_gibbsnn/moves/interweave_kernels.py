@@ -11,6 +11,7 @@ import math
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
+from pymc_gibbsnn.backends.numba_lapack import dot
 from pymc_gibbsnn.backends.vector_math import add_multiple
 
 __all__ = ["numba_passes"]
@@ -53,7 +54,7 @@ def _update_gram(gram, squares, slopes, x):
         for l in range(d):
             moved[k, l] = x[i, l]
             scaled[k, l] = change * moved[k, l]
-    found = np.dot(scaled.T, moved)
+    found = dot(scaled.T, moved, np.empty((d, d)))
     for k in range(d):
         for l in range(d):
             gram[k, l] += found[k, l]
@@ -149,7 +150,7 @@ def _gradient(slopes, pull, x, precision, w):
     pulled = np.empty_like(pull)
     for i in range(len(pull)):
         pulled[i] = slopes[i] * pull[i]
-    found = np.dot(pulled, x)
+    found = dot(pulled, x, np.empty(len(w), x.dtype))
     for k in range(len(w)):
         found[k] -= precision[k] * w[k]
     return found
@@ -169,7 +170,7 @@ def numba_passes(op, node):
         gram_new, squares_new, w_new = np.empty((d, d)), np.empty_like(z[0]), np.empty_like(w[0])
         s, a, pull, pull_new = np.empty_like(z), np.empty_like(z), np.empty_like(z[0]), np.empty_like(z[0])
         z_new, s_new, a_new = np.empty_like(z[0]), np.empty_like(z[0]), np.empty_like(z[0])
-        kappas = np.zeros(h, v.dtype)
+        kappas, shift = np.zeros(h, v.dtype), np.empty(n, x.dtype)
         for j in range(h):
             _line_unit(z[j], edges, slopes, intercepts, s[j], a[j])
             for k in range(c):
@@ -191,7 +192,7 @@ def numba_passes(op, node):
                 for k in range(d):
                     step[k] = (1 - persistence) * step[k] + scale * xi[p, j, k]
                 _solve_transposed(factors[j], step)
-                shift = np.dot(x, step)
+                dot(x, step, shift)
                 for k in range(d):
                     w_new[k] = w[j, k] + step[k]
                 for i in range(n):
