@@ -39,9 +39,12 @@ LOOKED_UP = {  # where each is defined
     "_finalize_final_module": "numba.core.codegen",
     "_finalized": "numba.core.codegen",
     "_function_pass_manager": "numba.core.codegen",
+    "_getvalue": "numba.core.cgutils",
     "_internal_codegen": "numba.core.cpu",
+    "_jit_options": "numba.core.typing.templates",
     "_object_caching_enabled": "numba.core.codegen",
     "_optimize_final_module": "numba.core.codegen",
+    "_overload_func": "numba.core.typing.templates",
     "_getframe": "sys",
 }
 OVERRIDDEN = {"_finalize_final_module", "_finalized", "_optimize_final_module", "_supp_shape_from_params"}  # by ours

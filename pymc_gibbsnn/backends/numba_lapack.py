@@ -93,7 +93,7 @@ _potrf, _trtrs, _trsm = _routine("lapack", "potrf"), _routine("lapack", "trtrs")
 
 def _key(op: Op) -> str:
     """Return the key of an operation's compiled code in the cache."""
-    return sha256(str((op, op._props(), source_key(__name__))).encode()).hexdigest()
+    return sha256(str((op, [getattr(op, name) for name in op.__props__], source_key(__name__))).encode()).hexdigest()
 
 
 def _is_real(node: Apply) -> bool:

@@ -21,7 +21,7 @@ def view(op: DimShuffle, node: Apply) -> tuple[Callable, str] | None:
     """
     if op.input_ndim == 0:
         return None
-    order = tuple(op._new_order)  # where each axis comes from; -1 is a new one
+    order = tuple(-1 if i == "x" else i for i in op.new_order)  # where each axis comes from; -1 is a new one
     of_one = frozenset(i for i, length in enumerate(node.inputs[0].type.shape) if length == 1)
 
     @intrinsic

@@ -232,9 +232,9 @@ class Store(AbstractContextManager):
         import zarr
 
         part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        store = _durable(part)
         try:
             part.mkdir(parents=True)
-            store = _durable(part)
             zarr.open_group(store, mode="w", attributes={OURS: 1, "draws": 0, "groups": [*groups, *others]})
             for group, empty in groups.items():
                 encoding = {
@@ -257,7 +257,8 @@ class Store(AbstractContextManager):
                 raise
             sync_folder(self.path.parent)
         finally:
-            shutil.rmtree(part, ignore_errors=True)
+            store.writes = False  # Zarr's threads go on with other files when one cannot be written
+            _remove(part)
         self.lock = Lock(self.path)
 
     def _checkpoint(self, folder: Path, state: Mapping[str, np.ndarray], seconds: float) -> None:
@@ -339,14 +340,27 @@ def _durable(path: Path):
     from zarr.storage import LocalStore
 
     class DurableStore(LocalStore):
+        writes = True
+
         async def set(self, key, value):
             await asyncio.to_thread(self.set_sync, key, value)
 
         def set_sync(self, key, value):
+            if not self.writes:
+                return
             part = self.root / f".{key.replace('/', ' ')}.part"  # at the root, where Zarr does not stumble over it
             replace_file(self.root / key, lambda file: file.write(value.to_bytes()), part)
 
     return DurableStore(path)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder in which a thread may still be at work on a file."""
+    for _ in range(100):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            break
+        time.sleep(0.02)
 
 
 def _whole_draws(path: Path, draws: int) -> tuple[int, str]:
