@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import pymc as pm
 from common import RESULTS, Results, print_table
+from stochastic_images import mlp
 
 import pymc_gibbsnn as pmg
 
@@ -205,10 +206,6 @@ def log_density(f, sigma, y):
     return np.logaddexp.reduce(terms, axis=0) - np.log(len(terms))
 
 
-def mnist_model(X, labels, hidden=100):
-    return pmg.classical_mlp(X, labels, hidden, activation="relu", batch_size=128, total_size=len(X))
-
-
 def negative_log_density(point, x, y, rows):
     """−log joint of the same model on a batch, in plain JAX."""
     z = jnp.maximum(x @ point["W1"].T + point["b1"], 0) @ point["W2"].T + point["b2"]
@@ -262,7 +259,7 @@ def speed(samplers: list[str], results: Results, steps: int = 500, repeats: int 
     from pymc_gibbsnn.drivers.program import Program
 
     runs = {"SGD": sgd(False), "SGD with noise": sgd(True)}
-    with mnist_model(X, labels) as model, jax.enable_x64(False):
+    with mlp(X, labels) as model, jax.enable_x64(False):
         for name in samplers:
             step = SAMPLERS[name]()
             mesh = jax.sharding.Mesh(np.array(jax.devices()[:1], object).reshape(1, 1), ("chain", "row"))

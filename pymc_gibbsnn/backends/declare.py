@@ -18,7 +18,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn.backends.jax_backend import declare_jax
 
-__all__ = ["SAMPLED", "declare", "key_of_sources", "source_key"]
+__all__ = ["SAMPLED", "code_key", "declare", "key_of_sources", "properties", "source_key"]
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = __name__.partition(".")[0]
@@ -51,9 +51,8 @@ def declare(op_class: type[Op], *, numba: Callable, jax: Callable | None = None)
 
     def function_and_key(op: Op, node, **kwargs) -> tuple[Callable, str | None]:
         found = numba(op, node)
-        function, more = found if isinstance(found, tuple) else (found, _properties(op))
-        parts = (op_class.__module__, op_class.__qualname__, more, source_key(numba.__module__))
-        return function, None if more is None else sha256(repr(parts).encode()).hexdigest()
+        function, more = found if isinstance(found, tuple) else (found, properties(op))
+        return function, None if more is None else code_key(op_class, more, numba.__module__)
 
     def function_and_number(op: RandomVariable, node) -> tuple[Callable, int | None]:
         function, key = function_and_key(op, node)
@@ -68,9 +67,14 @@ def declare(op_class: type[Op], *, numba: Callable, jax: Callable | None = None)
         declare_jax(op_class, lambda op, node, **kwargs: jax(op, node))
 
 
-def _properties(op: Op) -> tuple:
+def properties(op: Op) -> tuple:
     """Return the values of an operation's ``__props__``; nothing for a random variable, whose inputs say all."""
     return () if isinstance(op, RandomVariable) else tuple(getattr(op, name) for name in op.__props__)
+
+
+def code_key(op_class: type[Op], more: object, module: str) -> str:
+    """Return the key of an operation's compiled code: of its class, what else the code depends on, and the sources."""
+    return sha256(repr((op_class.__module__, op_class.__qualname__, more, source_key(module))).encode()).hexdigest()
 
 
 @cache

@@ -4,7 +4,7 @@ The samplers of this package are written with plain ``@`` and ``pt.erf``. :func:
 Numba mode, which replace four kinds of operations:
 
 - matrix products, whose code in PyTensor takes long to compile (20 s each in PyTensor 3.3) or copies what is
-  transposed, by BLAS, with the transposition left to BLAS, or by kernels for tall and wide data;
+  transposed, by calls of BLAS, which also transposes, or by kernels for tall and wide data;
 - sums of a matrix, whose code in PyTensor 3 sorts axes by their strides and takes 3 s to compile;
 - the error function, which takes 30 ns a number in Numba, by that of :mod:`pymc_gibbsnn.backends.vector_math`;
 - draws of our random variables, by a direct call of their samplers.

@@ -7,7 +7,6 @@ second each to compile. What is computed, and in which order, is the same.
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import sha256
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -21,7 +20,7 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_gibbsnn._compat import SOLVES_FROM_THE_RIGHT
-from pymc_gibbsnn.backends.declare import source_key
+from pymc_gibbsnn.backends.declare import code_key, properties
 
 __all__ = ["cholesky", "dot", "solve_triangular"]
 
@@ -91,11 +90,6 @@ def _symbol(name: str) -> str:
 _potrf, _trtrs, _trsm = _routine("lapack", "potrf"), _routine("lapack", "trtrs"), _routine("blas", "trsm")
 
 
-def _key(op: Op) -> str:
-    """Return the key of an operation's compiled code in the cache."""
-    return sha256(str((op, [getattr(op, name) for name in op.__props__], source_key(__name__))).encode()).hexdigest()
-
-
 def _is_real(node: Apply) -> bool:
     """Whether the inputs and the output of an operation are real matrices of one precision."""
     kinds = {(x.type.dtype, x.type.ndim) for x in (*node.inputs, *node.outputs)}
@@ -130,7 +124,7 @@ def cholesky(op: Op, node: Apply) -> tuple[Callable, str] | None:
                     found[i, j] = 0
         return found if transposed else found.T
 
-    return factor, _key(op)
+    return factor, code_key(type(op), properties(op), __name__)
 
 
 def solve_triangular(op: Op, node: Apply) -> tuple[Callable, str] | None:
@@ -174,4 +168,4 @@ def solve_triangular(op: Op, node: Apply) -> tuple[Callable, str] | None:
                 _trtrs((triangle, transpose, diagonal, n, k, factor, n, found, n, 0))
         return found
 
-    return solve, _key(op)
+    return solve, code_key(type(op), properties(op), __name__)

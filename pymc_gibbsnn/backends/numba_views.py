@@ -11,6 +11,8 @@ from numba.np.arrayobj import make_array, populate_array
 from pytensor.graph.basic import Apply
 from pytensor.tensor.elemwise import DimShuffle
 
+from pymc_gibbsnn.backends.declare import code_key
+
 __all__ = ["view"]
 
 
@@ -49,7 +51,7 @@ def view(op: DimShuffle, node: Apply) -> tuple[Callable, str] | None:
 
         return result(x), code
 
-    return view_of, f"view {order} {sorted(of_one)}"
+    return view_of, code_key(type(op), (order, sorted(of_one)), __name__)
 
 
 def _layout(layout: str, order: tuple[int, ...], of_one: frozenset[int]) -> str:

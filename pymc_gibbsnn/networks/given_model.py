@@ -78,15 +78,18 @@ def _is_number(node: Apply, i: int) -> bool:
         return False
     is_single = all(x.type.broadcastable)
     if isinstance(node.op, RandomVariable):
-        return x.type.shape != (0,) if i == SHAPE else bool(np.isfinite(evaluate(x)).all())
+        return x.type.shape != (0,) if i == SHAPE else _is_finite(x)
     if isinstance(node.op, MinibatchRandomVariable):  # whose other inputs are the numbers of all rows
         return True
-    if is_single:
-        is_factor = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Mul | ps.TrueDiv)
-        if not is_factor or not any(_is_layer(y) for y in node.inputs) or evaluate(x).item() in (0, 1):
-            return False
-    elif not (isinstance(node.op, Elemwise) or _is_product(node)):
-        return False
+    if not is_single:
+        return (isinstance(node.op, Elemwise) or _is_product(node)) and _is_finite(x)
+    is_factor = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Mul | ps.TrueDiv)
+    of_layer = is_factor and any(_is_layer(y) for y in node.inputs)
+    return of_layer and _is_finite(x) and evaluate(x).item() not in (0, 1)
+
+
+def _is_finite(x: Variable) -> bool:
+    """Whether all numbers of an expression that depends on constants alone are finite."""
     return bool(np.isfinite(evaluate(x)).all())
 
 
