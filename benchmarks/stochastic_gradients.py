@@ -38,7 +38,7 @@ PAPER = {  # RMSE, MNLL of I-SGD, table 1
 def toy(samplers: list[str], results: Results, figure: Path | None) -> None:
     """Standard deviation of the predictive mean beside that of the exact posterior, by the size of the batch.
 
-    The figure, like figure 2 of the paper, has the means and 90 % bands of the function on batches of 50.
+    The figure, like figure 2 of the paper, has the means and 90 %% bands of the function on batches of 50.
     """
     rng = np.random.default_rng(1)
     features, variance, n = 10, 0.1, 1000
@@ -287,7 +287,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=["toy", "uci", "speed"], required=True)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--figure", type=Path, help="where to draw the toy: means and 90 % bands")
+    parser.add_argument("--figure", type=Path, help="where to draw the toy: means and 90 %% bands")
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--sets", nargs="+", choices=PAPER, default=list(PAPER))
     parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
