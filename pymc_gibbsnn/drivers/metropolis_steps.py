@@ -18,6 +18,7 @@ from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, read_classical
 from pymc_gibbsnn.networks.given_model import with_given_numbers
 from pymc_gibbsnn.networks.minibatch import Batches, check_minibatches, read_minibatches
 from pymc_gibbsnn.networks.network import NetworkError
+from pymc_gibbsnn.networks.reader import starting_point
 from pymc_gibbsnn.samplers.blocks import flat_layers, network_layers, partition, unit_pieces
 from pymc_gibbsnn.samplers.fnbg import fnbg, sweep_by_density
 from pymc_gibbsnn.samplers.fnbg_network import sweep_by_units
@@ -123,8 +124,8 @@ def _transition(model: pm.Model, vars, blocks, stratify: bool, **kwargs) -> Tran
     """
     variables = continuous_variables(model, vars)
     check_minibatches(model, total_size_needed=False)
-    point = model.initial_point(random_seed=0)
-    shapes = {v.name: np.shape(point[v.name]) for v in variables}
+    point = starting_point(model)
+    shapes = {v.name: point[v.name].shape for v in variables}
     network = _network(model, variables)
     layers = flat_layers(shapes) if network is None else network_layers(network.layers, shapes)
     parts = partition(blocks, layers)

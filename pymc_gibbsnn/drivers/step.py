@@ -36,6 +36,7 @@ from pymc_gibbsnn.drivers.finite import why_not_finite
 from pymc_gibbsnn.drivers.interrupts import uninterrupted
 from pymc_gibbsnn.models.initial_values import check_point
 from pymc_gibbsnn.networks.network import evaluate
+from pymc_gibbsnn.networks.reader import starting_point
 from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["GraphStep"]
@@ -154,7 +155,7 @@ class GraphStep(BlockedStep):
         self._vars = list(transition.variables)
         self.stats_dtypes_shapes = {name: (np.float64, []) for name in transition.stats}
         self.stats_dtypes = [dict.fromkeys(transition.stats, np.float64)]
-        self._point = initial_point or self.model.initial_point()
+        self._point = initial_point or starting_point(self.model)
         self._compile_kwargs = dict(compile_kwargs or {})
         self._mode = compilation_mode(self._compile_kwargs.pop("mode", None))
         self._uses_jax = uses_jax(self._mode)

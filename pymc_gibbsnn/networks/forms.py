@@ -11,6 +11,7 @@ import numpy as np
 import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
@@ -21,6 +22,7 @@ from pymc_gibbsnn._compat import SUBTENSORS
 from pymc_gibbsnn.networks.notation import show
 
 __all__ = [
+    "AS_WRITTEN",
     "NetworkError",
     "NotElementwiseError",
     "evaluate",
@@ -35,6 +37,11 @@ __all__ = [
     "terms",
     "undimshuffle",
 ]
+
+
+# For what is computed once or twice: to rewrite a graph takes far longer than to compute it as it is written. Only what
+# it holds twice is merged.
+AS_WRITTEN = Mode(linker="py", optimizer="merge")
 
 
 class NetworkError(ValueError):
@@ -255,4 +262,4 @@ def evaluate(expression: Variable) -> np.ndarray:
         return np.asarray(expression.data)
     if isinstance(expression, SharedVariable):
         return np.asarray(expression.get_value(borrow=True))
-    return np.asarray(pytensor.function([], expression, mode="FAST_COMPILE")())
+    return np.asarray(pytensor.function([], expression, mode=AS_WRITTEN)())

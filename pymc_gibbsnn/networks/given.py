@@ -23,7 +23,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.type import TensorType
 
-from pymc_gibbsnn.networks.forms import evaluate
+from pymc_gibbsnn.networks.forms import AS_WRITTEN, evaluate
 from pymc_gibbsnn.networks.substitution import substitute
 
 __all__ = ["Given", "checked_beforehand", "computed_beforehand", "folded", "given", "is_given", "loose", "sizes"]
@@ -87,7 +87,7 @@ def computed_beforehand(expressions: Sequence[Variable]) -> list[Variable]:
         else:
             used.update(dict.fromkeys(map(_seen, found)))
     used.update(dict.fromkeys(_seen(v) for v in expressions if isinstance(v, Given) or v in known))
-    values = dict(zip(used, pytensor.function([], list(used), mode="FAST_COMPILE")(), strict=True))
+    values = dict(zip(used, pytensor.function([], list(used), mode=AS_WRITTEN)(), strict=True))
     replacements = {v: given(value) for v, value in values.items() if not all(v.type.broadcastable)}
     for dtype in sorted({v.dtype for v in used if v not in replacements}):
         single = [v for v in used if v not in replacements and v.dtype == dtype]

@@ -27,6 +27,7 @@ from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from pytensor.tensor.random.type import random_generator_type
 
 from pymc_gibbsnn.backends.numba_kernels import MANY
+from pymc_gibbsnn.networks.forms import AS_WRITTEN
 from pymc_gibbsnn.networks.given import Given, computed_beforehand, loose
 from pymc_gibbsnn.networks.minibatch import refuse_minibatches
 from pymc_gibbsnn.networks.substitution import substitute
@@ -107,7 +108,7 @@ class Transition:
     @cached_property
     def _start(self) -> Callable[[], list[np.ndarray]]:
         """The compiled function that computes the carry at the start of a chain."""
-        return pytensor.function([], list(self.carry.values()), mode="FAST_COMPILE")
+        return pytensor.function([], list(self.carry.values()), mode=AS_WRITTEN)
 
     def start(self) -> dict[str, np.ndarray]:
         """Compute the carry at the start of a chain, from the data as they are now."""

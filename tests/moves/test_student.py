@@ -11,7 +11,7 @@ from scipy import integrate, stats
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
 from tests.helpers import MODES, compile_draw, pm_sample
-from tests.samplers.test_gibbs import check_geweke
+from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 N, D = 6, 2
 X = np.random.default_rng(0).normal(size=(N, D))
@@ -89,7 +89,7 @@ def test_the_density_with_the_latent_integrated_out():
 
 
 def test_geweke():
-    check_geweke(network(), 2000, interweave=False, **FAST)
+    check_geweke(network(), 6000, interweave=False, **NUMBA)
 
 
 def test_log_density_of_the_sweep():

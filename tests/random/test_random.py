@@ -8,9 +8,12 @@ from scipy import integrate, stats
 from scipy.special import log_ndtr, ndtr, ndtri_exp
 
 from pymc_gibbsnn.networks.activations import ACTIVATIONS, PiecewiseLinear
+from pymc_gibbsnn.networks.named_activations import SMOOTH
+from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.generalised_inverse_gaussian import generalised_inverse_gaussian
 from pymc_gibbsnn.random.piecewise_normal import coupled_piecewise_normal, pieces, piecewise_normal
+from pymc_gibbsnn.random.smooth_normal import CoupledSmoothNormalRV
 from pymc_gibbsnn.random.truncated_normal import Interval, truncated_normal
 from tests.helpers import MODES, compile_draw, draw_rv
 
@@ -201,6 +204,29 @@ def test_coupled_piecewise_normal_leaves_its_target(mode):
         assert stats.kstest(z[:, unit], lambda x, c=cdf: np.interp(x, axis, c / c[-1])).pvalue > LEAST_P
     found, expected = np.mean(table(z[:, 0]) * table(z[:, 1])), (p * s[..., 0] * s[..., 1]).sum() / p.sum()
     assert abs(found - expected) < 5 * np.std(table(z[:, 0]) * table(z[:, 1])) / np.sqrt(len(z))
+
+
+@pytest.mark.parametrize("function", [ACTIVATIONS["relu"], Smooth(SMOOTH["tanh"])], ids=["pieces", "smooth"])
+def test_a_coupled_pass_is_that_of_one_unit_after_the_other(function):
+    """With the same random numbers, the data of each unit less what the others say now."""
+    if isinstance(function, PiecewiseLinear):
+        op, table = coupled_piecewise_normal, function
+    else:
+        op, table = CoupledSmoothNormalRV(function), function.table
+    random = np.random.default_rng(1)
+    z, m = random.normal(size=(2, 50, 3))
+    y, w = random.normal(size=(50, 2)), random.normal(size=(2, 3))
+    g = w + 0.3 * (w @ w.T) @ w  # a positive definite matrix times W
+
+    def draws(generator, units, y):
+        law = m[:, units], 0.5, y, w[:, units], g[:, units]
+        return op.rng_fn(generator, z[:, units], *law, table.edges, table.slopes, table.intercepts)
+
+    whole, generator = draws(np.random.default_rng(2), [0, 1, 2], y), np.random.default_rng(2)
+    for j in range(3):
+        others = [k for k in range(3) if k != j]
+        z[:, [j]] = draws(generator, [j], y - function(z[:, others]) @ w[:, others].T)
+    np.testing.assert_allclose(whole, z, rtol=1e-9)
 
 
 GIG = [

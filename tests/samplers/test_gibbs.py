@@ -20,7 +20,7 @@ X = rng.normal(size=(5, 2))
 PLAIN = {"collapse": False, "scale_move": False, "interweave": False}
 PARALLEL = {"collapse": False, "interweave": False, "schedule": "layer-parallel"}
 FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
-NUMBA = {"compile_kwargs": {"mode": "NUMBA"}}  # for long runs of the default sweep, which is compiled once for all
+NUMBA = {"compile_kwargs": {"mode": "NUMBA"}}  # for long runs: each kernel is compiled once for all tests
 
 ARCHITECTURES = {
     "linear regression": {"hidden": []},
@@ -147,7 +147,8 @@ SLOW = {"plain with scale", "plain with pieces", "plain with langevin"}
     "kwargs", [pytest.param(kwargs, id=id, marks=[pytest.mark.slow] * (id in SLOW)) for id, kwargs in GEWEKE.items()]
 )
 def test_geweke(kwargs):
-    check_geweke(network(hidden=2, noise=1.0), draws=3000 if kwargs.get("collapse", True) else 6000, **kwargs)
+    draws = 6000 if kwargs.get("interweave") is False else 12_000
+    check_geweke(network(hidden=2, noise=1.0), draws, **NUMBA, **kwargs)
 
 
 @pytest.mark.parametrize(
@@ -161,8 +162,7 @@ def test_geweke(kwargs):
     ],
 )
 def test_geweke_of_other_networks(name):
-    draws = {"table": 8000, "deep": 4000}.get(name, 3000)
-    check_geweke(network(**ARCHITECTURES[name] | {"noise": 1.0}), draws)
+    check_geweke(network(**ARCHITECTURES[name] | {"noise": 1.0}), 8000 if name == "table" else 6000, **NUMBA)
 
 
 @pytest.mark.slow
@@ -203,16 +203,10 @@ def test_geweke_with_asymmetric_noise():
     check_geweke(network(hidden=2, noise=[0.5, 1.0, 1.5]), 6000, **NUMBA)
 
 
-@pytest.mark.parametrize(
-    ("mode", "interweave"),
-    [
-        ("NUMBA", "pieces"),
-        pytest.param("NUMBA", "langevin", marks=pytest.mark.slow),
-        pytest.param("JAX", "pieces", marks=pytest.mark.slow),
-    ],
-)
-def test_geweke_in_compiled_backends(mode, interweave):
-    check_geweke(network(hidden=2, noise=1.0), 12_000, compile_kwargs={"mode": mode}, interweave=interweave)
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "draws"), [("FAST_COMPILE", 3000), ("JAX", 12_000)])
+def test_geweke_in_other_backends(mode, draws):
+    check_geweke(network(hidden=2, noise=1.0), draws, compile_kwargs={"mode": mode})
 
 
 @pytest.mark.slow
@@ -228,7 +222,7 @@ def labelled(classes, hidden=2, **kwargs):
 
 @pytest.mark.parametrize(("classes", "hidden"), [(2, 2), (3, [])])
 def test_geweke_with_labels(classes, hidden):
-    check_geweke(labelled(classes, hidden), 4000)
+    check_geweke(labelled(classes, hidden), 6000, **NUMBA)
 
 
 @pytest.mark.slow
