@@ -4,13 +4,17 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from scipy.optimize import check_grad
+from scipy.signal import correlate
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.drivers import starts
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.networks.smooth import Smooth
-from pymc_gibbsnn.samplers.fitted_start import Fit, LeastSquares, can_be_fitted, fitted_start
+from pymc_gibbsnn.samplers.fitted_start import can_be_fitted, fitted_start
+from pymc_gibbsnn.samplers.least_squares import Fit, LeastSquares
+from pymc_gibbsnn.samplers.quasi_newton import Found, QuasiNewton
 from tests.helpers import PYTHON, pmg_sample
 
 RNG = np.random.default_rng(0)
@@ -28,7 +32,7 @@ def output(problem, fit):
 
 
 def test_a_linearised_network_agrees_with_differences(monkeypatch):
-    monkeypatch.setattr("pymc_gibbsnn.samplers.fitted_start.NUMBERS", 200)  # several blocks of rows
+    monkeypatch.setattr("pymc_gibbsnn.samplers.least_squares.NUMBERS", 200)  # several blocks of rows
     problem = regression()
     now = problem.linearised(FIT)
     assert now.objective == pytest.approx(problem.objective(FIT, now.variance))
@@ -95,6 +99,7 @@ def _output(study, point):
 
 X = np.random.default_rng(0).normal(size=(12, 2))
 Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=12)
+IMAGES = np.random.default_rng(2).normal(size=(12, 6, 6))
 
 
 @pytest.mark.parametrize(
@@ -102,19 +107,19 @@ Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=12)
     [
         lambda: pmg.mlp(X, Y, 3, noise="learned"),
         lambda: pmg.mlp(X, Y, 3, likelihood="student", noise=0.1),
-        lambda: pmg.cnn(RNG.normal(size=(12, 1, 6, 6)), Y, 2, noise=0.1),
-        lambda: pmg.cnn(RNG.normal(size=(12, 1, 6, 6)), Y, 2, pool=2, noise=0.1),
+        lambda: pmg.cnn(RNG.normal(size=(12, 1, 6, 6)), Y, 2, noise="learned"),
         lambda: pmg.mlp(np.zeros((12, 400)), Y, 40, noise=0.1),
     ],
-    ids=["learned noise", "other law", "images", "pools", "too large"],
+    ids=["learned noise", "other law", "learned noise on images", "too large"],
 )
 def test_other_networks_are_not_fitted(make):
     assert not can_be_fitted(read_network(make()))
     assert can_be_fitted(read_network(pmg.mlp(X, Y, 3, noise=0.1)))
 
 
-def test_data_that_cannot_be_fitted():
-    model = pmg.mlp(X, 1e200 * Y, 3, noise=0.1)
+@pytest.mark.parametrize("make", [lambda y: pmg.mlp(X, y, 3, noise=0.1), lambda y: pmg.cnn(IMAGES, y, 2, noise=0.1)])
+def test_data_that_cannot_be_fitted(make):
+    model = make(1e200 * Y)
     assert fitted_start(read_network(model), model.initial_point(), np.random.default_rng(1)) == {}
 
 
@@ -128,6 +133,71 @@ def test_class_labels_are_fitted_by_their_codes(classes):
     assert (found == study.y).mean() > 0.85
     assert (((z > 0).ravel() if classes == 2 else z.argmax(1)) == study.y).all()
     assert np.isfinite(study.model.compile_logp(mode="FAST_COMPILE")(point))
+
+
+# Networks with convolutions
+
+
+def images_of(study, point):
+    """The output without noise of a network with a filter layer, a pool and a dense layer, from textbook sums."""
+    z = np.array([[correlate(x, w[0], "valid") for w in point["W1"]] for x in study.X]) + point["b1"][:, None, None]
+    p = z.reshape(*z.shape[:2], z.shape[2] // 2, 2, z.shape[3] // 2, 2).mean((3, 5))
+    a = np.maximum(p, 0)
+    for name, value in {"Z2": z, "P2": p, "A2": a}.items():
+        np.testing.assert_allclose(point[name].reshape(value.shape), value)
+    return a.reshape(len(a), -1) @ point["W2"].T + point["b2"]
+
+
+def test_a_convolutional_teacher_is_found():
+    model = pmg.cnn(np.zeros((150, 6, 6)), np.zeros(150), 2, size=3, pool=2, noise=0.01)
+    study = pmg.teacher_student(model, 150, n_test=5, noisy=False, random_seed=1)
+    network, point = read_network(study.model), study.model.initial_point()
+    assert can_be_fitted(network)
+    point |= fitted_start(network, point, np.random.default_rng(1))
+    assert (images_of(study, point) - study.y).std() < 0.03
+
+
+def test_labels_of_images_are_fitted_by_their_codes():
+    model = pmg.cnn(np.zeros((150, 6, 6)), np.arange(150) % 3, 2, size=3, pool=2, noise=0.1, likelihood="probit")
+    study = pmg.teacher_student(model, 150, n_test=5, random_seed=1)
+    point = study.model.initial_point()
+    point |= fitted_start(read_network(study.model), point, np.random.default_rng(1))
+    assert (images_of(study, point).argmax(1) == study.y).mean() > 0.75
+    assert (point["Z3"].argmax(1) == study.y).all()
+    assert np.isfinite(study.model.compile_logp(mode="FAST_COMPILE")(point))
+
+
+def test_the_quasi_newton_objective_and_its_noise():
+    """They are those that networks of dense layers have, and the gradient agrees with differences."""
+    model, rng = pmg.mlp(X, Y, 3, noise=0.1), np.random.default_rng(1)
+    network, precisions = read_network(model), [np.full((3, 3), 2.0), np.full((1, 4), 3.0)]
+    noises = [1e-2, 2e-2, 3e-2]
+    problem = QuasiNewton(network, X, Y[:, None], noises, precisions, rng)
+    weights = problem.drawn()
+    dense = LeastSquares(X, Y[:, None], [ACTIVATIONS["relu"]], noises)
+    fit = Fit(problem.matrices(weights), precisions)
+    assert problem.variance(weights) == pytest.approx(dense.linearised(fit).variance)
+    value, _ = problem.objective(weights, 0.5)
+    assert value == pytest.approx(dense.objective(fit, 0.5))
+    assert check_grad(lambda w: problem.objective(w, 0.5)[0], lambda w: problem.objective(w, 0.5)[1], weights) < 1e-4
+
+
+SETUP = [1e-6] * 3, [np.ones((2, 10)), np.ones((1, 33))], np.random.default_rng(1)
+
+
+def test_less_work_where_a_step_is_much(monkeypatch):
+    """Sixteen networks in five rounds where a step is little work, and a single one where it is much."""
+    problem = QuasiNewton(read_network(pmg.cnn(IMAGES, Y, 2, noise=1e-3)), IMAGES.reshape(12, -1), Y[:, None], *SETUP)
+    asked = []
+    monkeypatch.setattr(problem, "fitted", lambda w, steps: asked.append(steps) or Found(w, w[0], 3.0))
+    problem.search()
+    assert [asked.count(steps) for steps in (20, 40, 80, 160, 320)] == [16, 8, 4, 2, 1]
+    asked.clear()
+    problem.work = 1e8
+    problem.search()
+    assert asked == [320]
+    monkeypatch.setattr(problem, "fitted", lambda w, steps: Found(w, np.nan, np.nan))
+    assert problem.search() is None
 
 
 def test_learned_priors_and_factors():

@@ -105,7 +105,7 @@ class Conv2D(Weighted):
         if self.has_bias:
             ndim = self.bias.ndim
             shape = {0: (), 1: (self.units,), 3: (self.units, 1, 1), 4: (1, self.units, 1, 1)}[ndim]
-            values[self.bias] = times(w[:, -1], 1 / self.bias_factor).reshape(shape, ndim=ndim)
+            values[self.bias] = times(w[:, -1], 1 / self.bias_factor).reshape(shape)
         return values
 
     def rows(self, z: Array) -> Array:

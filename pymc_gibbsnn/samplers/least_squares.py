@@ -1,0 +1,244 @@
+r"""Fits of small networks of dense layers: steps of Gauss and Newton, and a search over wider networks.
+
+A fit of a narrow network often ends in a valley where one hidden unit does the work of two, say; that of a wider one
+seldom does. One round of the search is therefore: draw a network that is half as wide again from the prior, fit it, and
+take units away until it has the right widths. The unit that goes is the one without which the quadratic approximation
+of the objective grows least while all other weights make up for it, which also joins units that do the same [1]_; then
+comes a short fit. Every other round widens the best network so far instead, by units that do nothing yet. Rounds end
+when their budget is spent, or nothing is left to explain; the best network goes on. A step of a fit is one of Gauss,
+Newton, Levenberg and Marquardt [2]_, on all weights at once. The objective is that of
+:mod:`pymc_gibbsnn.samplers.fitted_start`.
+
+References
+----------
+.. [1] B. Hassibi, D. G. Stork. Second order derivatives for network pruning: optimal brain surgeon. NeurIPS 5.
+.. [2] D. W. Marquardt. An algorithm for least-squares estimation of nonlinear parameters. J. SIAM 11 (1963).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.layers import Dense
+from pymc_gibbsnn.networks.network import Network
+from pymc_gibbsnn.networks.smooth import Smooth
+
+__all__ = ["Fit", "LeastSquares", "suits_least_squares"]
+
+WIDER = 1.5  # how much wider than the network a fit begins
+FIRST, BETWEEN, LAST = 15, 4, 10  # steps of the fit of a round: at first, after each unit that goes, and at the end
+WORK, MOST = 80_000, 400  # the budget of a search: steps times weights, and at most so many steps
+NUMBERS = 2**23  # how many numbers of a Jacobian are held in memory at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Weights W̃ (c, d) of each layer, and the precisions Λ of their priors, of the same shapes."""
+
+    weights: list[np.ndarray]
+    precisions: list[np.ndarray]
+
+    @property
+    def prior(self) -> float:
+        """Minus the log density of the prior, up to a constant."""
+        return sum((p * w**2).sum() for w, p in zip(self.weights, self.precisions, strict=True)) / 2
+
+    @property
+    def size(self) -> int:
+        """The number of weights."""
+        return sum(w.size for w in self.weights)
+
+    def moved(self, step: np.ndarray) -> Fit:
+        """Add a step, one vector for all weights."""
+        parts = np.split(step, np.cumsum([w.size for w in self.weights])[:-1])
+        return Fit([w + x.reshape(w.shape) for w, x in zip(self.weights, parts, strict=True)], self.precisions)
+
+    def without(self, l: int, j: int) -> Fit:
+        """Take unit j of hidden layer l away."""
+
+        def cut(arrays: list[np.ndarray]) -> list[np.ndarray]:
+            above = {l: np.delete(arrays[l], j, 0), l + 1: np.delete(arrays[l + 1], j, 1)}
+            return [above.get(i, x) for i, x in enumerate(arrays)]
+
+        return Fit(cut(self.weights), cut(self.precisions))
+
+    def wider(self, more: Sequence[int], rng: np.random.Generator) -> Fit:
+        """Give each hidden layer so many units more, with weights from the prior below and weights of 0 above."""
+        weights, precisions = list(self.weights), list(self.precisions)
+        for l, extra in enumerate(more):
+            units = np.arange(extra) % len(weights[l])  # new units have the priors of these
+            rows, columns = precisions[l][units], precisions[l + 1][:, units]
+            at = len(weights[l])
+            precisions[l] = np.vstack([precisions[l], rows])
+            weights[l] = np.vstack([weights[l], rng.normal(size=rows.shape) / np.sqrt(rows)])
+            precisions[l + 1] = np.insert(precisions[l + 1], [at] * extra, columns, axis=1)
+            weights[l + 1] = np.insert(weights[l + 1], [at] * extra, 0, axis=1)
+        return Fit(weights, precisions)
+
+    def drawn(self, rng: np.random.Generator) -> Fit:
+        """Draw all weights from the prior."""
+        return Fit([rng.normal(size=p.shape) / np.sqrt(p) for p in self.precisions], self.precisions)
+
+
+@dataclass(frozen=True, eq=False)
+class Linearised:
+    """A network near some weights: the matrix of Gauss and Newton (p, p), the gradient (p,), v, and the objective."""
+
+    matrix: np.ndarray
+    gradient: np.ndarray
+    variance: float
+    objective: float
+
+
+@dataclass(frozen=True, eq=False)
+class LeastSquares:
+    """The fit of a network of dense layers to real targets.
+
+    Attributes
+    ----------
+    inputs : array, (n, d_1)
+        The data X.
+    targets : array, (n, d_{L+1})
+        The targets y.
+    functions : list of PiecewiseLinear or Smooth
+        The activations σ, one fewer than layers.
+    noises : list of float
+        ΔZ and ΔA of each layer in turn, the last of which is that of the targets.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    functions: list[PiecewiseLinear | Smooth]
+    noises: list[float]
+
+    def forward(self, fit: Fit, x: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Compute the inputs Ã and the pre-activations Z of all layers; the last Z is f."""
+        inputs, outputs = [], []
+        for l, w in enumerate(fit.weights):
+            a = self.functions[l - 1](outputs[-1]) if l else x
+            inputs.append(a if a.shape[1] == w.shape[1] else np.column_stack([a, np.ones(len(a))]))
+            outputs.append(inputs[-1] @ w.T)
+        return inputs, outputs
+
+    def backward(self, fit: Fit, outputs: list[np.ndarray]) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:
+        """For each output of the network yield its derivatives by the Z of all layers, and by the A of hidden ones."""
+        for k in range(outputs[-1].shape[1]):
+            by_z, by_a = [np.zeros_like(outputs[-1])], []
+            by_z[0][:, k] = 1
+            for w, z, function in zip(fit.weights[:0:-1], outputs[-2::-1], self.functions[::-1], strict=True):
+                by_a.insert(0, by_z[0] @ w[:, : z.shape[1]])
+                by_z.insert(0, by_a[0] * function.derivative(z))
+            yield by_z, by_a
+
+    def residuals(self, fit: Fit) -> np.ndarray:
+        """Compute y − f."""
+        return self.targets - self.forward(fit, self.inputs)[1][-1]
+
+    def objective(self, fit: Fit, v: float) -> float:
+        """Compute what is minimised."""
+        return (self.residuals(fit) ** 2).sum() / (2 * v) + fit.prior
+
+    def linearised(self, fit: Fit) -> Linearised:
+        """Linearise the network in its weights and its noise."""
+        matrix, gradient = np.zeros((fit.size, fit.size)), np.zeros(fit.size)
+        squares, noise, blocks = 0.0, 0.0, -(-len(self.inputs) * fit.size // NUMBERS)
+        for rows in np.array_split(np.arange(len(self.inputs)), blocks):
+            inputs, outputs = self.forward(fit, self.inputs[rows])
+            errors = outputs[-1] - self.targets[rows]
+            squares += (errors**2).sum()
+            for k, (by_z, by_a) in enumerate(self.backward(fit, outputs)):
+                parts = [(z[:, :, None] * a[:, None]).reshape(len(rows), -1) for z, a in zip(by_z, inputs, strict=True)]
+                jacobian = np.concatenate(parts, axis=1)
+                matrix += jacobian.T @ jacobian
+                gradient += jacobian.T @ errors[:, k]
+                noise += sum(x * (z**2).sum() for x, z in zip(self.noises[::2], by_z, strict=True))
+                noise += sum(x * (a**2).sum() for x, a in zip(self.noises[1::2], by_a, strict=True))
+        v = noise / self.targets.size
+        slope = np.concatenate([(p * w).ravel() for w, p in zip(fit.weights, fit.precisions, strict=True)])
+        precisions = np.concatenate([p.ravel() for p in fit.precisions])
+        objective = squares / (2 * v) + fit.prior
+        return Linearised(matrix / v + np.diag(precisions), gradient / v + slope, v, objective)
+
+    def fitted(self, fit: Fit, steps: int) -> Fit:
+        """Make at most so many steps of Levenberg and Marquardt."""
+        damping, diagonal = 1e-2, np.arange(fit.size)
+        for _ in range(steps):
+            now = self.linearised(fit)
+            size, gain = now.matrix.diagonal().mean(), 0.0
+            while gain <= 0 and damping < 1e8:
+                damped = now.matrix.copy()
+                damped[diagonal, diagonal] += damping * size
+                new = fit.moved(-cho_solve(cho_factor(damped, overwrite_a=True), now.gradient))
+                gain = now.objective - self.objective(new, now.variance)
+                damping *= 5 if gain <= 0 else 0.25
+            if gain > 0:
+                fit = new
+            if gain < min(1, 1e-3 * now.objective):
+                break
+        return fit
+
+    def pruned(self, fit: Fit, widths: Sequence[int]) -> Fit:
+        """Take away the unit that is missed least, of a hidden layer that is wider than it should be."""
+        now = self.linearised(fit)
+        inverse, starts = np.linalg.inv(now.matrix), np.cumsum([0] + [w.size for w in fit.weights])
+        found = []
+        for l, (below, above) in enumerate(pairwise(fit.weights)):
+            for j in range(len(below) if len(below) > widths[l] else 0):
+                outgoing = starts[l + 1] + np.arange(len(above)) * above.shape[1] + j
+                force = np.linalg.solve(inverse[np.ix_(outgoing, outgoing)], above[:, j])
+                found.append((above[:, j] @ force, l, j, -inverse[:, outgoing] @ force))
+        found.sort(key=lambda unit: unit[0])
+        fits = [fit.moved(share * step).without(l, j) for _, l, j, step in found[:4] for share in (1, 0.3, 0)]
+        return min(fits, key=lambda one: self.objective(one, now.variance))
+
+    def judged(self, fit: Fit) -> tuple[float, float]:
+        """Compute minus the log density of targets and weights, noise to first order, and the mean squared error."""
+        now = self.linearised(fit)
+        error = 2 * now.variance * (now.objective - fit.prior) / self.targets.size
+        return now.objective + self.targets.size * np.log(now.variance) / 2, error
+
+    def search(self, fit: Fit, rng: np.random.Generator) -> Fit | None:
+        """Make rounds as above, and return the best network; None if none has a finite error.
+
+        Parameters
+        ----------
+        fit : Fit
+            A network of the right widths; its weights do not matter.
+        rng : numpy.random.Generator
+            The generator of the chain.
+        """
+        widths = [len(w) for w in fit.weights[:-1]]
+        more = [int(np.ceil(width * (WIDER - 1))) for width in widths]
+        if FIRST + BETWEEN * sum(more) + LAST > WORK // fit.wider(more, rng).size:
+            more = [0] * len(more)  # too large to be made larger still
+        steps, one_round = min(MOST, WORK // fit.wider(more, rng).size), FIRST + BETWEEN * sum(more) + LAST
+        best: Fit | None = None
+        lowest = np.inf
+        for i in range(steps // one_round):
+            new = best.wider(more, rng) if i % 2 else fit.wider(more, rng).drawn(rng)
+            new = self.fitted(new, FIRST)
+            while [len(w) for w in new.weights[:-1]] != widths:
+                new = self.fitted(self.pruned(new, widths), BETWEEN)
+            new = self.fitted(new, LAST)
+            score, error = self.judged(new)
+            if score < lowest:
+                best, lowest = new, score
+            if best is None or error < self.noises[-1] / 10:
+                break
+        return best
+
+
+def suits_least_squares(network: Network) -> bool:
+    """Whether all layers are dense, with activations between them, and have not too many weights."""
+    layers = network.layers
+    return (
+        all(isinstance(layer.operator, Dense) for layer in layers)
+        and all(network.activations)
+        and sum(np.prod(layer.operator.augmented_shape) for layer in layers) * (FIRST + LAST) <= WORK
+    )
