@@ -11,9 +11,8 @@ steps of Gauss and Newton (:mod:`pymc_gibbsnn.samplers.least_squares`), networks
 method (:mod:`pymc_gibbsnn.samplers.quasi_newton`); both look for a good valley among several.
 
 For class labels the targets are the means of the last latent given the label alone, if it is standard normal, and v
-counts its variance, too. Networks with learned noise or other laws of the data, and networks of dense layers with so
-many weights that a fit would take longer than the tuning, start from zero, with heat
-(:mod:`pymc_gibbsnn.samplers.heat`) where their noise is known.
+counts its variance, too. Networks with learned noise or other laws of the data, and networks so large that a fit would
+take long beside the tuning, start from zero, with heat (:mod:`pymc_gibbsnn.samplers.heat`) where their noise is known.
 
 The tuning steps that follow are plain sweeps, which need not know any of this: a sampler is exact from any start.
 """
@@ -26,11 +25,10 @@ from numpy.linalg import LinAlgError
 from pytensor.graph.traversal import explicit_graph_inputs
 
 from pymc_gibbsnn.networks.function import forward
-from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.networks.network import Network, evaluate
 from pymc_gibbsnn.samplers.least_squares import Fit, LeastSquares, suits_least_squares
-from pymc_gibbsnn.samplers.quasi_newton import QuasiNewton
+from pymc_gibbsnn.samplers.quasi_newton import QuasiNewton, suits_quasi_newton
 
 __all__ = ["can_be_fitted", "fitted_start"]
 
@@ -38,14 +36,14 @@ CODES = 100  # draws of which targets are made for class labels
 
 
 def can_be_fitted(network: Network) -> bool:
-    """Whether it has known noise, real targets or labels, and either convolutions or not too many weights."""
+    """Whether it has known noise and real targets or labels, and a fit is not too much work."""
     layers = network.layers
     return (
         len(layers) > 1
         and all(layer.offset is None for layer in layers)
         and isinstance(network.observation, LabelLikelihood | None)
         and not list(explicit_graph_inputs([part.noise for part in network.noisy]))
-        and (suits_least_squares(network) or not all(isinstance(layer.operator, Dense) for layer in layers))
+        and (suits_least_squares(network) or suits_quasi_newton(network))
     )
 
 

@@ -3,7 +3,7 @@ r"""Fits of networks with convolutions, from many starts, by a quasi-Newton meth
 A fit ends in a bad valley more often than not, and shows it early. So sixteen networks are drawn from the prior and
 fitted by a few steps of L-BFGS [1]_; the better half is fitted by twice as many more, and so on, until one is left
 [2]_. The search ends as soon as the errors of a network are about as large as its noise. Networks for which a step is a
-lot of work begin with fewer draws.
+lot of work begin with fewer draws; those for which even a single fit is too much work are not fitted.
 
 The objective is that of :mod:`pymc_gibbsnn.samplers.fitted_start`. Its variance v is computed anew twice a round, from
 the gradient of Σ_k r_k f_k by each latent, for random signs r: the square of that has the mean Σ_k ‖∂f_k/∂z‖².
@@ -25,9 +25,10 @@ import pytensor
 import pytensor.tensor as pt
 from scipy.optimize import minimize
 
+from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.network import Network
 
-__all__ = ["Found", "QuasiNewton"]
+__all__ = ["Found", "QuasiNewton", "suits_quasi_newton"]
 
 STARTS, STEPS = 16, 320  # networks drawn at most, and steps of all networks in a round
 WORK = 2e10  # multiplications in all evaluations of a network, about
@@ -75,9 +76,7 @@ class QuasiNewton:
         self.inputs, self.targets, self.rng = inputs, targets, rng
         self.precisions = precisions
         self.cuts = np.cumsum([p.size for p in precisions])[:-1]
-        self.work = len(inputs) * sum(
-            layer.shape[0] * layer.operator.fan_in for layer in network.layers if layer.operator.variables
-        )
+        self.work = _work(network)
         X, W = pt.dmatrix("X"), [pt.dmatrix() for _ in precisions]
         v, a, parts = pt.dscalar("v"), X, []
         weights = iter(W)
@@ -141,3 +140,15 @@ class QuasiNewton:
             if len(starts) == 1 or not found:
                 return self.matrices(found[0].weights) if found else None
             starts = [one.weights for one in found[: len(starts) // 2]]
+
+
+def suits_quasi_newton(network: Network) -> bool:
+    """Whether it has convolutions, and a single fit is not too much work."""
+    has_convolutions = not all(isinstance(layer.operator, Dense) for layer in network.layers)
+    return has_convolutions and STEPS * _work(network) <= WORK
+
+
+def _work(network: Network) -> int:
+    """Count the multiplications that compute the function of a network for all its data."""
+    weighted = [layer for layer in network.layers if layer.operator.variables]
+    return len(network.data()) * sum(layer.shape[0] * layer.operator.fan_in for layer in weighted)

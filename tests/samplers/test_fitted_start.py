@@ -109,8 +109,9 @@ IMAGES = np.random.default_rng(2).normal(size=(12, 6, 6))
         lambda: pmg.mlp(X, Y, 3, likelihood="student", noise=0.1),
         lambda: pmg.cnn(RNG.normal(size=(12, 1, 6, 6)), Y, 2, noise="learned"),
         lambda: pmg.mlp(np.zeros((12, 400)), Y, 40, noise=0.1),
+        lambda: pmg.cnn(np.zeros((5000, 28, 28)), np.zeros(5000), 8, stride=2, noise=0.1),
     ],
-    ids=["learned noise", "other law", "learned noise on images", "too large"],
+    ids=["learned noise", "other law", "learned noise on images", "too large", "too many images"],
 )
 def test_other_networks_are_not_fitted(make):
     assert not can_be_fitted(read_network(make()))
