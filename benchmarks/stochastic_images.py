@@ -6,7 +6,7 @@ for the letters of notMNIST; and how well that entropy tells the two apart, as t
 probability that a letter has a larger entropy than a digit. The histograms are those of figure 1 of Franzese, Candela,
 Milios, Filippone, Michiardi (arXiv 2006.05087)::
 
-    OMP_NUM_THREADS=2 python benchmarks/stochastic_images.py FOLDER [--network cnn] [--figure FILE]
+    OMP_NUM_THREADS=2 python benchmarks/stochastic_images.py FOLDER [--network cnn] [--seed 1] [--figure FILE]
 
 FOLDER holds ``mnist.npz`` and ``notmnist_small.npz``. The network "mlp" is 784-100-10. The network "cnn" has 8 filters
 of 5x5 with stride 2, ReLU, an average over windows of 2x2, and a dense layer. Adam makes 20,000 steps; a sampler makes
@@ -65,9 +65,11 @@ def cnn_scores(point, x):
 NETWORKS = {"mlp": (mlp, mlp_scores), "cnn": (cnn, cnn_scores)}
 
 
-def adam(model: pm.Model, scores, X, labels, steps: int = 20_000, rate: float = 1e-3) -> dict[str, np.ndarray]:
+def adam(
+    model: pm.Model, scores, X, labels, seed: int, steps: int = 20_000, rate: float = 1e-3
+) -> dict[str, np.ndarray]:
     """The point of largest joint density that Adam finds, in plain JAX."""
-    rows, rng = len(X), np.random.default_rng(0)
+    rows, rng = len(X), np.random.default_rng(seed)
     X, labels = jnp.asarray(X, jnp.float32), jnp.asarray(labels)
     # fan-in scaling: weights of variance 2 over the number of inputs, and biases of 0
     shapes = {v.name: x.shape for v, x in zip(model.free_RVs, model.initial_point().values(), strict=True)}
@@ -95,14 +97,14 @@ def adam(model: pm.Model, scores, X, labels, steps: int = 20_000, rate: float = 
 
     zeros = jax.tree.map(jnp.zeros_like, point)
     run = jax.jit(lambda loop: jax.lax.fori_loop(0, steps, step, loop))
-    return {k: np.asarray(x) for k, x in run((jax.random.key(1), point, zeros, zeros))[1].items()}
+    return {k: np.asarray(x) for k, x in run((jax.random.key(seed), point, zeros, zeros))[1].items()}
 
 
-def sampled(model: pm.Model, sampler, steps: int) -> dict[str, np.ndarray]:
+def sampled(model: pm.Model, sampler, seed: int, steps: int) -> dict[str, np.ndarray]:
     with model:
         idata = pmg.sample(
-            DRAWS, tune=DRAWS // 2, step=sampler(sweeps_per_draw=steps), chains=1, precision="float32", random_seed=1,
-            progressbar=False,
+            DRAWS, tune=DRAWS // 2, step=sampler(sweeps_per_draw=steps), chains=1, precision="float32",
+            random_seed=seed, progressbar=False,
         )  # fmt: skip
     return {k: np.asarray(x.values[0], np.float32) for k, x in idata["posterior"].items()}
 
@@ -145,6 +147,7 @@ def main() -> None:
     parser.add_argument("--network", choices=NETWORKS, default="mlp")
     parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
     parser.add_argument("--steps", type=int, default=100, help="gradients for each of 200 draws")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--figure", type=Path, help="where to draw the histograms of entropies")
     parser.add_argument("--output", type=Path, default=RESULTS / "stochastic_images.json")
     arguments = parser.parse_args()
@@ -159,14 +162,15 @@ def main() -> None:
     for name in ["Adam", *arguments.samplers]:
         model, start = make(X, labels), time.process_time()
         if name == "Adam":
-            points = {k: x[None] for k, x in adam(model, scores, X, labels, 200 * arguments.steps).items()}
+            point = adam(model, scores, X, labels, arguments.seed, 200 * arguments.steps)
+            points = {k: x[None] for k, x in point.items()}
         else:
-            points = sampled(model, SAMPLERS[name], arguments.steps)
+            points = sampled(model, SAMPLERS[name], arguments.seed, arguments.steps)
         seconds = time.process_time() - start
         each, others = np.asarray(probabilities(points, X_test)), np.asarray(probabilities(points, letters))
         entropies[name] = entr(each.mean(0)).sum(-1), entr(others.mean(0)).sum(-1)
         rows.append({"sampler": name, **scored(each, others, labels_test), "processor seconds": seconds})
-        results[f"{arguments.network} {name}"] = rows[-1]
+        results[f"{arguments.network} {name} {arguments.seed}"] = rows[-1]
         print(rows[-1], flush=True)
     print_table(f"MNIST, {arguments.network}", rows)
     if arguments.figure:
