@@ -4,7 +4,7 @@ The experiment of Piccioli, Troiani, Zdeborová (arXiv 2306.02729, fig. 3 and 5)
 stride 2 and a bias, an average pool of 2x2, ReLU, 10 dense outputs; noise of variance 100 after each; multinomial
 probit, priors of precision 16 and 72, pixels standardised by their common mean and standard deviation, started from
 zero. They report a test accuracy of .874. With ``--tune`` the chain starts as ``pm.sample`` starts it by default, with
-so many sweeps of heat before those that count.
+so many tuning sweeps before those that count.
 
 Run::
 
@@ -176,7 +176,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=60_000)
     parser.add_argument("--sweeps", type=int, default=1000)
-    parser.add_argument("--tune", type=int, default=0, help="sweeps with heat before these")
+    parser.add_argument("--tune", type=int, default=0, help="tuning sweeps before these")
     parser.add_argument("--every", type=int, default=25)
     parser.add_argument("--delta", type=float, default=100.0)
     parser.add_argument("--filters", type=int, default=2)

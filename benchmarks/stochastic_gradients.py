@@ -38,7 +38,7 @@ PAPER = {  # RMSE, MNLL of I-SGD, table 1
 def toy(samplers: list[str], results: Results, figure: Path | None) -> None:
     """Standard deviation of the predictive mean beside that of the exact posterior, by the size of the batch.
 
-    The figure, like figure 2 of the paper, has the means and 90 %% bands of the function on batches of 50.
+    The figure, like figure 2 of the paper, has the means and 90 % bands of the function on batches of 50.
     """
     rng = np.random.default_rng(1)
     features, variance, n = 10, 0.1, 1000

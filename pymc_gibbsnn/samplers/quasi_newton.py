@@ -27,6 +27,7 @@ from scipy.optimize import minimize
 
 from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.network import Network
+from pymc_gibbsnn.samplers.least_squares import Fit
 
 __all__ = ["Found", "QuasiNewton", "suits_quasi_newton"]
 
@@ -74,8 +75,7 @@ class QuasiNewton:
         rng: np.random.Generator,
     ):
         self.inputs, self.targets, self.rng = inputs, targets, rng
-        self.precisions = precisions
-        self.cuts = np.cumsum([p.size for p in precisions])[:-1]
+        self.zero = Fit([np.zeros(p.shape) for p in precisions], list(precisions))
         self.work = _work(network)
         X, W = pt.dmatrix("X"), [pt.dmatrix() for _ in precisions]
         v, a, parts = pt.dscalar("v"), X, []
@@ -97,8 +97,7 @@ class QuasiNewton:
 
     def matrices(self, weights: np.ndarray) -> list[np.ndarray]:
         """Take the vector of all weights apart into W̃ of each layer that has weights."""
-        parts = np.split(weights, self.cuts)
-        return [x.reshape(p.shape) for x, p in zip(parts, self.precisions, strict=True)]
+        return self.zero.moved(weights).weights
 
     def variance(self, weights: np.ndarray) -> float:
         """Compute v."""
@@ -111,7 +110,7 @@ class QuasiNewton:
 
     def drawn(self) -> np.ndarray:
         """Draw all weights from the prior."""
-        return np.concatenate([(self.rng.normal(size=p.shape) / np.sqrt(p)).ravel() for p in self.precisions])
+        return np.concatenate([w.ravel() for w in self.zero.drawn(self.rng).weights])
 
     def fitted(self, weights: np.ndarray, steps: int) -> Found:
         """Make at most so many steps from these weights."""
@@ -121,7 +120,7 @@ class QuasiNewton:
             weights = minimize(self.objective, weights, args=(v,), jac=True, method="L-BFGS-B", options=options).x
         v, size = self.variance(weights), self.targets.size
         value, _ = self.objective(weights, v)
-        prior = sum((p * w**2).sum() for p, w in zip(self.precisions, self.matrices(weights), strict=True)) / 2
+        prior = self.zero.moved(weights).prior
         return Found(weights, value + size * np.log(v) / 2, 2 * (value - prior) / size)
 
     def search(self) -> list[np.ndarray] | None:
