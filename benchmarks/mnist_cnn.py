@@ -51,8 +51,10 @@ def load(images: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return X, data["y_train"][:images].astype(int), X_test, data["y_test"][:5000]
 
 
-def write(X: np.ndarray, y: np.ndarray, delta: float, filters: int) -> pm.Model:
-    return pmg.cnn(X, y, filters, size=4, stride=2, pool=2, noise=delta**0.5, likelihood="probit")
+def write(
+    X: np.ndarray, y: np.ndarray, delta: float, filters: int, size: int = 4, stride: int = 2, pool: int | None = 2
+) -> pm.Model:
+    return pmg.cnn(X, y, filters, size=size, stride=stride, pool=pool, noise=delta**0.5, likelihood="probit")
 
 
 def run(
@@ -62,13 +64,16 @@ def run(
     every: int,
     delta: float,
     filters: int,
+    size: int,
+    stride: int,
+    pool: int,
     precision: str,
     moves: str,
     output: Path,
 ) -> None:
     pytensor.config.floatX = precision
     X, y, X_test, labels = load(images)
-    with write(X, y, delta, filters):
+    with write(X, y, delta, filters, size, stride, pool or None):
         idata = pm.sample(
             sweeps // every,
             tune=tune // every,
@@ -92,7 +97,8 @@ def run(
     ]
     print_table("Test accuracy", rows)
     print(f"\n{milliseconds:.0f} ms a sweep of {images} images in {precision}, peak memory {memory:.1f} GiB")
-    Results(output)[f"{images} images, {filters} filters, Δ={delta:g}, {moves}, {precision}"] = {
+    shape = f"{filters} filters of {size}x{size} at stride {stride}, pool {pool}"
+    Results(output)[f"{images} images, {shape}, Δ={delta:g}, {moves}, {precision}"] = {
         "ms": milliseconds, "GiB": memory, "sweeps": at.tolist(), "one": single.tolist(), "mean": together.tolist()
     }  # fmt: skip
 
@@ -180,6 +186,9 @@ if __name__ == "__main__":
     parser.add_argument("--every", type=int, default=25)
     parser.add_argument("--delta", type=float, default=100.0)
     parser.add_argument("--filters", type=int, default=2)
+    parser.add_argument("--size", type=int, default=4, help="height and width of the filters")
+    parser.add_argument("--stride", type=int, default=2)
+    parser.add_argument("--pool", type=int, default=2, help="height and width of the pool, 0 for none")
     parser.add_argument("--precision", choices=["float32", "float64"], default="float32")
     parser.add_argument("--moves", choices=MOVES, default="all", help="which moves a sweep makes")
     parser.add_argument("--compare", action="store_true")

@@ -10,9 +10,10 @@ where v is the variance that all noise together gives y, to first order. Small n
 steps of Gauss and Newton (:mod:`pymc_gibbsnn.samplers.least_squares`), networks with convolutions by a quasi-Newton
 method (:mod:`pymc_gibbsnn.samplers.quasi_newton`); both look for a good valley among several.
 
-For class labels the targets are the means of the last latent given the label alone, if it is standard normal, and v
-counts its variance, too. Networks with learned noise or other laws of the data, and networks so large that a fit would
-take long beside the tuning, start from zero, with heat (:mod:`pymc_gibbsnn.samplers.heat`) where their noise is known.
+For class labels, steps of Gauss and Newton have as their targets the means of the last latent given the label alone, if
+it is standard normal, and v counts its variance, too; the quasi-Newton method maximises the probability of the labels.
+Networks with learned noise or other laws of the data, and networks so large that a fit would take long beside the
+tuning, start from zero, with heat (:mod:`pymc_gibbsnn.samplers.heat`) where their noise is known.
 
 The tuning steps that follow are plain sweeps, which need not know any of this: a sampler is exact from any start.
 """
@@ -74,17 +75,20 @@ def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.
     read = pytensor.function(others, noises + precisions, mode="FAST_COMPILE")
     found = [np.asarray(x, "float64") for x in read(*(point[v.name] for v in others))]
     noises, precisions = [float(x) for x in found[: len(noises)]], found[len(noises) :]
-    if observation:
+    by_least_squares = suits_least_squares(network)
+    if not observation:
+        targets = operators[-1].rows(np.asarray(evaluate(network.observed), "float64"))
+    elif by_least_squares:
         targets, spread = _codes(observation, (len(network.data()), layers[-1].shape[0]), rng)
         noises[-1] += spread
     else:
-        targets = operators[-1].rows(np.asarray(evaluate(network.observed), "float64"))
+        targets = evaluate(observation.value)
     inputs = np.asarray(network.data(), "float64").reshape(len(targets), -1)
     shapes = [operator.augmented_shape for operator in weighted]
     precisions = [np.broadcast_to(p, shape) for p, shape in zip(precisions, shapes, strict=True)]
     with np.errstate(all="ignore"):
         try:
-            if suits_least_squares(network):
+            if by_least_squares:
                 functions = [activation.function for activation in network.activations]
                 problem = LeastSquares(inputs, targets, functions, noises)
                 fit = problem.search(Fit([np.zeros(shape) for shape in shapes], precisions), rng)

@@ -3,10 +3,12 @@ r"""Fits of networks with convolutions, from many starts, by a quasi-Newton meth
 A fit ends in a bad valley more often than not, and shows it early. So sixteen networks are drawn from the prior and
 fitted by a few steps of L-BFGS [1]_; the better half is fitted by twice as many more, and so on, until one is left
 [2]_. The search ends as soon as the errors of a network are about as large as its noise. Networks for which a step is a
-lot of work begin with fewer draws; those for which even a single fit is too much work are not fitted.
+lot of work begin with fewer draws. Where even a single fit would be too much work, a random part of the data is fitted.
 
 The objective is that of :mod:`pymc_gibbsnn.samplers.fitted_start`. Its variance v is computed anew twice a round, from
 the gradient of Σ_k r_k f_k by each latent, for random signs r: the square of that has the mean Σ_k ‖∂f_k/∂z‖².
+For class labels, −log P(y | f) takes the place of the squared errors, as if the noise of variance v were logistic. One
+network is fitted to them: what they say of f is too coarse for one valley to be much better than another.
 
 References
 ----------
@@ -26,6 +28,7 @@ import pytensor.tensor as pt
 from scipy.optimize import minimize
 
 from pymc_gibbsnn.networks.layers import Dense
+from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.samplers.least_squares import Fit
 
@@ -33,13 +36,17 @@ __all__ = ["Found", "QuasiNewton", "suits_quasi_newton"]
 
 STARTS, STEPS = 16, 320  # networks drawn at most, and steps of all networks in a round
 WORK = 2e10  # multiplications in all evaluations of a network, about
+FEWEST = 1000  # rows of larger data that must be few enough for that
 ENOUGH = 1.1  # mean squared error, in units of the variance that noise explains, at which a search ends
 MEMORY = 20  # pairs of points and gradients that L-BFGS remembers
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A fit: all weights W̃ as one vector, minus the log density up to a constant, and the error in units of v."""
+    """A fit: all weights W̃ as one vector, minus the log density up to a constant, and the error in units of v.
+
+    Fits to labels have an infinite error, because nothing says how many of them can be learned.
+    """
 
     weights: np.ndarray
     score: float
@@ -55,8 +62,8 @@ class QuasiNewton:
         The network.
     inputs : array, (n, d_1)
         The data X.
-    targets : array, (n, d_{L+1})
-        The targets y.
+    targets : array, (n, d_{L+1}) or the shape of labels
+        The targets y: real numbers, or the class labels of a network that has them.
     noises : list of float
         The variances of the network's noise, in the order of its layers and activations; the last is that of targets.
     precisions : list of array, (c, d)
@@ -74,9 +81,10 @@ class QuasiNewton:
         precisions: Sequence[np.ndarray],
         rng: np.random.Generator,
     ):
-        self.inputs, self.targets, self.rng = inputs, targets, rng
-        self.zero = Fit([np.zeros(p.shape) for p in precisions], list(precisions))
-        self.work = _work(network)
+        self.zero, self.rng = Fit([np.zeros(p.shape) for p in precisions], list(precisions)), rng
+        rows = np.sort(rng.permutation(len(inputs))[: int(WORK / (STEPS * _work(network)))])
+        self.inputs, targets, self.work = inputs[rows], targets[rows], len(rows) * _work(network)
+        self.outputs = len(rows) * network.layers[-1].shape[0]
         X, W = pt.dmatrix("X"), [pt.dmatrix() for _ in precisions]
         v, a, parts = pt.dscalar("v"), X, []
         weights = iter(W)
@@ -87,8 +95,12 @@ class QuasiNewton:
                 a = activation.function(a)
                 parts.append(a)
         prior = sum((p * w**2).sum() for p, w in zip(precisions, W, strict=True)) / 2
-        objective = ((targets - a) ** 2).sum() / (2 * v) + prior
-        signs = rng.choice([-1.0, 1.0], size=targets.shape)
+        if isinstance(network.observation, LabelLikelihood):
+            misfit, self.reals = -network.observation.logistic_log_probability(a, v, targets), 0
+        else:
+            misfit, self.reals = ((targets - a) ** 2).sum() / (2 * v), targets.size
+        objective = misfit + prior
+        signs = rng.choice([-1.0, 1.0], size=(len(rows), network.layers[-1].shape[0]))
         by_parts = pt.grad((signs * a).sum(), parts)
         noise = sum(x * (g**2).sum() for x, g in zip(noises, by_parts, strict=True))
         gradients = pt.grad(objective, W)
@@ -101,7 +113,7 @@ class QuasiNewton:
 
     def variance(self, weights: np.ndarray) -> float:
         """Compute v."""
-        return float(self._noise(self.inputs, *self.matrices(weights))) / self.targets.size
+        return float(self._noise(self.inputs, *self.matrices(weights))) / self.outputs
 
     def objective(self, weights: np.ndarray, v: float) -> tuple[float, np.ndarray]:
         """Compute what is minimised, and its gradient."""
@@ -118,14 +130,14 @@ class QuasiNewton:
         for _ in range(2):
             v = self.variance(weights)
             weights = minimize(self.objective, weights, args=(v,), jac=True, method="L-BFGS-B", options=options).x
-        v, size = self.variance(weights), self.targets.size
+        v = self.variance(weights)
         value, _ = self.objective(weights, v)
-        prior = self.zero.moved(weights).prior
-        return Found(weights, value + size * np.log(v) / 2, 2 * (value - prior) / size)
+        error = 2 * (value - self.zero.moved(weights).prior) / self.reals if self.reals else np.inf
+        return Found(weights, value + self.reals * np.log(v) / 2, error)
 
     def search(self) -> list[np.ndarray] | None:
         """Return the matrices W̃ of the best network; None if none has a finite error."""
-        count = STARTS
+        count = STARTS if self.reals else 1
         while count > 1 and STEPS * count.bit_length() * self.work > WORK:
             count //= 2
         starts = [self.drawn() for _ in range(count)]
@@ -142,12 +154,11 @@ class QuasiNewton:
 
 
 def suits_quasi_newton(network: Network) -> bool:
-    """Whether it has convolutions, and a single fit is not too much work."""
+    """Whether it has convolutions, and a single fit to all data, or to a large part of them, is not too much work."""
     has_convolutions = not all(isinstance(layer.operator, Dense) for layer in network.layers)
-    return has_convolutions and STEPS * _work(network) <= WORK
+    return has_convolutions and STEPS * _work(network) * min(len(network.data()), FEWEST) <= WORK
 
 
 def _work(network: Network) -> int:
-    """Count the multiplications that compute the function of a network for all its data."""
-    weighted = [layer for layer in network.layers if layer.operator.variables]
-    return len(network.data()) * sum(layer.shape[0] * layer.operator.fan_in for layer in weighted)
+    """Count the multiplications that compute the function of a network for one row of its data."""
+    return sum(layer.shape[0] * layer.operator.fan_in for layer in network.layers if layer.operator.variables)

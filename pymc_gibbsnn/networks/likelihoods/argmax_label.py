@@ -167,6 +167,18 @@ class ArgmaxLikelihood(LabelLikelihood):
             total += np.exp(log_below.sum(-1, keepdims=True) - log_below - x**2 / 2)
         return total * step / (sigma * np.sqrt(2 * np.pi))
 
+    @staticmethod
+    def logistic_log_probability(mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
+        """Compute Σ log softmax(c mean)_y, which the noise of Gumbel's law gives whose variance is π²/6c².
+
+        Parameters
+        ----------
+        mean, variance, y
+            As in :meth:`LabelLikelihood.logistic_log_probability`.
+        """
+        logits = mean * (np.pi / pt.sqrt(6 * variance))
+        return pt.special.log_softmax(logits, axis=1)[np.arange(len(y)), y].sum()
+
     def agreeing(self, z: np.ndarray) -> np.ndarray:
         """Return Z with the largest entry of each row exchanged with that of its label."""
         y = evaluate(self.value)

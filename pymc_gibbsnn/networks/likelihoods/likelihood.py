@@ -346,6 +346,27 @@ class LabelLikelihood(LatentLikelihood):
         """
         raise NotImplementedError
 
+    @staticmethod
+    def logistic_log_probability(mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
+        """Compute Σ log p(y | mean) as if noise made differences of the latents, or the only latent, logistic.
+
+        This is smooth, quick, and close to the probability under normal noise of the same variance.
+
+        Parameters
+        ----------
+        mean : Variable (n, units)
+            The latents without noise.
+        variance : Variable ()
+            The variance of the noise of each latent.
+        y : array
+            The labels.
+
+        Returns
+        -------
+        Variable ()
+        """
+        raise NotImplementedError
+
     @classmethod
     def probabilities(cls, y: np.ndarray, z: np.ndarray) -> np.ndarray:
         """Return 1 for the label of Z and 0 for the other classes."""

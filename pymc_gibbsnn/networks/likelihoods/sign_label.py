@@ -131,6 +131,18 @@ class SignLikelihood(LabelLikelihood):
         """
         return np.stack([ndtr(-mean / sigma), ndtr(mean / sigma)], axis=-1)
 
+    @staticmethod
+    def logistic_log_probability(mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
+        """Compute Σ log sigmoid(±c mean), which logistic noise gives whose variance is π²/3c².
+
+        Parameters
+        ----------
+        mean, variance, y
+            As in :meth:`LabelLikelihood.logistic_log_probability`.
+        """
+        signs = np.where(y == 1, 1.0, -1.0).reshape(len(y), -1)
+        return -pt.softplus(-signs * mean * (np.pi / pt.sqrt(3 * variance))).sum()
+
     def agreeing(self, z: np.ndarray) -> np.ndarray:
         """Return Z with the sign that each label asks for."""
         return np.where(evaluate(self.value).reshape(z.shape) == 1, np.abs(z), -np.abs(z))
