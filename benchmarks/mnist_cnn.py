@@ -4,7 +4,7 @@ The experiment of Piccioli, Troiani, Zdeborová (arXiv 2306.02729, fig. 3 and 5)
 stride 2 and a bias, an average pool of 2x2, ReLU, 10 dense outputs; noise of variance 100 after each; multinomial
 probit, priors of precision 16 and 72, pixels standardised by their common mean and standard deviation, started from
 zero. They report a test accuracy of .874. With ``--tune`` the chain starts as ``pm.sample`` starts it by default, with
-so many tuning sweeps before those that count.
+so many tuning sweeps before those that count. Other filters, strides, pools and noises can be asked for.
 
 Run::
 

@@ -11,8 +11,8 @@ the tuning and says whether the chain has thermalised. The networks are
   slowly, 2,000 at 1e-3, 1,000 below. The paper's plain Gibbs sampler had thermalised for 72, 59, 30 and 4 of 72
   teachers at 1e-2, 1e-3, 1e-4 and 1e-5, after 2.5 million sweeps;
 - small (n = 200, 5-3-1) and middle (n = 500, 10-5-1) at Δ = 1e-4, deep (n = 500, 10-5-5-1) at 1e-3, and convolution
-  (n = 200 images of 8x8, 2 filters of 3x3, an average pool of 2x2, ReLU, one output) at 1e-4, which is not fitted but
-  heated: labels with noise, 1,000 sweeps, each with a test error, in blocks of 50.
+  (n = 200 images of 8x8, 2 filters of 3x3, an average pool of 2x2, ReLU, one output) at 1e-4: labels with noise, 1,000
+  sweeps, each with a test error, in blocks of 50.
 
 Every teacher's result is saved as it comes and never measured twice; several processes with different outputs may share
 the work. Run, with one thread a process::
