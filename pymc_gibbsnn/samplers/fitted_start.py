@@ -8,10 +8,9 @@ squares are quick. So before the first tuning step the function f of the network
 
 where v is the variance that all noise together gives y, to first order. Small networks of dense layers are fitted by
 steps of Gauss and Newton (:mod:`pymc_gibbsnn.samplers.least_squares`), networks with convolutions by a quasi-Newton
-method (:mod:`pymc_gibbsnn.samplers.quasi_newton`); both look for a good valley among several.
+method (:mod:`pymc_gibbsnn.samplers.quasi_newton`); both look for a good valley among several. For class labels
+−log P(y | f) takes the place of the squared errors, and the quasi-Newton method fits all networks.
 
-For class labels, steps of Gauss and Newton have as their targets the means of the last latent given the label alone, if
-it is standard normal, and v counts its variance, too; the quasi-Newton method maximises the probability of the labels.
 Networks with learned noise or other laws of the data, and networks so large that a fit would take long beside the
 tuning, start from zero, with heat (:mod:`pymc_gibbsnn.samplers.heat`) where their noise is known.
 
@@ -32,8 +31,6 @@ from pymc_gibbsnn.samplers.least_squares import Fit, LeastSquares, suits_least_s
 from pymc_gibbsnn.samplers.quasi_newton import QuasiNewton, suits_quasi_newton
 
 __all__ = ["can_be_fitted", "fitted_start"]
-
-CODES = 100  # draws of which targets are made for class labels
 
 
 def can_be_fitted(network: Network) -> bool:
@@ -75,20 +72,16 @@ def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.
     read = pytensor.function(others, noises + precisions, mode="FAST_COMPILE")
     found = [np.asarray(x, "float64") for x in read(*(point[v.name] for v in others))]
     noises, precisions = [float(x) for x in found[: len(noises)]], found[len(noises) :]
-    by_least_squares = suits_least_squares(network)
-    if not observation:
-        targets = operators[-1].rows(np.asarray(evaluate(network.observed), "float64"))
-    elif by_least_squares:
-        targets, spread = _codes(observation, (len(network.data()), layers[-1].shape[0]), rng)
-        noises[-1] += spread
-    else:
+    if observation:
         targets = evaluate(observation.value)
+    else:
+        targets = operators[-1].rows(np.asarray(evaluate(network.observed), "float64"))
     inputs = np.asarray(network.data(), "float64").reshape(len(targets), -1)
     shapes = [operator.augmented_shape for operator in weighted]
     precisions = [np.broadcast_to(p, shape) for p, shape in zip(precisions, shapes, strict=True)]
     with np.errstate(all="ignore"):
         try:
-            if by_least_squares:
+            if suits_least_squares(network) and not observation:
                 functions = [activation.function for activation in network.activations]
                 problem = LeastSquares(inputs, targets, functions, noises)
                 fit = problem.search(Fit([np.zeros(shape) for shape in shapes], precisions), rng)
@@ -111,13 +104,3 @@ def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.
         z = observation.agreeing(pairs[-1][0])
         new[layers[-1].output.name] = operators[-1].written(z, layers[-1].output.ndim)
     return {name: np.asarray(x, point[name].dtype) for name, x in new.items()}
-
-
-def _codes(observation: LabelLikelihood, shape: tuple[int, int], rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    """Estimate the mean of the last latent given its label alone, if it is standard normal, and its mean variance."""
-    draws = np.zeros((2, *shape))
-    for _ in range(CODES):
-        z = observation.agreeing(rng.normal(size=shape))
-        draws += z, z**2
-    mean, square = draws / CODES
-    return mean, float((square - mean**2).mean())

@@ -33,7 +33,8 @@ __all__ = ["Fit", "LeastSquares", "suits_least_squares"]
 
 WIDER = 1.5  # how much wider than the network a fit begins
 FIRST, BETWEEN, LAST = 15, 4, 10  # steps of the fit of a round: at first, after each unit that goes, and at the end
-WORK, MOST = 80_000, 400  # the budget of a search: steps times weights, and at most so many steps
+LARGEST = 3_200  # weights of a network that is fitted in this way
+WORK, MOST = 120_000, 400  # the budget of a search: steps times weights, and at most so many steps
 NUMBERS = 2**23  # how many numbers of a Jacobian are held in memory at a time
 
 
@@ -227,9 +228,11 @@ class LeastSquares:
                 new = self.fitted(self.pruned(new, widths), BETWEEN)
             new = self.fitted(new, LAST)
             score, error = self.judged(new)
+            if error < self.noises[-1] / 10:
+                return new
             if score < lowest:
                 best, lowest = new, score
-            if best is None or error < self.noises[-1] / 10:
+            if best is None:
                 break
         return best
 
@@ -240,5 +243,5 @@ def suits_least_squares(network: Network) -> bool:
     return (
         all(isinstance(layer.operator, Dense) for layer in layers)
         and all(network.activations)
-        and sum(np.prod(layer.operator.augmented_shape) for layer in layers) * (FIRST + LAST) <= WORK
+        and sum(np.prod(layer.operator.augmented_shape) for layer in layers) <= LARGEST
     )

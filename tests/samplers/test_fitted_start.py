@@ -128,7 +128,7 @@ def test_data_that_cannot_be_fitted(make):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_class_labels_are_fitted_by_their_codes(classes):
+def test_class_labels_are_fitted_by_their_probabilities(classes):
     study = pmg.teacher_student((3, 4, classes), n=200, n_test=5, noise=0.1, likelihood="probit", random_seed=1)
     point = study.model.initial_point()
     point |= fitted_start(read_network(study.model), point, np.random.default_rng(1))

@@ -350,7 +350,8 @@ class LabelLikelihood(LatentLikelihood):
     def logistic_log_probability(mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
         """Compute Σ log p(y | mean) as if noise made differences of the latents, or the only latent, logistic.
 
-        This is smooth, quick, and close to the probability under normal noise of the same variance.
+        This is smooth, quick, and close to the probability under normal noise of the same variance. It is written with
+        operations that NumPy has for arrays, since it is not compiled.
 
         Parameters
         ----------

@@ -141,7 +141,8 @@ class SignLikelihood(LabelLikelihood):
             As in :meth:`LabelLikelihood.logistic_log_probability`.
         """
         signs = np.where(y == 1, 1.0, -1.0).reshape(len(y), -1)
-        return -pt.softplus(-signs * mean * (np.pi / pt.sqrt(3 * variance))).sum()
+        x = signs * mean * (np.pi / pt.sqrt(3 * variance))
+        return (pt.minimum(x, 0) - pt.log1p(pt.exp(-abs(x)))).sum()
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
         """Return Z with the sign that each label asks for."""
