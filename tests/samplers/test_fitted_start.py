@@ -112,7 +112,7 @@ IMAGES = np.random.default_rng(2).normal(size=(12, 6, 6))
         lambda: pmg.mlp(X, Y, 3, likelihood="student", noise=0.1),
         lambda: pmg.cnn(RNG.normal(size=(12, 1, 6, 6)), Y, 2, noise="learned"),
         lambda: pmg.mlp(np.zeros((12, 400)), Y, 40, noise=0.1),
-        lambda: pmg.cnn(np.zeros((1000, 28, 28)), np.zeros(1000), 64, noise=0.1),
+        lambda: pmg.cnn(np.zeros((200, 28, 28)), np.zeros(200), 64, noise=0.1),
     ],
     ids=["learned noise", "other law", "learned noise on images", "too large", "too many filters"],
 )
