@@ -45,6 +45,9 @@ Cholesky, SolveTriangular = _linear_algebra.Cholesky, _linear_algebra.SolveTrian
 # Whether PyTensor's Numba code solves A X = B, with B row by row in memory, as Xᵀ Aᵀ = Bᵀ: the last digits differ
 SOLVES_FROM_THE_RIGHT = PYTENSOR_3
 
+# Whether its loops tell LLVM that results overlap no inputs, which llvmlite can do since then: the last digits differ
+TELLS_WHAT_OVERLAPS = PYTENSOR_3
+
 
 # How a loop is compiled that is evaluated once: PyTensor 3 takes the mode of the whole for it
 ONCE = {} if PYTENSOR_3 else {"mode": "FAST_COMPILE"}

@@ -13,6 +13,7 @@ import pymc_gibbsnn as pmg
 
 PACKAGE = Path(pmg.__file__).parent
 IMPORTED = {
+    "numba.np.arrayobj._empty_nd_impl",
     "pymc.util._get_seeds_per_chain",
     "pytensor.tensor.random.basic._gamma",
     "_signal.SIGINT",
@@ -41,10 +42,8 @@ LOOKED_UP = {  # where each is defined
     "_function_pass_manager": "numba.core.codegen",
     "_getvalue": "numba.core.cgutils",
     "_internal_codegen": "numba.core.cpu",
-    "_jit_options": "numba.core.typing.templates",
     "_object_caching_enabled": "numba.core.codegen",
     "_optimize_final_module": "numba.core.codegen",
-    "_overload_func": "numba.core.typing.templates",
     "_getframe": "sys",
 }
 OVERRIDDEN = {"_finalize_final_module", "_finalized", "_optimize_final_module", "_supp_shape_from_params"}  # by ours

@@ -1,5 +1,6 @@
 """Kernels called by their addresses: the same results, each compiled once, errors passed on."""
 
+import gc
 import subprocess
 import sys
 import uuid
@@ -9,8 +10,10 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from numba.core import event
+from numba.core.runtime import _nrt_python
+from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn.backends import numba_linker
+from pymc_gibbsnn.backends import numba_calls, numba_linker
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 
@@ -106,7 +109,7 @@ def test_an_interrupt_while_a_kernel_is_looked_for_is_raised(monkeypatch):
         raise KeyboardInterrupt
 
     copy = function(lambda x, y: pt.sinh(x) - y)
-    monkeypatch.setattr(numba_linker, "_compiled", interrupted)
+    monkeypatch.setattr(numba_calls, "_compiled", interrupted)
     with pytest.raises(KeyboardInterrupt):
         copy(y, y)
     monkeypatch.undo()
@@ -124,3 +127,61 @@ def test_the_user_is_told_once_of_what_is_compiled(caplog):
     with numba_linker.telling_of_compilation("Compiling"):
         function(lambda x, y: y - x + unknown)(np.ones((2, 2)), np.ones((2, 2)))
     assert len(caplog.messages) == 2
+
+
+@pytest.fixture
+def held():
+    """A function that says how many pieces of memory Numba holds beyond what it held at first."""
+    _nrt_python.memsys_enable_stats()
+
+    def count():
+        gc.collect()
+        return _nrt_python.memsys_get_stats_alloc() - _nrt_python.memsys_get_stats_free()
+
+    at_first = count()
+    yield lambda: count() - at_first
+    _nrt_python.memsys_disable_stats()
+
+
+def test_outputs_that_are_inputs_constants_or_the_same(held):
+    """Each output holds its memory itself, however often it is returned and whether or not it is computed."""
+    constant = np.arange(3.0)
+    total = numba_calls.Call(numba_njit(lambda x, y: x + y), [0, 1], 1)
+    f = numba_njit(numba_calls.graph_function("f", 2, [constant], [total], [0, 3, 3, 2]), final_function=True)
+    x, y = np.random.default_rng(5).normal(size=(2, 3))
+    f(x, y)
+    references, before = sys.getrefcount(x), held()
+    for _ in range(3):
+        given, first, second, known = f(x, y)
+        assert given is x
+        np.testing.assert_array_equal(known, constant)
+        del first
+        other = f(y, y)[1]  # which would take the place of an array that is freed
+        np.testing.assert_array_equal(second, x + y)
+        np.testing.assert_array_equal(other, y + y)
+        del given, second, known, other
+    assert (sys.getrefcount(x), held()) == (references, before)
+
+
+def test_memory_is_let_go_of(held):
+    """Arrays that are computed on the way, overwritten, unused or returned are freed once nobody has them."""
+    x, y, rng = pt.matrix("x"), pt.matrix("y"), pytensor.shared(np.random.default_rng(6))
+    z = pt.exp(x @ y)
+    noise = pt.random.normal(size=z.shape, rng=rng)
+    values, _ = pt.linalg.eigh(z + z.T)
+    f = pytensor.function(
+        [x, y],
+        [(z / z.sum()).T[::2], pt.join(0, z, noise), values],
+        updates={rng: noise.owner.outputs[0]},
+        mode=with_our_kernels(compilation_mode("NUMBA")),
+    )
+    x, y = np.random.default_rng(7).normal(size=(2, 4, 4))
+    f(x, y)
+    before = held()
+    for _ in range(5):
+        f(x, y)
+    assert held() == before
+    found = f(x, y)
+    assert held() > before
+    del found
+    assert held() == before
