@@ -131,7 +131,7 @@ def graph_function(
     """
     names = [f"x{i}" for i in range(inputs)]
     run = named_intrinsic(names, lambda *arguments: _Graph(arguments, constants, calls, outputs).intrinsic())
-    found = {"run": run}
+    found = {"run": run, "__name__": __name__}  # of a function without a module Numba would keep all globals, too
     exec(f"def {name}({', '.join(names)}): return run({', '.join(names)})", found)
     return found[name]
 
