@@ -84,7 +84,6 @@ class QuasiNewton:
         self.zero, self.rng = Fit([np.zeros(p.shape) for p in precisions], list(precisions)), rng
         rows = np.sort(rng.permutation(len(inputs))[: int(WORK / (STEPS * _work(network)))])
         self.inputs, targets, self.work = inputs[rows], targets[rows], len(rows) * _work(network)
-        self.outputs = len(rows) * network.layers[-1].shape[0]
         X, W = pt.dmatrix("X"), [pt.dmatrix() for _ in precisions]
         v, a, parts = pt.dscalar("v"), X, []
         weights = iter(W)
@@ -101,6 +100,7 @@ class QuasiNewton:
             misfit, self.reals = ((targets - a) ** 2).sum() / (2 * v), targets.size
         objective = misfit + prior
         signs = rng.choice([-1.0, 1.0], size=(len(rows), network.layers[-1].shape[0]))
+        self.outputs = signs.size
         by_parts = pt.grad((signs * a).sum(), parts)
         noise = sum(x * (g**2).sum() for x, g in zip(noises, by_parts, strict=True))
         gradients = pt.grad(objective, W)
