@@ -133,10 +133,14 @@ def deviations_of(noise: float | str | Sequence[float | str], noisy: list[str], 
 
 
 def deviation(name: str, noise: float | str) -> float | Variable:
-    """Return the standard deviation of a noisy variable: a number, or the root of a learned variance."""
+    """Return the standard deviation of a noisy variable: a number, or the root of a learned variance.
+
+    The prior of the data's noise leaves it to them; that of a latent's favours little noise, with which networks were
+    seen to predict better.
+    """
     if noise != "learned":
         return noise
-    return pt.sqrt(pm.InverseGamma(f"variance_{name}", 1, 0.001))
+    return pt.sqrt(pm.InverseGamma(f"variance_{name}", 1 if name == "y" else 5, 0.001))
 
 
 def scales(name: str, prior: float | str, d: int, inputs: str) -> tuple[dict[str, float | Variable], dict[str, float]]:

@@ -17,12 +17,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.networks.likelihoods import LatentLikelihood
-from pymc_gibbsnn.networks.network import Activation, Layer, Network
+from pymc_gibbsnn.networks.network import Activation, Layer, LearnedVariance, Network
 
 __all__ = ["Move", "NetworkState", "Site", "at", "in_turn"]
 
@@ -90,6 +91,10 @@ class Site:
         The likelihood of data that are drawn given Z, if the layer is the last one and Z is not observed itself.
     data_squares : Variable, (), optional
         The sum of the squared noises that the data have beside that of Z, as the move that drew Z left it.
+    variances : dict of str to LearnedVariance
+        The learned variances that are the noise of one variable alone, by the names of these variables.
+    drawn : dict of Variable to Variable
+        Values of those that moves of the site have changed.
     """
 
     layer: Layer
@@ -107,6 +112,8 @@ class Site:
     squares: tuple[Variable, Variable] | None = None
     observation: LatentLikelihood | None = None
     data_squares: Variable | None = None
+    variances: Mapping[str, LearnedVariance] = field(default_factory=dict)
+    drawn: Mapping[Variable, Variable] = field(default_factory=dict)
 
     @cached_property
     def v(self) -> Variable:
@@ -130,6 +137,13 @@ class Site:
             return self.squares
         by_unit, function = self.layer.operator.by_unit, self.activation.function
         return by_unit((self.z - self.mean) ** 2), by_unit((self.post - function(self.z)) ** 2)
+
+    def with_noise(self, noises: Mapping[str, Variable]) -> Site:
+        """Return the site with other variances of noise, by the names of the variables that have it."""
+        parts: tuple[Any, ...] = self.layer, self.activation, self.above
+        layer, activation, above = (replace(part, noise=noises.get(part.name, part.noise)) for part in parts)
+        drawn = {self.variances[name].value: self.variances[name].value_at(noise) for name, noise in noises.items()}
+        return replace(self, layer=layer, activation=activation, above=above, drawn={**self.drawn, **drawn})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -217,6 +231,7 @@ class NetworkState:
             samples=self.samples,
             tuning=self.tuning,
             observation=None if hidden else self.network.observation,
+            variances=self.network.own_variances,
         )
 
     def put(self, l: int, site: Site) -> NetworkState:
@@ -232,8 +247,18 @@ class NetworkState:
         else:
             of_z, of_a = site.noise
             squares = {site.layer.name: of_z.sum(), site.activation.name: of_a.sum()}
+        values, network = self.values, self.network
+        if site.drawn:
+            values = values | site.drawn
+            network = self.read(values)
         return replace(
-            self, weights=tuple(weights), outputs=tuple(outputs), posts=tuple(posts), squares=self.squares | squares
+            self,
+            values=values,
+            network=network,
+            weights=tuple(weights),
+            outputs=tuple(outputs),
+            posts=tuple(posts),
+            squares=self.squares | squares,
         )
 
     @property

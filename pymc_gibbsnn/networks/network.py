@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
 
 import numpy as np
+import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import check_finite
@@ -149,6 +150,16 @@ class LearnedVariance:
     rate: Variable
     uses: tuple[Use, ...]
 
+    @property
+    def of_noise(self) -> tuple[Variable, Variable]:
+        """The parameters α and β of the InverseGamma prior that the noise of the first use has."""
+        return self.alpha.reshape(()), self.rate.reshape(()) * self.uses[0].coefficient ** 2
+
+    def value_at(self, noise: Variable) -> Variable:
+        """Compute the value with which the noise of the first use has this variance."""
+        variance = noise / self.uses[0].coefficient ** 2
+        return pt.cast(pt.log(variance) if self.is_log else variance, self.value.dtype)
+
 
 @dataclass(frozen=True, eq=False)
 class Network:
@@ -173,6 +184,12 @@ class Network:
     activations: tuple[Activation | None, ...]
     observation: LatentLikelihood | None = None
     variances: tuple[LearnedVariance, ...] = ()
+
+    @property
+    def own_variances(self) -> dict[str, LearnedVariance]:
+        """The learned variances that are one number and the noise of one variable alone, by the name of the latter."""
+        own = [one for one in self.variances if one.shape == () and len(one.uses) == 1 and not one.is_precision]
+        return {one.uses[0].part: one for one in own if one.uses[0].value is None}
 
     def at(self, state: dict[Variable, Variable]) -> Network:
         """Return the network with noise variances, precisions and offsets at a state of the model's value variables."""

@@ -8,16 +8,20 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
         Z_l | W̃_{l−1}, W̃_l, Z_{l+1}        A_l integrated out (collapsed)
         W̃_{l−1}, Z_l | Z_l − Ã_{l−1} W̃_{l−1}ᵀ, W̃_l, Z_{l+1}      A_l integrated out (interweaving, of filters too)
         c_j, its noise held fixed            A_l integrated out (where σ allows it)
+        ΔZ, Z_l | (Z_l − Ã_{l−1} W̃_{l−1}ᵀ)/sqrt(ΔZ), W̃_l, Z_{l+1}      A_l integrated out
+        ΔA, ΔZ' | Z_l, W̃_l, Z_{l+1}          A_l integrated out
         A_l | Z_l, W̃_l, Z_{l+1}
         c_j, the scale of each unit          (where σ allows it)
+        c, ΔZ, ΔA, the scale of the layer    (where σ allows it)
         W̃_l | A_l, Z_{l+1}
     Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say
     Δ, λ | all others                        if they have conjugate priors
 
-Here Δ are the variances of the noise and λ the precisions of the priors. With ``collapse=False`` the order of a hidden
-layer is that of Algorithm 1 of the paper: A_l, W̃_l, then Z_l given A_l. Interweaving leaves A_l out of date and
-therefore comes just before A_l is drawn, in either order. The layer-parallel order is in
-:mod:`pymc_gibbsnn.moves.layer_parallel`.
+Here Δ are the variances of the noise, of Z_l, A_l and Z_{l+1} in a hidden layer, and λ the precisions of the priors. A
+hidden layer draws those variances that are learned and are single numbers, of one variable's noise and nothing else;
+the last line alone would hardly move them. With ``collapse=False`` the order of a hidden layer is that of Algorithm 1
+of the paper: A_l, W̃_l, then Z_l given A_l. Interweaving leaves A_l out of date and therefore comes just before A_l is
+drawn, in either order. The layer-parallel order is in :mod:`pymc_gibbsnn.moves.layer_parallel`.
 
 References
 ----------
@@ -37,10 +41,13 @@ from pytensor.graph.basic import Variable
 from pymc_gibbsnn._arguments import boolean, one_of, positive
 from pymc_gibbsnn.backends.numba_kernels import MANY
 from pymc_gibbsnn.moves.centred_scale import centred_scales
+from pymc_gibbsnn.moves.collapsed_variances import collapsed_variances
 from pymc_gibbsnn.moves.interweave_filters import activation_above, interweave_filters
 from pymc_gibbsnn.moves.interweaving import interweaving, kinds_of_interweaving
 from pymc_gibbsnn.moves.layer_parallel import all_postactivations, all_preactivations, all_weights_above_data
+from pymc_gibbsnn.moves.layer_scale import layer_scale
 from pymc_gibbsnn.moves.noncentred_scale import noncentred_scales
+from pymc_gibbsnn.moves.noncentred_variance import noncentred_variance
 from pymc_gibbsnn.moves.postactivations import direct_latents, postactivations
 from pymc_gibbsnn.moves.preactivations import (
     last_latents,
@@ -79,12 +86,14 @@ def gibbs(
     networks : sequence of Network
         The noisy networks of one model.
     collapse : bool
-        Whether to draw pre-activations with the post-activations integrated out. False gives the paper's Algorithm 1.
+        Whether to draw pre-activations, and learned variances, with the post-activations integrated out. False gives
+        the paper's Algorithm 1.
     scale_move : bool
         Whether to draw the scale of each unit whose activation is homogeneous (relu, leaky relu, abs, identity) or
         scale-free (sign), and whose pre-activation has no offset: with its noise scaled
         (:mod:`pymc_gibbsnn.moves.centred_scale`) and, if homogeneous, with its noise fixed
-        (:mod:`pymc_gibbsnn.moves.noncentred_scale`).
+        (:mod:`pymc_gibbsnn.moves.noncentred_scale`); and then, where its variances are learned, the scale of the layer
+        (:mod:`pymc_gibbsnn.moves.layer_scale`).
     interweave : {"auto", "pieces", "langevin", False}
         How to move the weights of each unit with the noise of its pre-activations held fixed: by Gaussian steps on the
         linear pieces of the activation (:mod:`pymc_gibbsnn.moves.interweave_pieces`), by a Langevin step
@@ -237,6 +246,12 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
         interweaved = [interweaving(network, l, kinds[l])] if kinds[l] and is_column else []
         noncentred = [noncentred_scales] if scalable and is_column and function.is_homogeneous else []
         centred = [centred_scales] if scalable and (function.is_homogeneous or function.is_scale_free) else []
+        # Which of ΔZ, ΔA and the ΔZ' above are learned variances of their own
+        own_z, own_a, own_above = (
+            part.name in network.own_variances for part in (layer, activation, network.layers[l + 1])
+        )
+        if scalable and function.is_homogeneous and own_z and own_a:
+            centred.append(layer_scale)  # c, ΔZ, ΔA
         reaching = [i for i in range(l + 1) if kinds[i] and activation_above(network, i) == l]
         filters = [interweave_filters(network, i) for i in reaching]
         if parallel:
@@ -246,9 +261,13 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
             draw = preactivations_collapsed if above.has_gain else preactivations_collapsed_in_windows
             moves.append(at(l, draw))  # Z_l | W̃_{l−1}, W̃_l, Z_{l+1}
         moves += filters  # W̃_{l−1}, Z_l | Z_l − conv(A_{l−1}, W̃_{l−1}), W̃_l, Z_{l+1}
+        integrable = collapse and above.has_gain
+        of_noise = [noncentred_variance] if integrable and own_z else []
+        of_noise += [collapsed_variances] if integrable and (own_a or own_above) else []
         hidden = [
             *interweaved,  # W̃_{l−1}, Z_l | Z_l − Ã_{l−1} W̃_{l−1}ᵀ, W̃_l, Z_{l+1}
             *noncentred,  # c_j, its noise held fixed
+            *of_noise,  # ΔZ with Z_l, its noise scaled; ΔA, ΔZ' | Z_l, W̃_l, Z_{l+1}
             postactivations,  # A_l | Z_l, W̃_l, Z_{l+1}
         ]
         if is_collapsed:
