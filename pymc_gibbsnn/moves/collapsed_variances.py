@@ -95,8 +95,8 @@ def draw_variances(
     """
     zero, one = pt.constant(np.array([0, 1], squares.dtype))
     rng, xi = draw(normal, rng, zero, one, size=(POINTS, 2))
-    rng, uniforms = draw(uniform, rng, zero, one, size=(POINTS + 2,))
-    steps = step_sizes(uniforms[POINTS:]) * (xi - xi[0])  # the first one is 0
+    rng, uniforms = draw(uniform, rng, zero, one, size=(3,))
+    steps = step_sizes(uniforms[1:]) * (xi - xi[0])  # the first one is 0
     log_density, tried = 0, []
     for noise, prior, step in zip(noises, priors, (steps[:, 0], steps[:, 1]), strict=True):
         if prior is None:
@@ -108,8 +108,8 @@ def draw_variances(
     of_posts, of_above = (x[..., None] for x in tried)
     variances = of_above + of_posts * eigenvalues  # s
     log_density -= (n * pt.log(variances) + squares / variances).sum(axis=-1) / 2
-    # The place of the largest log density plus Gumbel noise is one drawn by the densities
-    chosen = pt.argmax(log_density - pt.log(-pt.log(uniforms[:POINTS])))
+    sums = pt.cumsum(pt.exp(log_density - log_density.max()))
+    chosen = (sums < uniforms[0] * sums[-1]).sum()
     return rng, [x[chosen] if x.ndim else x for x in tried]
 
 
