@@ -1,13 +1,16 @@
-"""The code of README and docs runs as it stands, the blocks of a document one after another."""
+"""The code of README, docs and docstrings runs as it stands, the blocks of a document one after another."""
 
+import inspect
 import re
 import textwrap
+from doctest import SKIP, DocTestParser
 from pathlib import Path
 from unittest.mock import patch
 
 import pytensor
 import pytest
 
+import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL
 
 ROOT = Path(__file__).parents[1]
@@ -40,13 +43,25 @@ def documents() -> dict[str, list[str]]:
     return found
 
 
+def examples() -> dict[str, list[str]]:
+    """The examples of public names that take sampling, which doctest therefore skips."""
+    found = {}
+    for thing in pmg.__all__:
+        docstring = inspect.getdoc(getattr(pmg, thing))
+        parts = DocTestParser().get_examples(docstring or "")
+        if any(SKIP in part.options for part in parts):
+            found[thing] = [part.source for part in parts]
+    return found
+
+
 DOCUMENTS = documents()
+EXAMPLES = examples()
 
 
 def execute(document: str, change=lambda block: block) -> None:
     session = {"__name__": "__main__"}
     with patch.dict(CLASSICAL):  # a page adds to it, which other tests must not see
-        for number, block in enumerate(DOCUMENTS[document], start=1):
+        for number, block in enumerate((DOCUMENTS | EXAMPLES)[document], start=1):
             exec(compile(change(block), f"block {number} of {document}", "exec"), session)
 
 
@@ -65,7 +80,7 @@ def test_no_block_is_overlooked():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *EXAMPLES])
 def test_code_of_documents(document, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytensor.config.change_flags(mode="FAST_COMPILE"):
@@ -73,7 +88,7 @@ def test_code_of_documents(document, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *EXAMPLES])
 def test_code_of_documents_as_written(document, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     execute(document)

@@ -64,9 +64,9 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
 
     Examples
     --------
-    >>> import numpy as np, pymc_gibbsnn as pmg
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
     >>> with pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5):
-    ...     idata = pm.sample(step=pmg.GibbsNN())  # doctest: +SKIP
+    ...     idata = pm.sample(1000, step=pmg.GibbsNN())  # doctest: +SKIP
     ...     space = pmg.function_space(idata)  # doctest: +SKIP
     """
     X_new = None if X_new is None else finite("X_new", X_new)

@@ -120,9 +120,9 @@ def log_predictive(
 
     Examples
     --------
-    >>> import pymc_gibbsnn as pmg
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
     >>> with pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5):
-    ...     idata = pm.sample(step=pmg.GibbsNN())  # doctest: +SKIP
+    ...     idata = pm.sample(1000, step=pmg.GibbsNN())  # doctest: +SKIP
     ...     found = pmg.log_predictive(idata, X_new=np.zeros((4, 3)), y_new=np.ones(4))  # doctest: +SKIP
     >>> nll = -found["log_density"].mean()  # doctest: +SKIP
     """

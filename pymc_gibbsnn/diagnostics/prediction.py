@@ -95,9 +95,9 @@ def predict(
 
     Examples
     --------
-    >>> import pymc_gibbsnn as pmg
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
     >>> with pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5):
-    ...     idata = pm.sample(step=pmg.GibbsNN())  # doctest: +SKIP
+    ...     idata = pm.sample(1000, step=pmg.GibbsNN())  # doctest: +SKIP
     ...     found = pmg.predict(idata, X_new=np.zeros((4, 3)), quantiles=(0.1, 0.9))  # doctest: +SKIP
     """
     levels = np.atleast_1d(np.asarray(quantiles, float))
@@ -180,10 +180,10 @@ def class_probabilities(
 
     Examples
     --------
-    >>> import pymc_gibbsnn as pmg
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
     >>> X, y, X_test, y_test = pmg.noisy_xor(200, 40)
     >>> with pmg.classical_mlp(X, y, hidden=3):
-    ...     idata = pm.sample(step=pmg.FNBG())  # doctest: +SKIP
+    ...     idata = pm.sample(1000, step=pmg.FNBG())  # doctest: +SKIP
     ...     p = pmg.class_probabilities(idata, X_new=X_test).mean("chain")  # doctest: +SKIP
     """
     model = model_of(model)

@@ -80,8 +80,10 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
 
     Examples
     --------
-    >>> with pmg.mlp(X, y, hidden=10) as model:  # doctest: +SKIP
-    ...     idata = pm.sample(step=pmg.GibbsNN(), var_names=["W1", "b1", "W2", "b2"])
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> X = np.random.default_rng(1).normal(size=(50, 3))
+    >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5) as model:
+    ...     idata = pm.sample(1000, step=pmg.GibbsNN(), var_names=["W1", "b1", "W2", "b2"])  # doctest: +SKIP
     >>> found = pmg.summary(idata, model)  # doctest: +SKIP
     >>> print(found, found.attrs["verdict"], sep="\n")  # doctest: +SKIP
     """

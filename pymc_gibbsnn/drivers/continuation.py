@@ -62,9 +62,11 @@ def continue_from(
 
     Examples
     --------
-    >>> with model:  # doctest: +SKIP
-    ...     idata = pm.sample(step=pmg.GibbsNN())
-    ...     more = pm.sample(1000, **pmg.continue_from(idata, pmg.GibbsNN()))
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> X = np.random.default_rng(1).normal(size=(50, 3))
+    >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5):
+    ...     idata = pm.sample(1000, step=pmg.GibbsNN())  # doctest: +SKIP
+    ...     more = pm.sample(draws=1000, **pmg.continue_from(idata, pmg.GibbsNN()))
     """
     model, tune = model_of(model), whole("tune", tune, least=0)
     steps = [method for one in steps_of(step, model) for method in getattr(one, "methods", [one])]

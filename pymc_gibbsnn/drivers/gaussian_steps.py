@@ -85,8 +85,11 @@ class PCN(GraphStep):
 
     Examples
     --------
-    >>> with model:  # doctest: +SKIP
-    ...     idata = pm.sample(step=pmg.PCN(beta=0.1, reparametrise=True, sweeps_per_draw=25))
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> X = np.random.default_rng(1).normal(size=(50, 3))
+    >>> with pmg.wide_mlp(X, X[:, 0] ** 2, width=64):
+    ...     step = pmg.PCN(beta=0.1, reparametrise=True, sweeps_per_draw=25)
+    ...     idata = pm.sample(1000, step=step)  # doctest: +SKIP
     """
 
     name = "pcn"
@@ -119,8 +122,10 @@ class PCNL(GraphStep):
 
     Examples
     --------
-    >>> with model:  # doctest: +SKIP
-    ...     idata = pm.sample(step=pmg.PCNL(beta=None))
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> X = np.random.default_rng(1).normal(size=(50, 3))
+    >>> with pmg.wide_mlp(X, X[:, 0] ** 2, width=64):
+    ...     idata = pm.sample(1000, step=pmg.PCNL(beta=None))  # doctest: +SKIP
     """
 
     name = "pcnl"
@@ -175,8 +180,10 @@ class MALA(GraphStep):
 
     Examples
     --------
-    >>> with model:  # doctest: +SKIP
-    ...     idata = pm.sample(step=pmg.MALA())
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> X = np.random.default_rng(1).normal(size=(50, 3))
+    >>> with pmg.wide_mlp(X, X[:, 0] ** 2, width=64):
+    ...     idata = pm.sample(1000, step=pmg.MALA())  # doctest: +SKIP
     """
 
     name = "mala"

@@ -20,9 +20,10 @@ class GibbsNN(GraphStep):
 
     The model is that of :func:`mlp` [1]_, written in one call or by hand: latents Z ~ N(A Wᵀ + b, ΔZ) and
     A ~ N(σ(Z), ΔA), which are free variables of the model. One sweep draws all weights and latents, each block from its
-    conditional law given the others, without gradients and without rejections; scale and interweaving moves, which are
-    exact, too, let the chain cross the narrow valleys of the posterior. :mod:`pymc_gibbsnn.samplers.gibbs` states the
-    sweep line by line, and the statistics that a draw has.
+    conditional law given the others, without gradients and without rejections; only pre-activations below a smooth
+    activation, such as tanh, take Metropolis steps. Scale and interweaving moves, which are exact, too, let the chain
+    cross the narrow valleys of the posterior. :mod:`pymc_gibbsnn.samplers.gibbs` states the sweep line by line, and the
+    statistics that a draw has.
 
     Parameters
     ----------
@@ -50,9 +51,9 @@ class GibbsNN(GraphStep):
         network without noise to the data, or to a random part of many images, before the first tuning step, and starts
         the chain there (:mod:`pymc_gibbsnn.samplers.fitted_start`). Other networks are heated: variances of the noise
         that are not learned fall over the tuning steps from that of the data to their own values
-        (:mod:`pymc_gibbsnn.samplers.heat`); ``lp`` is then that of the network with more noise. Give either 1,000
-        tuning steps. A number is a variance, such as 1, in squared units of the latents, from which noise falls
-        whatever the start and the network. None, and ``tune=0``, switch both off.
+        (:mod:`pymc_gibbsnn.samplers.heat`); ``lp`` is then that of the network with more noise. Make 1,000 tuning steps
+        for "auto". A number is a variance, such as 1, in squared units of the latents, from which noise falls whatever
+        the start and the network; make 2,000 tuning steps for it. None, and ``tune=0``, switch both off.
     sweeps_per_draw : int
         How many sweeps are made for each recorded draw: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked
@@ -73,8 +74,10 @@ class GibbsNN(GraphStep):
 
     Examples
     --------
-    >>> with model:  # doctest: +SKIP
-    ...     idata = pm.sample(step=pmg.GibbsNN(), var_names=["W1", "b1", "W2"])
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> X = np.random.default_rng(1).normal(size=(50, 3))
+    >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5, noise=0.1):
+    ...     idata = pm.sample(1000, step=pmg.GibbsNN(), var_names=["W1", "b1", "W2", "b2"])  # doctest: +SKIP
     """
 
     name = "gibbs_nn"

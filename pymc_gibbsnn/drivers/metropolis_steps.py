@@ -82,8 +82,11 @@ class FNBG(GraphStep):
 
     Examples
     --------
-    >>> with pmg.classical_mlp(X, labels, [10, 10], batch_size=100):  # doctest: +SKIP
-    ...     idata = pm.sample(tune=2000, step=pmg.FNBG(blocks=20))
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> X = np.random.default_rng(1).normal(size=(50, 3))
+    >>> labels = (X[:, 0] > 0).astype(int)
+    >>> with pmg.classical_mlp(X, labels, [10, 10], batch_size=25):
+    ...     idata = pm.sample(1000, tune=2000, step=pmg.FNBG(blocks=20))  # doctest: +SKIP
     """
 
     name = "fnbg"

@@ -81,13 +81,13 @@ def sample(
     step : GibbsNN or another step of this package, or a list of them
         The samplers, which together move every free variable of the model. PyTensor does not compile them.
     tune : int, optional
-        How many draws to make and discard before, while step sizes adapt and noise may be larger; by default as many as
-        the steps need, 1,000 for :class:`GibbsNN` and 0 where nothing is tuned.
+        How many draws to make first and discard, while step sizes adapt and noise may be larger; by default as many as
+        the steps need, 1,000 for :class:`GibbsNN` (2,000 if its ``anneal`` is a number) and 0 where nothing is tuned.
     chains : int
         How many chains to run.
     thin : int
-        How many draws are made for each recorded one, in addition to the ``sweeps_per_draw`` of the step; it does not
-        apply to tuning.
+        Of how many draws one is recorded. Each draw is ``sweeps_per_draw`` sweeps of the step, so that the two numbers
+        multiply; tuning draws are not thinned.
     var_names : sequence of str, optional
         Free variables and deterministics to record; by default all. Nothing else leaves the device.
     random_seed : int, numpy.random.Generator or sequence of int, optional
@@ -165,8 +165,10 @@ def sample(
 
     Examples
     --------
-    >>> with model:  # doctest: +SKIP
-    ...     idata = pmg.sample(1000, step=pmg.GibbsNN(), chains=8, var_names=["W1", "b1", "W2", "b2"])
+    >>> import numpy as np, pymc_gibbsnn as pmg
+    >>> X = np.random.default_rng(1).normal(size=(50, 3))
+    >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5):
+    ...     idata = pmg.sample(1000, step=pmg.GibbsNN(), chains=8, var_names=["W1", "b1", "W2", "b2"])  # doctest: +SKIP
     """
     try:
         import jax

@@ -86,8 +86,11 @@ class SGLD(GraphStep):
 
     Examples
     --------
-    >>> with pmg.classical_mlp(X, labels, 100, activation="relu", batch_size=128, total_size=len(X)):  # doctest: +SKIP
-    ...     idata = pm.sample(100, tune=1000, step=pmg.SGLD(sweeps_per_draw=100))
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> X = np.random.default_rng(1).normal(size=(50, 3))
+    >>> labels = (X[:, 0] > 0).astype(int)
+    >>> with pmg.classical_mlp(X, labels, 10, activation="relu", batch_size=25, total_size=50):
+    ...     idata = pm.sample(100, tune=1000, step=pmg.SGLD(sweeps_per_draw=100))  # doctest: +SKIP
     """
 
     name = "sgld"
@@ -170,8 +173,11 @@ class SGHMC(GraphStep):
 
     Examples
     --------
-    >>> with model:  # doctest: +SKIP
-    ...     idata = pm.sample(100, tune=1000, step=pmg.SGHMC(sweeps_per_draw=100))
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> X = np.random.default_rng(1).normal(size=(50, 3))
+    >>> labels = (X[:, 0] > 0).astype(int)
+    >>> with pmg.classical_mlp(X, labels, 10, activation="relu", batch_size=25, total_size=50):
+    ...     idata = pm.sample(100, tune=1000, step=pmg.SGHMC(sweeps_per_draw=100))  # doctest: +SKIP
     """
 
     name = "sghmc"
@@ -250,8 +256,11 @@ class ConstantSGD(GraphStep):
 
     Examples
     --------
-    >>> with model:  # doctest: +SKIP
-    ...     idata = pm.sample(100, tune=1000, step=pmg.ConstantSGD(sweeps_per_draw=100))
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> X = np.random.default_rng(1).normal(size=(50, 3))
+    >>> labels = (X[:, 0] > 0).astype(int)
+    >>> with pmg.classical_mlp(X, labels, 10, activation="relu", batch_size=25, total_size=50):
+    ...     idata = pm.sample(100, tune=1000, step=pmg.ConstantSGD(sweeps_per_draw=100))  # doctest: +SKIP
     """
 
     name = "constant_sgd"
@@ -335,8 +344,11 @@ class ISGD(GraphStep):
 
     Examples
     --------
-    >>> with pmg.classical_mlp(X, labels, 100, activation="relu", batch_size=128, total_size=len(X)):  # doctest: +SKIP
-    ...     idata = pm.sample(100, tune=1000, step=pmg.ISGD(sweeps_per_draw=100))
+    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> X = np.random.default_rng(1).normal(size=(50, 3))
+    >>> labels = (X[:, 0] > 0).astype(int)
+    >>> with pmg.classical_mlp(X, labels, 10, activation="relu", batch_size=25, total_size=50):
+    ...     idata = pm.sample(100, tune=1000, step=pmg.ISGD(sweeps_per_draw=100))  # doctest: +SKIP
     """
 
     name = "isgd"

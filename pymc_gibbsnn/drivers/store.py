@@ -61,6 +61,10 @@ def open(path: str | os.PathLike):
 
     Examples
     --------
+    >>> import arviz as az, numpy as np, pymc_gibbsnn as pmg
+    >>> X = np.random.default_rng(1).normal(size=(50, 3))
+    >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5) as model:
+    ...     _ = pmg.sample(1000, step=pmg.GibbsNN(), chains=4, store="draws.zarr")  # doctest: +SKIP
     >>> idata = pmg.open("draws.zarr")  # doctest: +SKIP
     >>> az.ess(pmg.function_space(idata, model))  # doctest: +SKIP
     """

@@ -104,6 +104,7 @@ def average_pool2d(
     Returns
     -------
     TensorVariable, shape (n, channels, down, across)
+        The averages; down = ⌊(height − size)/stride⌋ + 1, and across likewise.
 
     Raises
     ------

@@ -51,6 +51,7 @@ def initial_values(
     Returns
     -------
     dict of str to array, or list of dict if ``chains`` is given
+        Values by the names of the variables, in the shapes that these have in the model.
 
     Raises
     ------

@@ -101,6 +101,7 @@ def teacher_student(
     Returns
     -------
     TeacherStudent
+        The model that observes the labels, the teacher's values, and the data: see there.
 
     Raises
     ------

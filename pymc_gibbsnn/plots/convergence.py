@@ -47,7 +47,7 @@ def plot_thermalisation(found: xr.Dataset, *, ax: Any = None) -> Any:
     --------
     >>> import pymc_gibbsnn as pmg
     >>> study = pmg.teacher_student((3, 4, 1), n=20, noise=0.1)
-    >>> found = pmg.thermalisation(study, starts=["zero", "prior"])  # doctest: +SKIP
+    >>> found = pmg.thermalisation(study, starts=["zero", "prior"], draws=2000)  # doctest: +SKIP
     >>> ax = pmg.plot_thermalisation(found)  # doctest: +SKIP
     """
     names = [str(name) for name in found["start"].values]
@@ -133,7 +133,7 @@ def plot_rhat(found: xr.Dataset, *, start: str | None = None, ax: Any = None) ->
     --------
     >>> import pymc_gibbsnn as pmg
     >>> study = pmg.teacher_student((3, 4, 1), n=20, noise=0.1)
-    >>> found = pmg.thermalisation(study, starts=["zero", "prior"])  # doctest: +SKIP
+    >>> found = pmg.thermalisation(study, starts=["zero", "prior"], draws=2000)  # doctest: +SKIP
     >>> ax = pmg.plot_rhat(found, start="zero")  # doctest: +SKIP
     """
     plt = pyplot()

@@ -53,7 +53,8 @@ def stable_parameters(w: ArrayLike, *, block: int = 10, centre: bool = False) ->
     Returns
     -------
     alpha, c : ndarray, shape (...)
-        α in [0.1, 2]; columns of zeros have α = 2 and a c of about 1e-30.
+        The stability α, in [0.1, 2], and the scale c, in the units of w; columns of zeros have α = 2 and a c of about
+        1e-30.
 
     Raises
     ------

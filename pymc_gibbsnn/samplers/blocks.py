@@ -149,7 +149,7 @@ def correlated_blocks(idata, model: pm.Model | None = None, *, largest: int = 10
     Returns
     -------
     list of list of int
-        The numbers of each block's parameters.
+        For each block the numbers of its parameters, counted through the variables in the order of the model.
 
     Raises
     ------
@@ -165,11 +165,11 @@ def correlated_blocks(idata, model: pm.Model | None = None, *, largest: int = 10
 
     Examples
     --------
-    >>> import pymc_gibbsnn as pmg
+    >>> import pymc as pm, pymc_gibbsnn as pmg
     >>> X, y, X_test, y_test = pmg.noisy_xor(200, 40)
     >>> with pmg.classical_mlp(X, y, hidden=3):
-    ...     pilot = pm.sample(step=pmg.FNBG())  # doctest: +SKIP
-    ...     idata = pm.sample(step=pmg.FNBG(blocks=pmg.correlated_blocks(pilot)))  # doctest: +SKIP
+    ...     pilot = pm.sample(1000, step=pmg.FNBG())  # doctest: +SKIP
+    ...     idata = pm.sample(1000, step=pmg.FNBG(blocks=pmg.correlated_blocks(pilot)))  # doctest: +SKIP
     """
     model, posterior = model_of(model), posterior_of("idata", idata)
     largest = whole("largest", largest, why=", the most parameters in a block")

@@ -52,7 +52,7 @@ class SignLabel(pm.Discrete):
 
     Parameters
     ----------
-    z : tensor_like
+    z : tensor_like, of any shape
         A noisy pre-activation, which :class:`~pymc_gibbsnn.GibbsNN` samples; y has its shape.
 
     Raises
