@@ -30,7 +30,8 @@ class GibbsNN(GraphStep):
     vars : list of Variable, optional
         The free variables of the networks to move; by default those of all networks of the model.
     collapse : bool
-        Whether to integrate post-activations out when pre-activations are drawn. False gives Algorithm 1 of the paper.
+        Whether to integrate post-activations out when pre-activations, and learned variances of noise, are drawn. False
+        gives Algorithm 1 of the paper.
     scale_move : bool
         Whether to draw the scale of each unit exactly, where the activation allows it. Without ``interweave`` and
         far from equilibrium this does harm: see :mod:`pymc_gibbsnn.moves.centred_scale`.
