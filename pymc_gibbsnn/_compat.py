@@ -38,6 +38,10 @@ SCALARIZE = "pytensor.tensor.rewriting.scalarize"
 SCALAR_SUMS = (import_module(SCALARIZE).ScalarCAReduce,) if find_spec(SCALARIZE) else ()
 
 
+# Whether the axis along which arrays are joined is an input of the operation
+JOINS_ALONG_INPUT = not PYTENSOR_3
+
+
 # The operations of linear algebra, which lie elsewhere in PyTensor 3
 _linear_algebra = import_module("pytensor.tensor.linalg" if PYTENSOR_3 else "pytensor.tensor.slinalg")
 Cholesky, SolveTriangular = _linear_algebra.Cholesky, _linear_algebra.SolveTriangular

@@ -38,6 +38,7 @@ __all__ = [
     "graph_function",
     "kernels",
     "named_intrinsic",
+    "of_any_layout",
     "typed",
 ]
 
@@ -143,6 +144,12 @@ def named_intrinsic(names: Sequence[str], typed: Callable) -> Callable:
     )
 
 
+def of_any_layout(kernel: Dispatcher, *inputs: int) -> Dispatcher:
+    """Let a kernel be compiled once for all layouts in memory of the inputs at these positions, and return it."""
+    kernel.any_layout = inputs
+    return kernel
+
+
 class Writer:
     """Writes LLVM instructions for values of Numba, in its target context and with its builder of instructions."""
 
@@ -221,6 +228,7 @@ class _Graph:
         for call in calls:
             given = tuple(self.kinds[i] for i in call.inputs)
             if isinstance(call.function, str):
+                given = _as_taken(kernels[call.function], given)
                 self.needed.append((call.function, given))
                 signature = _compiled(call.function, given).signature
             else:
@@ -283,6 +291,12 @@ class _Graph:
                 context.call_conv.return_user_exc(builder, RuntimeError, ("A kernel could not be compiled.",))
             builder.store(done, is_known)
         return iter(slots)
+
+
+def _as_taken(kernel: Callable, arguments: tuple[types.Type, ...]) -> tuple[types.Type, ...]:
+    """Return the types for which a kernel is compiled that is to take arguments of these types."""
+    free = getattr(kernel, "any_layout", ())
+    return tuple(kind.copy(layout="A") if i in free else kind for i, kind in enumerate(arguments))
 
 
 def _compiled(key: str, arguments: tuple[types.Type, ...]) -> CompileResult:

@@ -1,6 +1,6 @@
-"""Elementwise operations in Numba: loops around the function of numbers, in one piece of code.
+"""Elementwise operations in Numba, and joined and repeated arrays: loops around the function of numbers, in one piece.
 
-PyTensor's own code goes through three functions for each operation, which Numba compiles one after the other. What is
+PyTensor's own code goes through several functions for each operation, which Numba compiles one after the other. What is
 computed, and in which order, is the same.
 """
 
@@ -17,14 +17,14 @@ from numba.np.arrayobj import _empty_nd_impl, load_item, make_array
 from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 from pytensor.scalar.basic import get_scalar_type
-from pytensor.tensor.basic import Alloc
+from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_gibbsnn._compat import TELLS_WHAT_OVERLAPS
+from pymc_gibbsnn._compat import JOINS_ALONG_INPUT, TELLS_WHAT_OVERLAPS
 from pymc_gibbsnn.backends.declare import code_key
 from pymc_gibbsnn.backends.numba_calls import Writer, named_intrinsic, typed
 
-__all__ = ["elementwise", "filled"]
+__all__ = ["elementwise", "filled", "joined"]
 
 
 def elementwise(op: Elemwise, node: Apply) -> tuple[Callable, str] | None:
@@ -40,7 +40,6 @@ def elementwise(op: Elemwise, node: Apply) -> tuple[Callable, str] | None:
     dtypes = [from_dtype(np.dtype(x.dtype)) for x in node.outputs]
     inplace = op.inplace_pattern  # which input an output overwrites
     overwritten_by = {j: i for i, j in inplace.items()}
-    names = [f"x{i}" for i in range(len(repeated))]
 
     def typed_for(*arrays: types.Array):
         implementation = typed(function, [array.dtype for array in arrays])
@@ -82,7 +81,7 @@ def elementwise(op: Elemwise, node: Apply) -> tuple[Callable, str] | None:
         return result(*arrays), code
 
     more = (repeated, [str(dtype) for dtype in dtypes], sorted(inplace.items()), key)
-    return named_intrinsic(names, typed_for), code_key(type(op), more, __name__)
+    return named_intrinsic(_names(node), typed_for), code_key(type(op), more, __name__)
 
 
 def filled(op: Alloc, node: Apply) -> tuple[Callable, str]:
@@ -122,8 +121,54 @@ def filled(op: Alloc, node: Apply) -> tuple[Callable, str]:
 
         return result(array, *lengths), code
 
-    names = [f"x{i}" for i in range(len(node.inputs))]
-    return named_intrinsic(names, typed_for), code_key(type(op), (ones, axes), __name__)
+    return named_intrinsic(_names(node), typed_for), code_key(type(op), (ones, axes), __name__)
+
+
+def joined(op: Join, node: Apply) -> tuple[Callable, str] | None:
+    """Make what Numba can call in place of an operation that joins arrays along an axis, with its key.
+
+    None where it is not for this operation: arrays are of several dtypes, or the axis is an input, as in PyTensor 2.
+    """
+    if JOINS_ALONG_INPUT or len({x.type.dtype for x in node.inputs}) > 1:
+        return None
+    axis = op.axis
+
+    def typed_for(*kinds: types.Array):
+        result = types.Array(kinds[0].dtype, kinds[0].ndim, "C")
+
+        def code(context, builder, signature, values):
+            writer = Writer(context, builder)
+            given = [make_array(kind)(context, builder, value) for kind, value in zip(kinds, values, strict=True)]
+            shapes = [cgutils.unpack_tuple(builder, array.shape) for array in given]
+            for i, shape in enumerate(shapes[1:], 1):
+                for other, (length, first) in enumerate(zip(shape, shapes[0], strict=True)):
+                    if other != axis:
+                        with cgutils.if_unlikely(builder, builder.icmp_signed("!=", length, first)):
+                            message = (
+                                f"Incompatible shapes: array {i} that is to be joined to others along axis {axis} "
+                                f"has another length than they along axis {other}."
+                            )
+                            context.call_conv.return_user_exc(builder, ValueError, (message,))
+            starts = [context.get_constant(types.intp, 0)]
+            for shape in shapes:
+                starts.append(builder.add(starts[-1], shape[axis]))
+            found = _empty_nd_impl(context, builder, result, [*shapes[0][:axis], starts[-1], *shapes[0][axis + 1 :]])
+            for kind, array, shape, start in zip(kinds, given, shapes, starts, strict=False):
+                with ExitStack() as loops:
+                    indices = [loops.enter_context(cgutils.for_range(builder, length)).index for length in shape]
+                    number = writer.load(kind.dtype, _item(writer, (kind, array), indices))
+                    indices[axis] = builder.add(indices[axis], start)
+                    writer.store(kind.dtype, number, _item(writer, (result, found), indices))
+            return found._getvalue()
+
+        return result(*kinds), code
+
+    return named_intrinsic(_names(node), typed_for), code_key(type(op), (axis, len(node.inputs)), __name__)
+
+
+def _names(node: Apply) -> list[str]:
+    """Return a name for each input."""
+    return [f"x{i}" for i in range(len(node.inputs))]
 
 
 class _Overlaps:

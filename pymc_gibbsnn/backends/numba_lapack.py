@@ -21,6 +21,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_gibbsnn._compat import SOLVES_FROM_THE_RIGHT
 from pymc_gibbsnn.backends.declare import code_key, properties
+from pymc_gibbsnn.backends.numba_calls import of_any_layout
 
 __all__ = ["cholesky", "dot", "solve_triangular"]
 
@@ -127,6 +128,52 @@ def cholesky(op: Op, node: Apply) -> tuple[Callable, str] | None:
     return factor, code_key(type(op), properties(op), __name__)
 
 
+@numba_njit
+def _solve(a, b, lower, unit):
+    """Solve the triangular system A X = B, of the lower or upper triangle of A, with ones on its diagonal or not.
+
+    Parameters
+    ----------
+    a, b : array, (n, n) and (n, k)
+        A and B.
+    lower, unit : bool
+        Which triangle it is, and whether its diagonal is taken to be of ones.
+
+    Returns
+    -------
+    array, (n, k)
+        X, which is NaN if A is singular.
+    """
+    (n, k), singular, bad = b.shape, False, b.dtype.type(np.nan)
+    if a.shape != (n, n):
+        raise ValueError("A system of equations has as many equations as unknowns.")
+    # BLAS reads column by column: Aᵀ where A lies row by row in memory, and, from the right, Xᵀ Aᵀ = Bᵀ.
+    transposed, from_left = a.strides[0] > a.strides[1], not SOLVES_FROM_THE_RIGHT or k == 1 or n == 1
+    factor, found = (
+        np.empty((n, n), a.dtype),
+        np.empty((n, k), b.dtype) if SOLVES_FROM_THE_RIGHT else np.empty((k, n), b.dtype).T,
+    )
+    for i in range(n):
+        singular |= a[i, i] == 0 and not unit
+        for j in range(n):
+            if transposed:
+                factor[i, j] = a[i, j]
+            else:
+                factor[j, i] = a[i, j]
+    for i in range(n):
+        for j in range(k):
+            found[i, j] = bad if singular else b[i, j]
+    if found.size > 0 and not singular:
+        side, transpose = ord("L") if from_left else ord("R"), ord("T") if from_left == transposed else ord("N")
+        triangle, diagonal = ord("L") if lower != transposed else ord("U"), ord("U") if unit else ord("N")
+        if SOLVES_FROM_THE_RIGHT:
+            m, columns = (n, k) if from_left else (k, n)
+            _trsm((side, triangle, transpose, diagonal, m, columns, b.dtype.type(1), factor, n, found, m))
+        else:
+            _trtrs((triangle, transpose, diagonal, n, k, factor, n, found, n, 0))
+    return found
+
+
 def solve_triangular(op: Op, node: Apply) -> tuple[Callable, str] | None:
     """Make the function of triangular systems A X = B for Numba, with its key; None where it is not for this operation.
 
@@ -134,38 +181,11 @@ def solve_triangular(op: Op, node: Apply) -> tuple[Callable, str] | None:
     """
     if not _is_real(node):
         return None
-    lower, unit, diagonal = op.lower, op.unit_diagonal, ord("U" if op.unit_diagonal else "N")
-    from_right = SOLVES_FROM_THE_RIGHT
+    # Numba would compile the function above for each value of a bool of Python.
+    lower, unit = np.bool_(op.lower), np.bool_(op.unit_diagonal)
 
     @numba_njit
     def solve(a, b):
-        (n, k), singular, bad = b.shape, False, b.dtype.type(np.nan)
-        if a.shape != (n, n):
-            raise ValueError("A system of equations has as many equations as unknowns.")
-        # BLAS reads column by column: Aᵀ where A lies row by row in memory, and, from the right, Xᵀ Aᵀ = Bᵀ.
-        transposed, from_left = a.strides[0] > a.strides[1], not from_right or k == 1 or n == 1
-        factor, found = (
-            np.empty((n, n), a.dtype),
-            np.empty((n, k), b.dtype) if from_right else np.empty((k, n), b.dtype).T,
-        )
-        for i in range(n):
-            singular |= a[i, i] == 0 and not unit
-            for j in range(n):
-                if transposed:
-                    factor[i, j] = a[i, j]
-                else:
-                    factor[j, i] = a[i, j]
-        for i in range(n):
-            for j in range(k):
-                found[i, j] = bad if singular else b[i, j]
-        if found.size > 0 and not singular:
-            side, transpose = ord("L") if from_left else ord("R"), ord("T") if from_left == transposed else ord("N")
-            triangle, one = ord("L") if lower != transposed else ord("U"), b.dtype.type(1)
-            if from_right:
-                m, columns = (n, k) if from_left else (k, n)
-                _trsm((side, triangle, transpose, diagonal, m, columns, one, factor, n, found, m))
-            else:
-                _trtrs((triangle, transpose, diagonal, n, k, factor, n, found, n, 0))
-        return found
+        return _solve(a, b, lower, unit)
 
-    return solve, code_key(type(op), properties(op), __name__)
+    return of_any_layout(solve, 0), code_key(type(op), properties(op), __name__)

@@ -28,13 +28,13 @@ from pytensor.link.numba.dispatch.basic import (
     numba_typify,
 )
 from pytensor.link.numba.linker import NumbaLinker
-from pytensor.tensor.basic import Alloc
+from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
 from pymc_gibbsnn._compat import Cholesky, SolveTriangular
 from pymc_gibbsnn.backends.declare import source_key
 from pymc_gibbsnn.backends.numba_calls import CacheByKey, Call, cached, failures, graph_function, kernels
-from pymc_gibbsnn.backends.numba_elemwise import elementwise, filled
+from pymc_gibbsnn.backends.numba_elemwise import elementwise, filled, joined
 from pymc_gibbsnn.backends.numba_lapack import cholesky, solve_triangular
 from pymc_gibbsnn.backends.numba_parts import in_parts
 from pymc_gibbsnn.backends.numba_views import view
@@ -48,6 +48,7 @@ OURS = {
     Cholesky: cholesky,
     DimShuffle: view,
     Elemwise: elementwise,
+    Join: joined,
     SolveTriangular: solve_triangular,
 }
 
@@ -74,7 +75,7 @@ class KernelLinker(NumbaLinker):
             inputs = [numbers[v] for v in node.inputs]
             keys.append((key, inputs))
             # PyTensor's key distinguishes functions only where Numba's types of the inputs are the same: add the types.
-            if key is not None:
+            if key is not None and not isinstance(node.op, DimShuffle):  # whose few instructions are copied
                 key = _hash(key, *map(_kind, node.inputs))
                 kernels.setdefault(key, function)
                 function = key

@@ -5,33 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from numba.core import cgutils, types
-from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array, populate_array
+from numba.np.arrayobj import _empty_nd_impl, make_array, populate_array
 from pytensor.graph.basic import Apply
 from pytensor.tensor.elemwise import DimShuffle
 
 from pymc_gibbsnn.backends.declare import code_key
+from pymc_gibbsnn.backends.numba_calls import Writer
 
 __all__ = ["view"]
 
 
-def view(op: DimShuffle, node: Apply) -> tuple[Callable, str] | None:
-    """Make what Numba can call in place of an operation that exchanges, adds or drops axes, with its key.
-
-    None where it is not for this operation, as of a number, which Numba may not have as an array.
-    """
-    if op.input_ndim == 0:
-        return None
+def view(op: DimShuffle, node: Apply) -> tuple[Callable, str]:
+    """Make what Numba can call in place of an operation that exchanges, adds or drops axes, with its key."""
     order = tuple(-1 if i == "x" else i for i in op.new_order)  # where each axis comes from; -1 is a new one
     of_one = frozenset(i for i, length in enumerate(node.inputs[0].type.shape) if length == 1)
 
     @intrinsic
     def view_of(typing_context, x):
-        result = types.Array(x.dtype, len(order), _layout(x.layout, order, of_one), aligned=x.aligned)
+        is_number = not isinstance(x, types.Array)  # Numba may have that in place of an array without axes
+        kind = types.Array(x, 0, "C") if is_number else x
+        result = types.Array(kind.dtype, len(order), _layout(kind.layout, order, of_one), aligned=kind.aligned)
 
         def code(context, builder, signature, values):
-            array, found = make_array(x)(context, builder, values[0]), make_array(result)(context, builder)
+            if is_number:
+                array = _empty_nd_impl(context, builder, kind, ())
+                Writer(context, builder).store(x, values[0], array.data)
+            else:
+                array = make_array(kind)(context, builder, values[0])
+            found = make_array(result)(context, builder)
             shape, strides = (cgutils.unpack_tuple(builder, tuple_) for tuple_ in (array.shape, array.strides))
             zero, one = (context.get_constant(types.intp, number) for number in (0, 1))
             for i in op.drop:
@@ -47,7 +49,9 @@ def view(op: DimShuffle, node: Apply) -> tuple[Callable, str] | None:
                 meminfo=array.meminfo,
                 parent=array.parent,
             )
-            return impl_ret_borrowed(context, builder, result, found._getvalue())
+            if not is_number:
+                context.nrt.incref(builder, result, found._getvalue())
+            return found._getvalue()
 
         return result(x), code
 

@@ -11,6 +11,7 @@ import math
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
+from pymc_gibbsnn.backends.numba_calls import of_any_layout
 from pymc_gibbsnn.backends.numba_lapack import dot
 from pymc_gibbsnn.backends.vector_math import add_multiple
 
@@ -157,7 +158,10 @@ def _gradient(slopes, pull, x, precision, w):
 
 
 def numba_passes(op, node):
-    """Make the function of the inputs of :class:`Interweave` for Numba, in loops over passes and units."""
+    """Make the function of the inputs of :class:`Interweave` for Numba, in loops over passes and units.
+
+    It is one for all layers: the Gram matrices of a first move are given as zeros, and W̃ in any layout.
+    """
 
     # Loops in place of expressions of arrays compile in half the time.
     @numba_njit
@@ -230,4 +234,4 @@ def numba_passes(op, node):
                     _copy_matrix(factor, factors[j])
         return w, z.T, gram, squares, accepted
 
-    return passes
+    return of_any_layout(passes, 1), ()

@@ -133,3 +133,20 @@ def test_elementwise_results_are_those_of_pytensor_bit_for_bit():
     assert isinstance(ours.maker.linker, KernelLinker)
     assert type(theirs.maker.linker) is NumbaLinker
     np.testing.assert_array_equal(ours(*values), theirs(*values))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_arrays_in_any_layout_are_joined(axis):
+    x, y, z = pt.matrix(), pt.matrix(), pt.row() if axis == 0 else pt.col()
+    f = plain([x, y, z], [pt.join(axis, x, y, z)])
+    rng = np.random.default_rng(6)
+    shapes = [(3, 4), (2, 4), (1, 4)], [(0, 2), (2, 2), (1, 2)], [(3, 0), (1, 0), (1, 0)]
+    for lengths in shapes:
+        values = [rng.normal(size=shape if axis == 0 else shape[::-1]) for shape in lengths]
+        for first, second in [("row by row", "column by column"), ("every second", "backwards")]:
+            given = LAYOUTS[first](values[0]), LAYOUTS[second](values[1]), values[2]
+            [found] = f(*given)
+            np.testing.assert_array_equal(found, np.concatenate(given, axis), strict=True)
+            assert found.flags.c_contiguous
+    with pytest.raises(ValueError, match=r"Incompatible shapes|lengths|dimension|Input tensors"):
+        f(np.ones((3, 3)), np.ones((2, 2)), np.ones((1, 3) if axis == 0 else (3, 1)))

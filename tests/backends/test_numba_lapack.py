@@ -51,3 +51,10 @@ def test_an_axis_that_is_dropped_must_have_length_one():
     np.testing.assert_array_equal(second, numbers[:, :, 0].T[None])
     with pytest.raises((ValueError, AssertionError)):
         compiled(np.ones((2, 3, 1)))
+
+
+def test_a_number_has_new_axes():
+    x, y = pt.scalar("x"), pt.vector("y")
+    compiled = compile_for("NUMBA", [x, y], [x[None, None], y[1][None] * y, y.sum()[None], pt.gt(x, 0)[None]])
+    for found, expected in zip(compiled(2.5, [1.0, 2.0]), ([[2.5]], [2.0, 4.0], [3.0], [True]), strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -79,6 +79,17 @@ def test_a_second_graph_compiles_no_kernel_again():
     assert set(names) <= {"numba_funcified_fgraph"}
 
 
+def test_a_kernel_of_any_layout_is_compiled_once():
+    """A triangular system: both triangles of a matrix have one function, by rows or by columns."""
+    x, y = pt.matrix("x"), pt.matrix("y")
+    a, b = np.triu(np.random.default_rng(2).normal(size=(3, 3))) + 3 * np.eye(3), np.arange(6.0).reshape(3, 2)
+    f = pytensor.function([x, y], pt.linalg.solve_triangular(x, y), mode=with_our_kernels(compilation_mode("NUMBA")))
+    np.testing.assert_allclose(f(a, b), np.linalg.solve(a, b))
+    with compiled() as names:
+        np.testing.assert_allclose(f(np.asfortranarray(a), b), np.linalg.solve(a, b))
+    assert set(names) <= {"numba_funcified_fgraph"}
+
+
 def test_a_kernel_with_an_argument_that_is_left_out():
     """PyTensor 3 multiplies batches of matrices by a function with an argument that has a default."""
     x, y = np.random.default_rng(2).normal(size=(2, 3, 4, 4))

@@ -135,3 +135,14 @@ def test_a_second_model_compiles_nothing():
     with compiled() as names:
         draw(LARGE)
     assert names == []
+
+
+def test_a_second_hidden_layer_compiles_no_move_of_weights_again():
+    def draw(units):
+        with pmg.mlp(*data(20, 2), units, noise=0.1) as model:
+            pmg.GibbsNN().step(model.initial_point())
+
+    draw(3)
+    with compiled() as names:
+        draw([3, 3])
+    assert not {"passes", "scales", "sample"} & {*names}
