@@ -53,7 +53,7 @@ def main(draws: int, chains: int, seed: int, figures: Path) -> None:
     ridge = RidgeCV(np.logspace(-4, 3, 30)).fit(X_train, y_train).predict(X_test)
     trees = GradientBoostingRegressor(random_state=0).fit(X_train, y_train).predict(X_test)
 
-    print("compiling the sampler: a minute or so the first time, seconds from then on", flush=True)
+    print("compiling the sampler: half a minute or so the first time, seconds from then on", flush=True)
     with network(X_train, outputs.transform(y_train[:, None])[:, 0]):
         step = pmg.GibbsNN(sweeps_per_draw=10)
         step.vars  # noqa: B018  # compiles
