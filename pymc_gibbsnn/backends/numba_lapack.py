@@ -25,6 +25,9 @@ from pymc_gibbsnn.backends.numba_calls import of_any_layout
 
 __all__ = ["cholesky", "dot", "solve_triangular"]
 
+# The letters by which BLAS and LAPACK are told what to do
+LEFT, RIGHT, LOWER, UPPER, TRANSPOSED, AS_IT_IS, OF_ONES = map(ord, "LRLUTNU")
+
 
 @intrinsic
 def dot(typing_context, x, y, out):
@@ -105,7 +108,7 @@ def cholesky(op: Op, node: Apply) -> tuple[Callable, str] | None:
     if not _is_real(node):
         return None
     lower, transposed = op.lower, op.overwrite_a
-    triangle = ord("U") if lower == transposed else ord("L")
+    triangle = UPPER if lower == transposed else LOWER
 
     @numba_njit
     def factor(a):
@@ -164,8 +167,8 @@ def _solve(a, b, lower, unit):
         for j in range(k):
             found[i, j] = bad if singular else b[i, j]
     if found.size > 0 and not singular:
-        side, transpose = ord("L") if from_left else ord("R"), ord("T") if from_left == transposed else ord("N")
-        triangle, diagonal = ord("L") if lower != transposed else ord("U"), ord("U") if unit else ord("N")
+        side, transpose = LEFT if from_left else RIGHT, TRANSPOSED if from_left == transposed else AS_IT_IS
+        triangle, diagonal = LOWER if lower != transposed else UPPER, OF_ONES if unit else AS_IT_IS
         if SOLVES_FROM_THE_RIGHT:
             m, columns = (n, k) if from_left else (k, n)
             _trsm((side, triangle, transpose, diagonal, m, columns, b.dtype.type(1), factor, n, found, m))
