@@ -33,9 +33,13 @@ SUBTENSORS = tuple(
 )
 
 
-# The operations that give a sum as a number in place of an array without axes, which late PyTensors write at the end
+# The operations that give sums, or items of an array, as numbers in place of arrays without axes, and those that join
+# numbers, which late PyTensors write at the end
 SCALARIZE = "pytensor.tensor.rewriting.scalarize"
-SCALAR_SUMS = (import_module(SCALARIZE).ScalarCAReduce,) if find_spec(SCALARIZE) else ()
+_scalarize = import_module(SCALARIZE) if find_spec(SCALARIZE) else None
+SCALAR_SUMS = (_scalarize.ScalarCAReduce,) if _scalarize else ()
+SCALAR_ITEMS = (_scalarize.ScalarSubtensor,) if _scalarize else ()
+SCALAR_JOINS = (_scalarize.ScalarizedJoin,) if _scalarize else ()
 
 
 # Whether the axis along which arrays are joined is an input of the operation

@@ -28,16 +28,18 @@ from pytensor.link.numba.dispatch.basic import (
     numba_typify,
 )
 from pytensor.link.numba.linker import NumbaLinker
-from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.subtensor import Subtensor
 
-from pymc_gibbsnn._compat import Cholesky, SolveTriangular
+from pymc_gibbsnn._compat import SCALAR_ITEMS, SCALAR_JOINS, Cholesky, SolveTriangular
 from pymc_gibbsnn.backends.declare import source_key
 from pymc_gibbsnn.backends.numba_calls import CacheByKey, Call, cached, failures, graph_function, kernels
 from pymc_gibbsnn.backends.numba_elemwise import elementwise, filled, joined
 from pymc_gibbsnn.backends.numba_lapack import cholesky, solve_triangular
 from pymc_gibbsnn.backends.numba_parts import in_parts
-from pymc_gibbsnn.backends.numba_views import view
+from pymc_gibbsnn.backends.numba_views import array_of, length, number_of, part, vector, view
 
 __all__ = ["KernelLinker", "telling_of_compilation"]
 
@@ -46,10 +48,21 @@ __all__ = ["KernelLinker", "telling_of_compilation"]
 OURS = {
     Alloc: filled,
     Cholesky: cholesky,
-    DimShuffle: view,
     Elemwise: elementwise,
     Join: joined,
     SolveTriangular: solve_triangular,
+}
+
+# Those of which the code is a few instructions, which are no kernels
+IN_LINE = {
+    DimShuffle: view,
+    MakeVector: vector,
+    ScalarFromTensor: number_of,
+    Shape_i: length,
+    Subtensor: part,
+    TensorFromScalar: array_of,
+    **dict.fromkeys(SCALAR_ITEMS, part),
+    **dict.fromkeys(SCALAR_JOINS, vector),
 }
 
 GRAPH = "numba_funcified_fgraph"  # the name of the function of a graph
@@ -71,11 +84,11 @@ class KernelLinker(NumbaLinker):
         keys: list[tuple[str | None, list[int]]] = []
         calls = []
         for node in order:
-            function, key = _function_and_key(node, **kwargs)
+            function, key, is_kernel = _function_and_key(node, **kwargs)
             inputs = [numbers[v] for v in node.inputs]
             keys.append((key, inputs))
             # PyTensor's key distinguishes functions only where Numba's types of the inputs are the same: add the types.
-            if key is not None and not isinstance(node.op, DimShuffle):  # whose few instructions are copied
+            if key is not None and is_kernel:
                 key = _hash(key, *map(_kind, node.inputs))
                 kernels.setdefault(key, function)
                 function = key
@@ -144,12 +157,16 @@ def telling_of_compilation(message: str) -> Iterator[None]:
         yield
 
 
-def _function_and_key(node: Apply, **kwargs) -> tuple[Callable, str | None]:
-    """Return what Numba can call for an operation, and its key; None where it has none, or nothing is to be kept."""
-    ours = OURS.get(type(node.op))
+def _function_and_key(node: Apply, **kwargs) -> tuple[Callable, str | None, bool]:
+    """Return what Numba can call for an operation, its key, and whether it is a kernel.
+
+    The key is None where the operation has none, or nothing is to be kept.
+    """
+    ours = (IN_LINE | OURS).get(type(node.op))
     found = ours and ours(node.op, node)
     function, key = found or numba_funcify_and_cache_key(node.op, node=node, **kwargs)
-    return function, key if config.numba__cache else None
+    is_kernel = not (found and type(node.op) in IN_LINE)
+    return function, key if config.numba__cache else None, is_kernel
 
 
 def _hash(*parts: object) -> str:
