@@ -307,17 +307,23 @@ class Program:
             if "begin" in move.stages:
                 *chain, _ = run("begin", chain)
 
-            def steps(tunes, *chain, run=run, move=move):
+            def steps(*chain, run=run, move=move, tunes=False):
+                """Make all steps of the turn, and return the statistics of the last one."""
+
                 def step(_, loop):
                     *chain, found = run("step", loop[:3])
                     return *(run("tune", chain)[:3] if tunes else chain), found
 
                 return jax.lax.fori_loop(0, sweeps, step, (*chain, self._zeros(move.stats, chain[0])))
 
-            if "tune" in move.stages:  # two loops: what only tuning needs is not touched afterwards
-                *chain, found = jax.lax.cond(tuning > 0, partial(steps, True), partial(steps, False), *chain)
+            def tuned_steps(*chain, run=run):
+                """Make all steps as well, of which none but the last one, in code of its own, computes statistics."""
+                return run("step", jax.lax.fori_loop(0, sweeps - 1, lambda _, chain: run("step", chain)[:3], chain))
+
+            if "tune" in move.stages:  # what only tuning needs is not touched afterwards
+                *chain, found = jax.lax.cond(tuning > 0, partial(steps, tunes=True), tuned_steps, *chain)
             else:
-                *chain, found = steps(False, *chain)
+                *chain, found = steps(*chain)
             if "record" in move.stages:
                 *chain, _ = run("record", chain)
             keys, values, new = chain
