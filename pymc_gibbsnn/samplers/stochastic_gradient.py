@@ -160,7 +160,7 @@ def stochastic_gradient(
             moved = [pt.switch(moves, new, old) for new, old in zip(moved, theta, strict=True)]
             remembered = {name: pt.switch(moves, x, memory[name]) for name, x in remembered.items()}
         # It stays where it was last finite, for good: densities need not be defined elsewhere.
-        total = sum(x.sum() for x in moved)
+        total = sum(map(total_of, moved))
         stopped = pt.or_(carry["stopped"] > 0, pt.or_(pt.isnan(total), pt.isinf(total)))
         moved = [pt.switch(stopped, old, new) for new, old in zip(moved, theta, strict=True)]
         lp = log_density + target.log_prior(theta, data)
@@ -200,6 +200,11 @@ def stochastic_gradient(
         tuned=dict.fromkeys([*memory, *learned, *counts]),
         advice=advice,
     )
+
+
+def total_of(x: Variable) -> Variable:
+    """Add up an array; a matrix by a product, because JAX's compiler adds the numbers of a sum one after the other."""
+    return pt.dot(x, pt.ones(x.shape[1], dtype=x.dtype)).sum() if x.ndim == 2 else x.sum()
 
 
 def plain_gradient(target: Target, theta: Arrays, data: dict, carry: dict) -> tuple[Variable, Arrays]:
