@@ -131,6 +131,19 @@ def test_without_tuning_nothing_is_learned():
         step.step(step.model.initial_point())
 
 
+def test_steps_between_draws_are_those_that_draws_would_show():
+    """pmg.sample computes statistics for the last step of a draw alone, by other code than the steps before it."""
+    drawn = {}
+    for each in (1, 4):
+        with regression():
+            step = pmg.SGHMC(step_size=0.01, noise_estimate=0, preconditioned=False, sweeps_per_draw=each)
+            drawn[each] = pmg.sample(40 // each, tune=0, step=step, chains=2, random_seed=1, progressbar=False)
+    for every, fourth in ((drawn[1].posterior, drawn[4].posterior), (drawn[1].sample_stats, drawn[4].sample_stats)):
+        for name in set(fourth) & {"w", "lp", "kinetic_temperature", "step_size"}:
+            np.testing.assert_allclose(every[name][:, 3::4], fourth[name], rtol=1e-9)
+    assert {"lp", "kinetic_temperature"} <= set(drawn[4].sample_stats)
+
+
 def test_step_sizes_decay_and_go_in_cycles():
     with regression() as model:
         decay = pmg.SGLD(step_size=1e-3, decay=(5, 0.5), start=None, compile_kwargs=PYTHON, rng=1)
