@@ -27,6 +27,7 @@ from pymc_gibbsnn.backends.machine import count_cores
 from pymc_gibbsnn.drivers.placement import Placement, put
 from pymc_gibbsnn.drivers.processes import fetch
 from pymc_gibbsnn.networks.network import evaluate
+from pymc_gibbsnn.random._threefry import KEYS
 from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["Program", "jaxify", "start_on_devices"]
@@ -65,13 +66,13 @@ def jaxify(
     return jax_funcify(graph), [evaluate(leaf) for leaf in leaves]
 
 
-def _for_each(function: Callable, chains: Sequence[Any], others: Sequence[Any]) -> Any:
+def _for_each(function: Callable, keys: jax.Array, chains: Sequence[Any], others: Sequence[Any]) -> Any:
     """Apply a function to the arguments of each chain, along their first axes, and to others that all chains share.
 
-    For a single chain this is done without vmap, whose axis of length 1 can make XLA lay arrays out badly.
+    There is a key for each chain; a single key, without that axis, stands for a chain whose arguments have none either.
     """
-    if {len(x) for x in jax.tree.leaves(chains)} == {1}:
-        return jax.tree.map(lambda x: x[None], function(*jax.tree.map(lambda x: x[0], chains), *others))
+    if keys.ndim == 1:
+        return function(*chains, *others)
     return jax.vmap(function, in_axes=(0,) * len(chains) + (None,) * len(others))(*chains, *others)
 
 
@@ -149,8 +150,9 @@ class _Move:
         """
         stage, carry = self.stages[name], fixed | changing
         arguments = [*(values[name] for name in self.read), *(carry[name] for name in self.carry)]
-        outputs = iter(self.functions[name]({"jax_state": key}, *arguments, tuning, *data[name]))
-        key = key if stage.rng is None else next(outputs)["jax_state"]
+        rng = {"jax_state": jax.random.wrap_key_data(key, impl=KEYS)}
+        outputs = iter(self.functions[name](rng, *arguments, tuning, *data[name]))
+        key = key if stage.rng is None else jax.random.key_data(next(outputs)["jax_state"])
         values = values | {v.name: jnp.asarray(next(outputs), values[v.name].dtype) for v in stage.state}
         changing = changing | {name: jnp.asarray(next(outputs), changing[name].dtype) for name in stage.carry}
         return key, values, changing, stage.named_stats(jnp.asarray(x, tuning.dtype) for x in outputs)
@@ -299,9 +301,10 @@ class Program:
         changed, stats = [], {}
         for i, move in enumerate(self.moves):
 
-            def run(name, chain, move=move, i=i):
-                *chain, found = _for_each(partial(move, name), chain, (fixed[i], datas[i], tuning))
-                return *self.placement.constrain(chain, chains=True), found
+            def run(name, chain, tuning=tuning, move=move, i=i):
+                side_by_side = chain[0].ndim > 1
+                *chain, found = _for_each(partial(move, name), chain[0], chain, (fixed[i], datas[i], tuning))
+                return *self.placement.constrain(chain, chains=side_by_side), found
 
             chain = keys, values, changing[i]
             if "begin" in move.stages:
@@ -318,7 +321,8 @@ class Program:
 
             def tuned_steps(*chain, run=run):
                 """Make all steps as well, of which none but the last one, in code of its own, computes statistics."""
-                return run("step", jax.lax.fori_loop(0, sweeps - 1, lambda _, chain: run("step", chain)[:3], chain))
+                step = partial(run, "step", tuning=jnp.zeros((), self.dtype))
+                return step(jax.lax.fori_loop(0, sweeps - 1, lambda _, chain: step(chain)[:3], chain))
 
             if "tune" in move.stages:  # what only tuning needs is not touched afterwards
                 *chain, found = jax.lax.cond(tuning > 0, partial(steps, tunes=True), tuned_steps, *chain)
@@ -333,7 +337,7 @@ class Program:
 
     def _zeros(self, names: Sequence[str], keys: jax.Array) -> dict[str, jax.Array]:
         """Return zeros for the statistics of these names, of the chains that have these keys, to begin with."""
-        return {name: jnp.zeros(len(keys), self.dtype) for name in names}
+        return {name: jnp.zeros(keys.shape[:-1], self.dtype) for name in names}
 
     def _name(self, i: int, name: str) -> str:
         """Name a statistic of transition i, with the number i if an earlier transition has a statistic of that name."""
@@ -342,7 +346,7 @@ class Program:
     def _record(self, chains, data):
         """Compute what is recorded, for all chains."""
         values = [chains[1][name] for name in self.names]
-        values = _for_each(lambda values, data: self.record(*values, *data), (values,), (data[2],))
+        values = _for_each(lambda values, data: self.record(*values, *data), chains[0], (values,), (data[2],))
         return dict(zip(self.recorded, values, strict=True))
 
     def _run(self, chains, data, buffers, count, sweeps, first, tune):
@@ -363,6 +367,9 @@ class Program:
             After the draws.
         """
         data = self.placement.constrain(data, chains=False)
+        # Of arrays with an axis of length 1, XLA would make a copy at every step.
+        alone = len(chains[0]) == 1
+        chains = jax.tree.map(lambda x: x[0], chains) if alone else chains
 
         def draw(i, loop):
             chains, buffers = loop
@@ -379,7 +386,8 @@ class Program:
             new = (self._record(chains, data), stats)
             return chains, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, new)
 
-        return jax.lax.fori_loop(0, count, draw, (chains, buffers))
+        chains, buffers = jax.lax.fori_loop(0, count, draw, (chains, buffers))
+        return jax.tree.map(lambda x: x[None], chains) if alone else chains, buffers
 
     def run(self, count: int, sweeps: int, first: int, tune: int) -> tuple[dict, dict]:
         """Make draws, and return recorded values and statistics, as arrays (count, chain, ...) on the host.

@@ -27,12 +27,12 @@ import jax.custom_batching
 import jax.numpy as jnp
 import numpy as np
 
+from pymc_gibbsnn.random._threefry import threefry
+
 __all__ = ["standard_normals"]
 
 LEAST = 1000  # so many numbers at least are worth the conditional
-ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 ROUNDS = 13
-PARITY = np.uint32(0x1BD11BDA)
 
 
 def standard_normals(key, shape, dtype):
@@ -65,24 +65,10 @@ def _polar(key, count):
 
 def _draw(keys, counters):
     """Draw (r, u₂) for keys (..., 2) and each of the counters (..., count)."""
-    radius, angle = _threefry(keys[..., :1], keys[..., 1:], counters)
+    radius, angle = threefry((keys[..., :1], keys[..., 1:]), (counters, jnp.zeros_like(counters)), ROUNDS)
     u = (radius.astype(jnp.float32) + 0.5) * np.float32(2**-32)
     quarters = angle.astype(jnp.int32).astype(jnp.float32) * np.float32(2**-30)
     return jax.lax.complex(jnp.sqrt(-2 * jnp.log(u)), quarters)
-
-
-def _threefry(k0, k1, x):
-    """Hash the counters (x, 0) by the keys (k0, k1) to two words."""
-    keys = k0, k1, k0 ^ k1 ^ PARITY
-    x0, x1 = x + k0, k1 + jnp.zeros_like(x)
-    for i in range(ROUNDS):
-        rotation = ROTATIONS[i % len(ROTATIONS)]
-        x0 = x0 + x1
-        x1 = x0 ^ ((x1 << np.uint32(rotation)) | (x1 >> np.uint32(32 - rotation)))
-        if i % 4 == 3:
-            n = i // 4 + 1
-            x0, x1 = x0 + keys[n % 3], x1 + keys[(n + 1) % 3] + np.uint32(n)
-    return x0, x1
 
 
 def _of_polar(z):

@@ -87,9 +87,9 @@ def constant_sgd(
 
     def update(rng, theta, g, kept, factor, quiet):
         h = [factor * kept["rate"] * (kept[f"preconditioner_{name}"] if diagonal else 1) for name in names]
-        moved = [x - rate * slope for x, rate, slope in zip(theta, h, g, strict=True)]
+        change = [-rate * slope for rate, slope in zip(h, g, strict=True)]
         mean = sum((rate + pt.zeros_like(x)).sum() for x, rate in zip(theta, h, strict=True))
-        return rng, moved, {}, {"learning_rate": mean / sum(x.size for x in theta) if diagonal else h[0]}
+        return rng, change, {"learning_rate": mean / sum(x.size for x in theta) if diagonal else h[0]}
 
     return stochastic_gradient(
         target,

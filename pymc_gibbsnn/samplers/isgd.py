@@ -220,11 +220,11 @@ def isgd(
     def update(rng, theta, g, kept, factor, quiet):
         rates = factor * kept["rate"]
         rng, n = standard_normals(rng, theta)
-        moved, clipped = [], 0
-        for i, (x, slope, xi) in enumerate(zip(theta, g, n, strict=True)):
+        change, clipped = [], 0
+        for i, (slope, xi) in enumerate(zip(g, n, strict=True)):
             C = 1 / rates[of_group[i]] - kept[f"noise_{names[i]}"]
             injected = pt.sqrt(2 * pt.maximum(C, 0)) * (1 if quiet is None else 1 - quiet)
-            moved.append(x - T * rates[of_group[i]] * (slope + injected * xi))
+            change.append(-T * rates[of_group[i]] * (slope + injected * xi))
             clipped += pt.lt(C * rates[of_group[i]], -1e-6).sum()  # beyond rounding
         lambdas = pt.switch(rates > 0, 1 / rates, 0)
         stats = _by_group("lambda", groups, rate, lambdas) | _by_group("learning_rate", groups, rate, T * rates)
@@ -236,7 +236,7 @@ def isgd(
             shares = shares.mean(keepdims=True)
         stats |= _by_group("noise_share", groups, rate, shares)
         stats["clip_rate"] = clipped / sum(x.size for x in theta)
-        return rng, moved, {}, stats | ({} if quiet is None else {"exploring": quiet})
+        return rng, change, stats | ({} if quiet is None else {"exploring": quiet})
 
     stats = [*_by_group("lambda", groups, rate), *_by_group("learning_rate", groups, rate)]
     stats += [*_by_group("noise_share", groups, rate), "clip_rate"]

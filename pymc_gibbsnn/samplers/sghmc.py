@@ -117,27 +117,26 @@ def sghmc(
     def update(rng, theta, g, kept, factor, quiet):
         squared = pt.as_tensor(factor * (kept["rate"] if step_size is None else step_size**2))  # ε²
         rng, n = standard_normals(rng, theta)
-        moved, velocities, kinetic, clipped = [], {}, 0, 0
-        for x, slope, xi, name in zip(theta, g, n, names, strict=True):
+        velocities, kinetic, clipped = [], 0, 0
+        for slope, xi, name in zip(g, n, names, strict=True):
             eta = squared * (kept[f"preconditioner_{name}"] if preconditioned else 1)
             b = kept[f"noise_{name}"] if noise_estimate is None else noise_estimate
             noise = 2 * eta * (alpha * T - eta * b)
             sd = pt.sqrt(pt.maximum(noise, 0)) * (1 if quiet is None else 1 - quiet)
             v = (1 - alpha) * kept[f"velocity_{name}"] - eta * slope + sd * xi
-            velocities[f"velocity_{name}"] = v
-            moved.append(x + v)
+            velocities.append(v)
             kinetic += pt.switch(eta > 0, v**2 / eta, 0).sum()
-            clipped += pt.sum(pt.lt(noise, 0) + pt.zeros_like(x))
+            clipped += pt.sum(pt.lt(noise, 0) + pt.zeros_like(v))
         size = sum(x.size for x in theta)
         stats = {"step_size": pt.sqrt(squared), "kinetic_temperature": kinetic / size, "clip_rate": clipped / size}
-        return rng, moved, velocities, stats | ({} if quiet is None else {"exploring": quiet})
+        return rng, velocities, stats | ({} if quiet is None else {"exploring": quiet})
 
     return stochastic_gradient(
         target,
         update,
         stats=["step_size", "kinetic_temperature", "clip_rate"] + ["exploring"] * (cycle is not None),
         phases=phases_from(start),
-        memory=zeros("velocity", target.coordinates),
+        has_velocity=True,
         learned=learned,
         learn=learn if learned else None,
         schedule=schedule,

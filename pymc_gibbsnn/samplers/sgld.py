@@ -107,9 +107,9 @@ def sgld(
         P = [kept[f"preconditioner_{name}"] if preconditioned else 1 for name in names]
         rng, n = standard_normals(rng, theta)
         noise = 2 * epsilon * T * (1 if quiet is None else 1 - quiet)
-        moved = [x - epsilon * p * s + pt.sqrt(noise * p) * xi for x, p, s, xi in zip(theta, P, g, n, strict=True)]
+        change = [pt.sqrt(noise * p) * xi - epsilon * p * slope for p, slope, xi in zip(P, g, n, strict=True)]
         stats = {"step_size": pt.as_tensor(epsilon)}
-        return rng, moved, {}, stats | ({} if quiet is None else {"exploring": quiet})
+        return rng, change, stats | ({} if quiet is None else {"exploring": quiet})
 
     return stochastic_gradient(
         target,

@@ -32,6 +32,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import one_of, positive
 from pymc_gibbsnn.samplers.full_gradient import control_variate
+from pymc_gibbsnn.samplers.gradient_noise import zeros
 from pymc_gibbsnn.samplers.metropolis_hastings import standard_normals
 from pymc_gibbsnn.samplers.step_sizes import Schedule
 from pymc_gibbsnn.samplers.transition import Transition
@@ -42,6 +43,7 @@ __all__ = ["Phases", "check_temperature", "phases_from", "stochastic_gradient"]
 TUNE_STEPS = 2000
 FITTED, LEARNED = 0.5, 0.25  # the shares of the tuning still to come where these phases end
 RATE, LAST_RATE = 0.02, 0.001  # of Adam, at its start and from the end of the first phase on
+UNITS = 1e19  # of numbers, in the total that shows whether all are finite: larger than 1e19 they count as infinite
 JITTER = 0.1  # standard deviation of what Adam starts from in the place of zeros
 DIVERGED = (
     "The sampler has diverged: take a smaller step size or temperature, smaller batches, or inputs of the order of one"
@@ -92,7 +94,7 @@ def stochastic_gradient(
     *,
     stats: list[str],
     phases: Phases,
-    memory: dict[str, Variable] | None = None,
+    has_velocity: bool = False,
     learned: dict[str, Variable] | None = None,
     learn: Callable | None = None,
     schedule: Schedule | None = None,
@@ -106,17 +108,17 @@ def stochastic_gradient(
     target : Target
         What is moved, and its density.
     update : callable
-        ``update(rng, θ, g, kept, factor, quiet) -> (rng, θ', memory', stats)``, a step of the sampler. ``kept`` holds
-        its memory and what it has learned, ``factor`` is ε_k/ε of the schedule, and while ``quiet`` is true no noise is
+        ``update(rng, θ, g, kept, factor, quiet) -> (rng, θ' − θ, stats)``, a step of the sampler. ``kept`` holds what
+        it has learned and its velocity, ``factor`` is ε_k/ε of the schedule, and while ``quiet`` is true no noise is
         injected (None stands for never).
     stats : list of str
         The names of its statistics. Before these come ``lp``, the log density on the batch of the last step, at the
         place before that step, and ``exact``, which is 0.
     phases : Phases
         When the chain is fitted, learns and moves.
-    memory : dict of str to Variable, optional
-        What the sampler remembers from step to step, with its values at the start of a chain. It begins anew when the
-        sampler begins to move.
+    has_velocity : bool
+        Whether the sampler remembers its last step θ' − θ, as ``velocity_`` of each coordinate, which is 0 when it
+        begins to move.
     learned : dict of str to Variable, optional
         What the sampler learns while the chain tunes, with its values at the start of a chain. ``rate`` among them is a
         scalar or vector, which is 0 as long as nothing is known.
@@ -133,7 +135,8 @@ def stochastic_gradient(
     -------
     Transition
     """
-    memory, learned = memory or {}, learned or {}
+    learned = learned or {}
+    velocity = zeros("velocity", target.coordinates) if has_velocity else {}
     floatx = pytensor.config.floatX
     nothing = pt.zeros((), dtype=floatx)
     trains, names = phases.train < 1, list(target.coordinates)
@@ -151,21 +154,21 @@ def stochastic_gradient(
         theta = target.locate(state, data)
         log_density, g = gradient_of_batch(target, theta, data, carry)
         factor, quiet = schedule(carry["steps_made"]) if schedule else (1, None)
-        kept = {name: carry[name] for name in [*memory, *learned]}
+        kept = {name: carry[name] for name in [*velocity, *learned]}
         if "rate" in kept:  # a rate that has not been learned when the tuning is over will never be known
             kept["rate"] = pt.switch(pt.or_(tuning > 0, kept["rate"] > 0), kept["rate"], np.nan)
-        rng, moved, remembered, found = update(rng, theta, g, kept, factor, quiet)
+        rng, change, found = update(rng, theta, g, kept, factor, quiet)
         if phases.move < 1 or learned:
-            moves = tuning <= phases.move
-            moved = [pt.switch(moves, new, old) for new, old in zip(moved, theta, strict=True)]
-            remembered = {name: pt.switch(moves, x, memory[name]) for name, x in remembered.items()}
-        # It stays where it was last finite, for good: densities need not be defined elsewhere.
-        total = sum(map(total_of, moved))
+            change = [pt.switch(tuning <= phases.move, x, 0) for x in change]
+        moved = [x + y for x, y in zip(theta, change, strict=True)]
+        # It stays where it was last finite, for good: densities need not be defined elsewhere. Of θ' and the velocity,
+        # that one is looked at which JAX's compiler stores in any case.
+        total = sum(map(total_of, change if has_velocity else moved))
         stopped = pt.or_(carry["stopped"] > 0, pt.or_(pt.isnan(total), pt.isinf(total)))
         moved = [pt.switch(stopped, old, new) for new, old in zip(moved, theta, strict=True)]
         lp = log_density + target.log_prior(theta, data)
         found = {"lp": pt.switch(stopped, np.nan, lp), "exact": nothing} | found
-        new = {"stopped": stopped} | remembered | dict(zip(gradients, g, strict=False))
+        new = {"stopped": stopped} | dict(zip(velocity, change, strict=False)) | dict(zip(gradients, g, strict=False))
         if schedule:
             new["steps_made"] = carry["steps_made"] + pt.cast(tuning <= 0, floatx)
         rng, state = target.draw(rng, cast_as(moved, theta), data)
@@ -192,19 +195,23 @@ def stochastic_gradient(
     return Transition(
         target.variables,
         step,
-        target.start() | {"stopped": nothing} | of_control | memory | learned | gradients | adam | counts,
+        target.start() | {"stopped": nothing} | of_control | velocity | learned | gradients | adam | counts,
         ["lp", "exact", *stats],
         target.check,
         TUNE_STEPS if gradients else 0,
         tune=tune if gradients else None,
-        tuned=dict.fromkeys([*memory, *learned, *counts]),
+        tuned=dict.fromkeys([*velocity, *learned, *counts]),
         advice=advice,
     )
 
 
 def total_of(x: Variable) -> Variable:
-    """Add up an array; a matrix by a product, because JAX's compiler adds the numbers of a sum one after the other."""
-    return pt.dot(x, pt.ones(x.shape[1], dtype=x.dtype)).sum() if x.ndim == 2 else x.sum()
+    """Add up an array, in units so small that the total is finite only if all numbers are, and not very large.
+
+    A matrix is added up by a product, because JAX's compiler adds the numbers of a sum one after the other.
+    """
+    x = x if x.ndim == 2 else x.ravel()
+    return pt.dot(x, pt.full(x.shape[-1:], UNITS, dtype=x.dtype)).sum()
 
 
 def plain_gradient(target: Target, theta: Arrays, data: dict, carry: dict) -> tuple[Variable, Arrays]:

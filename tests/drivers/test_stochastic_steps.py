@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 
 import pymc_gibbsnn as pmg
@@ -105,6 +106,20 @@ def test_arguments_that_are_refused(sampler, arguments, message):
 def test_control_variates_need_batches():
     with pytest.raises(ValueError, match="control_variates are for models that observe minibatches"):
         pmg.SGLD(model=whole(), control_variates={"w": 0.0})
+
+
+@pytest.mark.parametrize(("sampler", "more"), [(pmg.SGLD, {}), (pmg.SGHMC, {"noise_estimate": 0.0})])
+def test_a_chain_that_diverges_stays_where_it_was_last_finite(sampler, more):
+    transition = sampler(model=regression(), step_size=0.1, preconditioned=False, start=None, **more).transition
+    graph = transition.graph()
+    step = graph.stages["step"]
+    outputs = [*step.state.values(), step.carry["stopped"]]
+    move = pytensor.function(graph.inputs, outputs, mode="FAST_COMPILE", on_unused_input="ignore")
+    carry = transition.start().values()
+    for w, expected in ((1.0, 0), (1e300, 1)):  # steps from 1e300 lead to what counts as infinite
+        after, stopped = move(np.random.default_rng(1), w, *carry, 0.0)
+        assert stopped == expected
+        assert (after == w) == expected
 
 
 def test_a_chain_that_diverges_stops_with_advice_and_keeps_what_was_drawn():

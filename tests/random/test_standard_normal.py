@@ -7,7 +7,7 @@ import pytest
 from pytensor.tensor.random import normal
 from scipy import stats
 
-from pymc_gibbsnn.random._jax_normals import LEAST, _threefry, standard_normals
+from pymc_gibbsnn.random._jax_normals import LEAST, standard_normals
 from pymc_gibbsnn.random.standard_normal import standard_normal
 from tests.helpers import draw_rv
 
@@ -36,31 +36,6 @@ def test_the_law(draws):
     angle, radius = np.arctan2(sines[0, :-1], cosines[0]), sines[0, :-1] ** 2 + cosines[0] ** 2
     assert stats.kstest(angle, stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > 1e-4
     assert stats.kstest(radius, stats.chi2(2).cdf).pvalue > 1e-4
-
-
-@pytest.mark.parametrize(
-    ("key", "counter", "words"),
-    [
-        ((0, 0), 0, (0x9D1C5EC6, 0x8BD50731)),
-        ((2**32 - 1, 2**32 - 1), 2**32 - 1, None),
-    ],
-)
-def test_the_hash(key, counter, words):
-    """Of the known answers of Salmon et al. the one with a counter (x, 0); of the others, plain integers of Python."""
-    found = tuple(int(x) for x in _threefry(*(jnp.uint32(k) for k in key), jnp.uint32(counter)))
-    assert found == _threefry_of_integers(*key, counter)
-    assert words is None or found == words
-
-
-def _threefry_of_integers(k0, k1, x):
-    keys, words = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA), [(x + k0) % 2**32, k1]
-    for i, rotation in zip(range(13), 2 * (13, 15, 26, 6, 17, 29, 16, 24), strict=False):
-        words[0] = sum(words) % 2**32
-        words[1] = words[0] ^ (words[1] << rotation) % 2**32 ^ words[1] >> 32 - rotation
-        if i % 4 == 3:
-            number = i // 4 + 1
-            words = [(words[j] + keys[(number + j) % 3] + j * number) % 2**32 for j in (0, 1)]
-    return tuple(words)
 
 
 def test_chains_draw_what_each_of_them_draws_alone():

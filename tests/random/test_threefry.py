@@ -1,0 +1,72 @@
+"""The hash, by its known answers; and keys without loops, whose numbers are those of JAX's own keys."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pymc_gibbsnn.random._threefry import KEYS, MOST, threefry
+
+MAX = 2**32 - 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "counters", "rounds", "words"),
+    [
+        ((0, 0), (0, 0), 20, (0x6B200159, 0x99BA4EFE)),
+        ((MAX, MAX), (MAX, MAX), 20, (0x1CB996FC, 0xBB002BE7)),
+        ((0, 0), (0, 0), 13, (0x9D1C5EC6, 0x8BD50731)),
+        ((MAX, MAX), (MAX, 0), 13, None),
+    ],
+)
+def test_the_hash(keys, counters, rounds, words):
+    """Known answers of Salmon et al.; and plain integers of Python."""
+    arguments = [[jnp.uint32(x) for x in pair] for pair in (keys, counters)]
+    found = tuple(int(x) for x in threefry(*arguments, rounds))
+    assert found == _threefry_of_integers(*keys, *counters, rounds)
+    assert words is None or found == words
+
+
+def _threefry_of_integers(k0, k1, x0, x1, rounds):
+    keys, words = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA), [(x0 + k0) % 2**32, (x1 + k1) % 2**32]
+    for i, rotation in zip(range(rounds), 3 * (13, 15, 26, 6, 17, 29, 16, 24), strict=False):
+        words[0] = sum(words) % 2**32
+        words[1] = words[0] ^ (words[1] << rotation) % 2**32 ^ words[1] >> 32 - rotation
+        if i % 4 == 3:
+            number = i // 4 + 1
+            words = [(words[j] + keys[(number + j) % 3] + j * number) % 2**32 for j in (0, 1)]
+    return tuple(words)
+
+
+DRAWS = {
+    "split": lambda key: jax.random.key_data(jax.random.split(key, 3)),
+    "split to a grid": lambda key: jax.random.key_data(jax.random.split(key, (2, 2))),
+    "rows of a batch": lambda key: jax.random.randint(key, (128,), 0, 60_000),
+    "one number": lambda key: jax.random.normal(key, ()),
+    "an odd number": lambda key: jax.random.normal(key, (7, 3)),
+    "none": lambda key: jax.random.uniform(key, (0,)),
+    "bytes": lambda key: jax.random.bits(key, (5,), "uint8"),
+    "many": lambda key: jax.random.uniform(key, (MOST + 1,)),
+    "a loop of draws": lambda key: jax.random.gamma(key, 0.5, (4,)),
+    "folded": lambda key: jax.random.uniform(jax.random.fold_in(key, 3), (2,)),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+@pytest.mark.parametrize("spread", [False, True])
+@pytest.mark.parametrize("double", [False, True])
+def test_numbers_are_those_of_the_keys_of_jax(draw, spread, double):
+    data = np.array([[1, 2], [3, MAX], [0, 0]], np.uint32)
+    with jax.enable_x64(double), jax.threefry_partitionable(spread):
+        ours, theirs = (jax.random.wrap_key_data(data, impl=impl) for impl in (KEYS, "threefry2x32"))
+        np.testing.assert_array_equal(jax.vmap(draw)(ours), jax.vmap(draw)(theirs))
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(draw(one), draw(other))
+
+
+def test_few_numbers_are_drawn_without_a_loop():
+    with jax.threefry_partitionable(False):
+        key = jax.random.wrap_key_data(np.zeros(2, np.uint32), impl=KEYS)
+        for count, loops in ((128, False), (MOST + 2, True)):
+            program = jax.jit(lambda key, count=count: jax.random.normal(key, (count,), "float32")).lower(key)
+            assert ("while" in program.as_text()) == loops
