@@ -69,7 +69,16 @@ def jaxify(
 def _for_each(function: Callable, keys: jax.Array, chains: Sequence[Any], others: Sequence[Any]) -> Any:
     """Apply a function to the arguments of each chain, along their first axes, and to others that all chains share.
 
-    There is a key for each chain; a single key, without that axis, stands for a chain whose arguments have none either.
+    Parameters
+    ----------
+    function : callable
+        ``function(*chain, *others)`` for one chain.
+    keys : array, (chain, 2) or (2,)
+        A key for each chain; a single key, without the first axis, is that of a chain whose arguments lack it, too.
+    chains : sequence of tree of array, (chain, ...)
+        The arguments of chains.
+    others : sequence of tree of array
+        The arguments that all chains share.
     """
     if keys.ndim == 1:
         return function(*chains, *others)

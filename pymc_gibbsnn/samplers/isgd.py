@@ -50,7 +50,6 @@ from pymc_gibbsnn.samplers.gradient_noise import learn_top, start_top, zeros
 from pymc_gibbsnn.samplers.metropolis_hastings import standard_normals
 from pymc_gibbsnn.samplers.step_sizes import step_sizes
 from pymc_gibbsnn.samplers.stochastic_gradient import (
-    DIVERGED,
     LEARNED,
     Phases,
     check_temperature,
@@ -248,7 +247,6 @@ def isgd(
         learned=learned,
         learn=learn,
         schedule=schedule,
-        advice=f"{DIVERGED}; or λ is not known, which takes {LEAST} gradients in the middle of the tuning",
     )
 
 

@@ -48,6 +48,7 @@ JITTER = 0.1  # standard deviation of what Adam starts from in the place of zero
 DIVERGED = (
     "The sampler has diverged: take a smaller step size or temperature, smaller batches, or inputs of the order of one"
 )
+UNLEARNED = "or what it learns from gradients is not known, for which it needs more tuning draws"
 
 Arrays = list[Variable]
 
@@ -99,7 +100,6 @@ def stochastic_gradient(
     learn: Callable | None = None,
     schedule: Schedule | None = None,
     control_variates: Mapping[str, ArrayLike] | None = None,
-    advice: str = DIVERGED,
 ) -> Transition:
     """Make the transition of a sampler that follows gradients of batches.
 
@@ -128,8 +128,6 @@ def stochastic_gradient(
         How the step size changes after tuning; see :mod:`pymc_gibbsnn.samplers.step_sizes`.
     control_variates : mapping of str to array, optional
         θ̂ by the names of the target's variables.
-    advice : str
-        What a user is told to do if the chain reaches numbers that are not finite.
 
     Returns
     -------
@@ -155,8 +153,9 @@ def stochastic_gradient(
         log_density, g = gradient_of_batch(target, theta, data, carry)
         factor, quiet = schedule(carry["steps_made"]) if schedule else (1, None)
         kept = {name: carry[name] for name in [*velocity, *learned]}
-        if "rate" in kept:  # a rate that has not been learned when the tuning is over will never be known
-            kept["rate"] = pt.switch(pt.or_(tuning > 0, kept["rate"] > 0), kept["rate"], np.nan)
+        if learn:  # what has not been learned when the tuning is over will never be known
+            known = pt.all(kept["rate"] > 0) if "rate" in kept else carry["gradients_seen"] > 0
+            factor = pt.switch(pt.or_(tuning > 0, known), factor, np.nan)
         rng, change, found = update(rng, theta, g, kept, factor, quiet)
         if phases.move < 1 or learned:
             change = [pt.switch(tuning <= phases.move, x, 0) for x in change]
@@ -201,7 +200,7 @@ def stochastic_gradient(
         TUNE_STEPS if gradients else 0,
         tune=tune if gradients else None,
         tuned=dict.fromkeys([*velocity, *learned, *counts]),
-        advice=advice,
+        advice=f"{DIVERGED}; {UNLEARNED}" if learn else DIVERGED,
     )
 
 

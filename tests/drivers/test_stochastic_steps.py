@@ -139,10 +139,11 @@ def test_a_chain_that_diverges_stops_with_advice_and_keeps_what_was_drawn():
     assert model is not None
 
 
-def test_without_tuning_nothing_is_learned():
-    step = pmg.ISGD(model=regression(), compile_kwargs=PYTHON, rng=1)
+@pytest.mark.parametrize(("sampler", "given"), [(pmg.ISGD, {}), (pmg.SGHMC, {"step_size": 0.01})])
+def test_without_tuning_nothing_is_learned(sampler, given):
+    step = sampler(model=regression(), compile_kwargs=PYTHON, rng=1, **given)
     step.setup_chain(1, tune=0, draws=10)
-    with pytest.raises(FloatingPointError, match="or λ is not known, which takes 4 gradients"):
+    with pytest.raises(FloatingPointError, match=r"what it learns from gradients is not known.*more tuning draws"):
         step.step(step.model.initial_point())
 
 
