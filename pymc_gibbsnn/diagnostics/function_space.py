@@ -31,7 +31,8 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     model : pm.Model, optional
         The model; by default that of the context.
     X_new : array_like, shape (m, d), optional
-        Inputs at which to evaluate; by default those of the model.
+        Inputs at which to evaluate; those of images have the shape (m, ...) that they have in the model's data. By
+        default those of the model.
 
     Returns
     -------
@@ -42,10 +43,10 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
           network this is f(x): the activation is applied to pre-activations without any noise, labels are not taken,
           and what other parts of the model add to the means of its layers is left out. For any other model it is the
           mean of what the model observes, with latents that depend on the inputs replaced by their means; for classes,
-          their probabilities. It has the units of y.
+          their probabilities; for a Bernoulli, that of class 1. It has the units of y.
         - ``norm`` (chain, draw, layer): Σ W² + Σ b² of each layer. Where the network cannot be read, ``norm`` is
           (chain, draw, parameter): Σ θ² of each free variable on which the function depends.
-        - ``unit_norm_W1`` and so on (chain, draw, unit): Σ W² + b² of each unit of a layer, sorted; left out for a
+        - ``unit_norm_W1`` (chain, draw, unit_W1) and so on: Σ W² + b² of each unit of a layer, sorted; left out for a
           layer with a single output.
 
     Raises
@@ -64,7 +65,9 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> with pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5):
     ...     idata = pm.sample(1000, step=pmg.GibbsNN())  # doctest: +SKIP
     ...     space = pmg.function_space(idata)  # doctest: +SKIP

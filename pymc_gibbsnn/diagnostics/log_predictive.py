@@ -76,7 +76,8 @@ def log_predictive(
     model : pm.Model, optional
         The model; by default that of the context.
     X_new : array_like, shape (m, d), or mapping of str to array_like, optional
-        New rows of the model's inputs, as :func:`predict` takes them.
+        New rows of the model's inputs, as :func:`predict` takes them; by default the data that were fitted or, where
+        ``y_new`` alone is given, the rows that the model holds now.
     y_new : array_like, shape (m,) or (m, k), optional
         What was observed at these inputs, in the units of the model's own data.
     latent_draws : int
@@ -111,7 +112,8 @@ def log_predictive(
         If ``y_new`` is missing, ``X_new`` or ``y_new`` is not finite or of a wrong shape, labels are out of range,
         ``latent_draws`` is no positive integer, or the posterior lacks a variable.
     NetworkError
-        If the law of y at new inputs cannot be known; see :func:`predict`.
+        If the law of y at new inputs cannot be known (see :func:`predict`), or if the model observes nothing, several
+        variables and ``name`` is not given, or none of that name.
 
     References
     ----------
@@ -120,7 +122,9 @@ def log_predictive(
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> with pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5):
     ...     idata = pm.sample(1000, step=pmg.GibbsNN())  # doctest: +SKIP
     ...     found = pmg.log_predictive(idata, X_new=np.zeros((4, 3)), y_new=np.ones(4))  # doctest: +SKIP

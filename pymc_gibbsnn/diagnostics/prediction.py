@@ -52,9 +52,10 @@ def predict(
     model : pm.Model, optional
         The model; by default that of the context.
     X_new : array_like, shape (m, d), or mapping of str to array_like, optional
-        New rows of the model's inputs. Where rows depend on several ``pm.Data`` (inputs and groups, say), give new rows
-        of each by its name: ``{"X": ..., "groups": ...}``. By default these are the rows that the model holds now; all
-        rows of its data where it observes minibatches.
+        New rows of the model's inputs; those of images have the shape (m, ...) that they have in the model's data.
+        Where rows depend on several ``pm.Data`` (inputs and groups, say), give new rows of each by its name:
+        ``{"X": ..., "groups": ...}``. By default these are the rows that the model holds now; all rows of its data
+        where it observes minibatches.
     quantiles : sequence of float
         Probabilities of the quantiles, from 0 to 1.
     samples : bool
@@ -83,10 +84,12 @@ def predict(
         If ``idata`` or ``model`` is of another type than asked for.
     ValueError
         If the posterior lacks a variable or holds it in another shape than the model, X_new has a wrong shape or is not
-        finite, or a quantile is no probability.
+        finite, a name in it is no ``pm.Data`` on which y depends, its arrays differ in rows, the columns of a data
+        frame are not those of the data in their order, or a quantile is no probability.
     NetworkError
         If the law of y at new inputs cannot be known, because its rows depend on each other, or on data with a row for
-        each row of the model's inputs of which no new rows are given. The message names the variable.
+        each row of the model's inputs of which no new rows are given; or if the model observes nothing, several
+        variables and ``name`` is not given, or none of that name. The message names the variable.
 
     References
     ----------
@@ -95,7 +98,9 @@ def predict(
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> with pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5):
     ...     idata = pm.sample(1000, step=pmg.GibbsNN())  # doctest: +SKIP
     ...     found = pmg.predict(idata, X_new=np.zeros((4, 3)), quantiles=(0.1, 0.9))  # doctest: +SKIP
@@ -171,7 +176,8 @@ def class_probabilities(
     TypeError, ValueError
         As :func:`predict`.
     NetworkError
-        As :func:`predict`, and if what the model observes is no class label of shape (n,).
+        As :func:`predict`, and if what the model observes is no class label of shape (n,), or it observes several
+        variables.
 
     References
     ----------
@@ -180,7 +186,9 @@ def class_probabilities(
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> X, y, X_test, y_test = pmg.noisy_xor(200, 40)
     >>> with pmg.classical_mlp(X, y, hidden=3):
     ...     idata = pm.sample(1000, step=pmg.FNBG())  # doctest: +SKIP

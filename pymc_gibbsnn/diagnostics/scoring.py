@@ -46,7 +46,8 @@ def rmse(samples: ArrayLike, y: ArrayLike) -> float:
 
     Examples
     --------
-    >>> rmse([[[1.0, 2.0], [3.0, 2.0]]], [5.0, 5.0])
+    >>> import pymc_gibbsnn as pmg
+    >>> pmg.scoring.rmse([[[1.0, 2.0], [3.0, 2.0]]], [5.0, 5.0])
     3.0
     """
     samples, y = _samples_and_data(samples, y)
@@ -64,7 +65,7 @@ def crps(samples: ArrayLike, y: ArrayLike) -> float:
     Parameters
     ----------
     samples : array_like, shape (chain, draw, ...)
-        Draws of new data, noise included, two at least, as ``predict(..., samples=True)`` returns them.
+        Draws of new data, noise included, two at least, as ``predict(..., samples=True)["samples"]`` holds them.
     y : array_like, shape (...)
         What was observed.
 
@@ -85,7 +86,8 @@ def crps(samples: ArrayLike, y: ArrayLike) -> float:
 
     Examples
     --------
-    >>> crps([[[0.0], [2.0]]], [1.0])
+    >>> import pymc_gibbsnn as pmg
+    >>> pmg.scoring.crps([[[0.0], [2.0]]], [1.0])
     0.0
     """
     samples, y = _samples_and_data(samples, y)
@@ -107,7 +109,7 @@ def pit(samples: ArrayLike, y: ArrayLike) -> np.ndarray:
     Parameters
     ----------
     samples : array_like, shape (chain, draw, ...)
-        Draws of new data, noise included, as ``predict(..., samples=True)`` returns them.
+        Draws of new data, noise included, as ``predict(..., samples=True)["samples"]`` holds them.
     y : array_like, shape (...)
         What was observed. A draw equal to it counts as half below.
 
@@ -127,7 +129,8 @@ def pit(samples: ArrayLike, y: ArrayLike) -> np.ndarray:
 
     Examples
     --------
-    >>> pit([[[0.0], [1.0], [2.0], [3.0]]], [0.5])
+    >>> import pymc_gibbsnn as pmg
+    >>> pmg.scoring.pit([[[0.0], [1.0], [2.0], [3.0]]], [0.5])
     array([0.25])
     """
     samples, y = _samples_and_data(samples, y)
@@ -142,7 +145,7 @@ def coverage(samples: ArrayLike, y: ArrayLike, level: float = 0.9) -> float:
     Parameters
     ----------
     samples : array_like, shape (chain, draw, ...)
-        Draws of new data, noise included, as ``predict(..., samples=True)`` returns them.
+        Draws of new data, noise included, as ``predict(..., samples=True)["samples"]`` holds them.
     y : array_like, shape (...)
         What was observed.
     level : float
@@ -160,7 +163,9 @@ def coverage(samples: ArrayLike, y: ArrayLike, level: float = 0.9) -> float:
 
     Examples
     --------
-    >>> coverage(np.linspace(0, 1, 101)[None, :, None] + [0.0, 5.0], [0.5, 0.5])
+    >>> import numpy as np
+    >>> import pymc_gibbsnn as pmg
+    >>> pmg.scoring.coverage(np.linspace(0, 1, 101)[None, :, None] + [0.0, 5.0], [0.5, 0.5])
     0.5
     """
     samples, y = _samples_and_data(samples, y)
@@ -174,7 +179,7 @@ def sharpness(samples: ArrayLike, level: float = 0.9) -> float:
     Parameters
     ----------
     samples : array_like, shape (chain, draw, ...)
-        Draws of new data, noise included, as ``predict(..., samples=True)`` returns them.
+        Draws of new data, noise included, as ``predict(..., samples=True)["samples"]`` holds them.
     level : float
         Probability of the interval.
 
@@ -190,7 +195,9 @@ def sharpness(samples: ArrayLike, level: float = 0.9) -> float:
 
     Examples
     --------
-    >>> round(sharpness(np.linspace(0, 1, 101)[None, :, None]), 3)
+    >>> import numpy as np
+    >>> import pymc_gibbsnn as pmg
+    >>> round(pmg.scoring.sharpness(np.linspace(0, 1, 101)[None, :, None]), 3)
     0.9
     """
     samples = np.asarray(samples, float)
@@ -205,7 +212,8 @@ def log_predictive_density(log_likelihood: ArrayLike) -> float:
     Parameters
     ----------
     log_likelihood : array_like, shape (chain, draw, point, ...)
-        Natural logarithms of p(y_i | θ_s) for each of the S draws, as ``pm.compute_log_likelihood`` computes them once
+        Natural logarithms of p(y_i | θ_s) for each of the S draws: ``log_predictive(...)["log_likelihood"]``, in which
+        latents are integrated out; for a model without latents also what ``pm.compute_log_likelihood`` computes once
         the test data are set in the model.
 
     Returns
@@ -220,7 +228,9 @@ def log_predictive_density(log_likelihood: ArrayLike) -> float:
 
     Examples
     --------
-    >>> round(log_predictive_density(np.log([[[0.2], [0.4]]])), 3)
+    >>> import numpy as np
+    >>> import pymc_gibbsnn as pmg
+    >>> round(pmg.scoring.log_predictive_density(np.log([[[0.2], [0.4]]])), 3)
     -1.204
     """
     values = np.asarray(log_likelihood, float)
@@ -237,7 +247,7 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
     Parameters
     ----------
     probabilities : array_like, shape (point, class) or (point,)
-        Predictive probabilities of the classes, or of class 1 of two.
+        Predictive probabilities of the classes, such as ``predict(...)["probability"]``, or of class 1 of two.
     labels : array_like of int, shape (point,)
         True classes.
 
@@ -256,7 +266,8 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
 
     Examples
     --------
-    >>> brier([[0.5, 0.5], [0.0, 1.0]], [0, 1])
+    >>> import pymc_gibbsnn as pmg
+    >>> pmg.scoring.brier([[0.5, 0.5], [0.0, 1.0]], [0, 1])
     0.25
     """
     p, labels = _checked(probabilities, labels)
@@ -273,7 +284,7 @@ def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins
     Parameters
     ----------
     probabilities : array_like, shape (point, class) or (point,)
-        Predictive probabilities of the classes, or of class 1 of two.
+        Predictive probabilities of the classes, such as ``predict(...)["probability"]``, or of class 1 of two.
     labels : array_like of int, shape (point,)
         True classes.
     bins : int
@@ -297,7 +308,8 @@ def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins
 
     Examples
     --------
-    >>> expected_calibration_error([0.75, 0.75, 0.75, 0.75], [1, 1, 1, 0])
+    >>> import pymc_gibbsnn as pmg
+    >>> pmg.scoring.expected_calibration_error([0.75, 0.75, 0.75, 0.75], [1, 1, 1, 0])
     0.0
     """
     share, confidence, accuracy = reliability(probabilities, labels, bins)
@@ -312,7 +324,7 @@ def reliability(
     Parameters
     ----------
     probabilities : array_like, shape (point, class) or (point,)
-        Predictive probabilities of the classes, or of class 1 of two.
+        Predictive probabilities of the classes, such as ``predict(...)["probability"]``, or of class 1 of two.
     labels : array_like of int, shape (point,)
         True classes.
     bins : int
@@ -333,7 +345,9 @@ def reliability(
 
     Examples
     --------
-    >>> share, confidence, accuracy = reliability([0.75, 0.75, 0.75, 0.75], [1, 1, 1, 0], bins=2)
+    >>> import pymc_gibbsnn as pmg
+    >>> found = pmg.scoring.reliability([0.75, 0.75, 0.75, 0.75], [1, 1, 1, 0], bins=2)
+    >>> share, confidence, accuracy = found
     >>> share.tolist(), accuracy[1].item()
     ([0.0, 1.0], 0.75)
     """

@@ -44,7 +44,8 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
     model : pm.Model, optional
         The model; by default that of the context.
     X_new : array_like, shape (m, d), optional
-        Inputs at which to evaluate the network; by default rows of its own inputs, evenly spaced.
+        Inputs at which to evaluate the network; those of images have the shape (m, ...) that they have in the model's
+        data. By default rows of its own inputs, evenly spaced.
     points : int
         How many of its own rows to take at most.
 
@@ -80,7 +81,9 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5) as model:
     ...     idata = pm.sample(1000, step=pmg.GibbsNN(), var_names=["W1", "b1", "W2", "b2"])  # doctest: +SKIP

@@ -79,7 +79,7 @@ def thermalisation(
         heats them, if they tune, and asks for 1,000; it leaves the informed chain as it is. With
         ``GibbsNN(anneal=1)``, which heats any start, only the uninformed chains tune.
     block : int
-        How many draws a block has.
+        How many draws a block has, at least 10; a chain needs two blocks.
     points : int
         At how many of the test points, the first ones, R-hat is computed.
     test_function : callable, optional
@@ -100,13 +100,16 @@ def thermalisation(
         - ``series`` (chain, draw): the test function.
         - ``verdict``, ``merge_time``, ``difference``, ``half_width``, ``bound`` and ``part`` (start): the comparison of
           each uninformed chain with the informed one, as :class:`pymc_gibbsnn.diagnostics.convergence.Merge` explains.
+          The verdict is "thermalised", "not thermalised" or "undecided".
         - ``stationarity_time`` (chain): since when the series is as in its own second half.
         - ``score`` (chain, draw) and ``score_time`` (chain), for a noisy network whose ``score`` was recorded
           (``study.model`` holds it as a deterministic variable): the score, and since when it oscillates around 0.
-        - ``rhat`` and ``rhat_rank`` (start, block, point): R-hat of each uninformed chain together with the informed
-          one, as in the paper and as in ArviZ; ``rhat_time`` (start): since when its mean over points stays below 1.2.
-        - ``rhat_uninformed`` and ``rhat_rank_uninformed`` (block, point) and ``rhat_time_uninformed``: R-hat of all
-          uninformed chains, if there are at least two, which is what one sees without a teacher.
+        - ``rhat`` and ``rhat_rank`` (start, block, point), with a last axis ``output`` for several outputs: R-hat of
+          each uninformed chain together with the informed one, as in the paper and as in ArviZ; ``rhat_time`` (start):
+          since when its mean over points stays below 1.2.
+        - ``rhat_uninformed`` and ``rhat_rank_uninformed`` (block, point), with the same last axis, and
+          ``rhat_time_uninformed``: R-hat of all uninformed chains, if there are at least two, which is what one sees
+          without a teacher.
 
         ``attrs["verdict"]`` states the verdicts in sentences; ``attrs["ess"]`` is the effective sample size of the
         informed chain's second half.
@@ -115,10 +118,12 @@ def thermalisation(
     ------
     TypeError
         If an argument is of another type than asked for: a model instead of a study, a class instead of a step, a name
-        instead of a list of starts.
+        instead of a list of starts; or if ``sample_arguments`` hold ``chains``, ``initvals``, ``model``, ``step`` or
+        ``var_names``, which are set here.
     ValueError
-        If the step was made for another model, the teacher or its data are not those of the model, there is no informed
-        or no other chain, chains are shorter than two blocks or of different lengths, or the test function is constant.
+        If the step was made for another model, the teacher or its data are not those of the model, ``starts`` is empty
+        or holds another word, there is no informed or no other chain, ``block`` is less than 10, chains are shorter
+        than two blocks or of different lengths, or the test function is constant or returns no DataArray (chain, draw).
 
     References
     ----------

@@ -55,14 +55,16 @@ def continue_from(
     Raises
     ------
     TypeError
-        If a step is no step method.
+        If a step is no step method, or ``tune`` is no number.
     ValueError
-        If ``idata`` holds no draws of the free variables of the model, or not the numbers with which its chains go on,
-        and ``tune`` is 0.
+        If a step was made for another model, ``tune`` is negative, ``idata`` lacks draws of weights or ends at numbers
+        that are not finite, or it lacks other numbers with which its chains go on and ``tune`` is 0.
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5):
     ...     idata = pm.sample(1000, step=pmg.GibbsNN())  # doctest: +SKIP

@@ -56,7 +56,8 @@ class PCN(GraphStep):
     vars : list of Variable, optional
         Free variables to move; by default all of them.
     beta : float, optional
-        The step size β, in (0, 1] and without units; None tunes it while the chain tunes.
+        The step size β, in (0, 1] and without units; None tunes it, while the chain tunes, to an acceptance of 0.3
+        (0.574 in :class:`PCNL`).
     reparametrise : bool
         Whether to integrate out the linear readout of a network with a Gaussian likelihood, as
         :mod:`pymc_gibbsnn.targets.readout` does, and to draw it exactly for each recorded draw.
@@ -70,11 +71,14 @@ class PCN(GraphStep):
     TypeError
         If an argument is of another type than asked for, or there is no such argument.
     ValueError
-        If a prior is not Gaussian or β is not in (0, 1]; in a model with minibatches, if β is None, inputs and targets
-        are batches of different rows, or ``total_size`` is missing.
+        If a prior is not Gaussian, a Gaussian variable is transformed, one in ``vars`` is not of the model, or β is not
+        in (0, 1]; in a model with minibatches, if β is None, a prior depends on a minibatch, inputs and targets are
+        batches of different rows, a batch is larger than the data, or ``total_size`` is missing.
     NetworkError
         If ``reparametrise`` is asked of a model whose readout is not linear, whose likelihood is not Gaussian, or that
         observes minibatches.
+    FloatingPointError, RuntimeError
+        While sampling, as :class:`~pymc_gibbsnn.drivers.step.GraphStep` says.
 
     References
     ----------
@@ -85,7 +89,9 @@ class PCN(GraphStep):
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> with pmg.wide_mlp(X, X[:, 0] ** 2, width=64):
     ...     step = pmg.PCN(beta=0.1, reparametrise=True, sweeps_per_draw=25)
@@ -114,6 +120,8 @@ class PCNL(GraphStep):
     ------
     TypeError, ValueError, NetworkError
         As in :class:`PCN`.
+    FloatingPointError, RuntimeError
+        While sampling, as :class:`~pymc_gibbsnn.drivers.step.GraphStep` says.
 
     References
     ----------
@@ -122,7 +130,9 @@ class PCNL(GraphStep):
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> with pmg.wide_mlp(X, X[:, 0] ** 2, width=64):
     ...     idata = pm.sample(1000, step=pmg.PCNL(beta=None))  # doctest: +SKIP
@@ -137,8 +147,8 @@ class MALA(GraphStep):
 
     It moves all continuous variables x of a model, in the coordinates that PyMC gives them, by the proposal
     x + ε²/2 ∇log π(x) + ε ξ with ξ ~ N(0, I), and accepts by the Metropolis-Hastings rule [1]_. The underdamped form
-    keeps a part of the momentum from step to step. :mod:`pymc_gibbsnn.samplers.mala` states the step and the statistics
-    that a draw has.
+    takes for ξ the momentum sqrt(1 − α) m + sqrt(α) ξ, with m that of the step before, which is flipped after a
+    rejection [2]_. :mod:`pymc_gibbsnn.samplers.mala` states the step and the statistics that a draw has.
 
     On a model that observes ``pm.Minibatch(X, y, batch_size=...)`` with ``total_size``, each step draws a fresh batch
     and evaluates both the current place and the proposal on it. Such a chain is not exact, which a warning says before
@@ -151,9 +161,10 @@ class MALA(GraphStep):
     vars : list of Variable, optional
         Free continuous variables to move; by default all of them.
     step_size : float, optional
-        The size ε of the leapfrog step, in the units of the coordinates; None tunes it while the chain tunes.
+        The size ε of the leapfrog step, positive, in the units of the coordinates (without units if ``reparametrise``);
+        None tunes it, while the chain tunes, to an acceptance of 0.574.
     momentum_refresh : float
-        The share of the momentum that is drawn anew at each step, in (0, 1]; 1 is MALA.
+        α, the share of the momentum that is drawn anew at each step, in (0, 1]; 1 is MALA.
     reparametrise : bool
         Whether to move the whitened inner weights of a network with its linear readout integrated out, as :class:`PCN`
         does.
@@ -167,20 +178,27 @@ class MALA(GraphStep):
     TypeError
         If an argument is of another type than asked for, or there is no such argument.
     ValueError
-        If a variable is discrete, or a number is out of range; in a model with minibatches, if ``step_size`` is None,
-        inputs and targets are batches of different rows, or ``total_size`` is missing.
+        If a variable is discrete or not of the model, or a number is out of range; with ``reparametrise``, if a prior
+        is not Gaussian or a Gaussian variable is transformed; in a model with minibatches, if ``step_size`` is None, a
+        prior depends on a minibatch, inputs and targets are batches of different rows, a batch is larger than the data,
+        or ``total_size`` is missing.
     NetworkError
         If ``reparametrise`` is asked of a model whose readout is not linear, whose likelihood is not Gaussian, or that
         observes minibatches.
+    FloatingPointError, RuntimeError
+        While sampling, as :class:`~pymc_gibbsnn.drivers.step.GraphStep` says.
 
     References
     ----------
     .. [1] G. O. Roberts, J. S. Rosenthal. Optimal scaling of discrete approximations to Langevin diffusions. JRSSB 60
        (1998).
+    .. [2] A. M. Horowitz. A generalized guided Monte Carlo algorithm. Physics Letters B 268 (1991).
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> with pmg.wide_mlp(X, X[:, 0] ** 2, width=64):
     ...     idata = pm.sample(1000, step=pmg.MALA())  # doctest: +SKIP

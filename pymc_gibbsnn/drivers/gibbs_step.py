@@ -68,6 +68,8 @@ class GibbsNN(GraphStep):
         If an argument is of another type than asked for, or there is no such argument.
     ValueError
         If an argument has no such choice, or choices do not go together.
+    FloatingPointError, RuntimeError
+        While sampling, as :class:`~pymc_gibbsnn.drivers.step.GraphStep` says.
 
     References
     ----------
@@ -75,7 +77,9 @@ class GibbsNN(GraphStep):
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5, noise=0.1):
     ...     idata = pm.sample(1000, step=pmg.GibbsNN(), var_names=["W1", "b1", "W2", "b2"])  # doctest: +SKIP

@@ -60,7 +60,8 @@ class FNBG(GraphStep):
     target_accept : float
         The acceptance probability to which scales are tuned, between 0 and 1.
     stratify : bool
-        Whether to draw minibatches in which each class has the same share as in the data, but for a row or two.
+        Whether to draw minibatches in which each class has the same share as in the data, but for a row or two; for
+        models that observe one minibatch of class labels.
     sweeps_per_draw : int
         How many sweeps are made for each recorded draw: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked
@@ -72,9 +73,12 @@ class FNBG(GraphStep):
         If an argument is of another type than asked for, or there is no such argument.
     ValueError
         If blocks overlap or miss parameters, a scale is not positive, the target is not between 0 and 1, a variable is
-        discrete or not of the model, or minibatches are larger than the data or of different rows.
+        discrete or not of the model, ``stratify`` is asked of a model that does not observe one minibatch of class
+        labels, a prior depends on a minibatch, or minibatches are larger than the data or of different rows.
     NetworkError
         If the data of a classical network do not fit it, such as labels that are no integers or out of range.
+    FloatingPointError, RuntimeError
+        While sampling, as :class:`~pymc_gibbsnn.drivers.step.GraphStep` says.
 
     References
     ----------
@@ -82,7 +86,9 @@ class FNBG(GraphStep):
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> labels = (X[:, 0] > 0).astype(int)
     >>> with pmg.classical_mlp(X, labels, [10, 10], batch_size=25):

@@ -82,7 +82,8 @@ def sample(
         The samplers, which together move every free variable of the model. PyTensor does not compile them.
     tune : int, optional
         How many draws to make first and discard, while step sizes adapt and noise may be larger; by default as many as
-        the steps need, 1,000 for :class:`GibbsNN` (2,000 if its ``anneal`` is a number) and 0 where nothing is tuned.
+        the steps need: 1,000 for :class:`GibbsNN`, and for other Metropolis steps whose size is tuned; 2,000 for
+        stochastic gradients that fit or learn, and for GibbsNN if its ``anneal`` is a number; 0 where nothing is tuned.
     chains : int
         How many chains to run.
     thin : int
@@ -149,8 +150,12 @@ def sample(
     TypeError
         If a step is not of this package, or an argument of another type than asked for.
     ValueError
-        If a free variable has no step, a number is out of range, or the run in the store was begun with another model,
-        other data, steps, seeds or arguments; the message names what has changed.
+        If a free variable has no step, two steps move the same variable or have different ``sweeps_per_draw``,
+        ``var_names`` names what the model lacks, a number is out of range, chains or rows cannot be spread over the
+        devices, or the run in the store was begun with another model, other data, steps, seeds or arguments; the
+        message names what has changed.
+    NetworkError
+        If ``until`` asks for "ess" and the model has no function that :func:`function_space` can compute.
     FloatingPointError
         If a chain reaches numbers that are not finite before anything is drawn. If it does later, the function warns
         and returns the draws before.
@@ -165,7 +170,8 @@ def sample(
 
     Examples
     --------
-    >>> import numpy as np, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5):
     ...     idata = pmg.sample(1000, step=pmg.GibbsNN(), chains=8, var_names=["W1", "b1", "W2", "b2"])  # doctest: +SKIP

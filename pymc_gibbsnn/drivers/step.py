@@ -86,7 +86,8 @@ class GraphStep(BlockedStep):
     vars : sequence of Variable, optional
         Random or value variables of the model to move. Each step method says which they are by default.
     sweeps_per_draw : int
-        How many transitions are made for each recorded draw.
+        How many transitions are made for each draw, those of the tuning included: 1,000 tuning draws of 100 are
+        100,000 transitions.
     model : pm.Model, optional
         The model; by default that of the context.
     initial_point : dict of str to array, optional
@@ -108,6 +109,12 @@ class GraphStep(BlockedStep):
         If an argument is of another type than asked for, or the sampler has no such option.
     ValueError
         If ``sweeps_per_draw`` is not positive, or ``initial_point`` does not fit the model.
+    FloatingPointError
+        While sampling, if the start or the first draw of a chain is not finite. If a later draw is not, the step warns,
+        and this and all further draws of the chain are NaN.
+    RuntimeError
+        While sampling, if the data have changed since the chain began, or if a step that is compiled for JAX runs in a
+        forked process.
 
     Notes
     -----

@@ -39,34 +39,42 @@ class BatchedTarget(PlainTarget):
 class SGLD(GraphStep):
     """Stochastic-gradient Langevin dynamics (SGLD) on the continuous variables of any model that observes minibatches.
 
-    A step is θ − ε g + sqrt(2 ε T) n with n ~ N(0, I), where g is the gradient of −log π on a batch that is drawn anew
-    at each step [1]_. It is not exact: :mod:`pymc_gibbsnn.samplers.sgld` says what it samples, and which statistics a
-    draw has. The model observes ``pm.Minibatch(X, y, batch_size=...)`` with ``total_size``; on a model without
-    minibatches a warning says that gradients are exact.
+    A step is θ − ε P g + sqrt(2 ε T P) n with n ~ N(0, I), where g is the gradient of −log π on a batch that is drawn
+    anew at each step [1]_, and P is 1 or, ``preconditioned``, sqrt(mean V/V) with V = E g² [2]_. It is not exact:
+    :mod:`pymc_gibbsnn.samplers.sgld` says what it samples, and which statistics a draw has. The model observes
+    ``pm.Minibatch(X, y, batch_size=...)`` with ``total_size``; on a model without minibatches a warning says that
+    gradients are exact.
+
+    While a chain tunes, it is fitted (first half of the tuning), learns from its gradients what is not given (third
+    quarter), and settles (last quarter), for which 2,000 tuning draws are enough. ``tune=0`` fits and learns nothing:
+    it is for chains that start at a fitted point, with ``step_size`` given and ``preconditioned=False``.
 
     Parameters
     ----------
     vars : list of Variable, optional
         Free continuous variables to move; by default all of them.
     step_size : float, optional
-        ε, in squared units of the variables. By default it is learned while the chain tunes, such that variances are
-        too large by about a tenth at most.
+        ε, positive, in squared units of the variables. By default it is learned while the chain tunes, such that
+        variances are too large by about a tenth at most.
     preconditioned : bool
         Whether each coordinate has a scale of its own, which is learned while the chain tunes, as in the optimiser
         RMSprop.
     temperature : float
-        T, without units: the target is the posterior to the power 1/T.
+        T, positive, without units: the target is the posterior to the power 1/T.
     decay : (float, float), optional
-        a and γ of a step size that falls as (1 + k/a)^(−γ) with the number k of steps after tuning. Draws are then to
-        be weighted by the statistic ``step_size``.
+        a, positive and in steps, and γ, in [0, 1], of a step size that falls as (1 + k/a)^(−γ) with the number k of
+        steps after tuning; not together with ``cycle``. Draws are then to be weighted by the statistic ``step_size``.
     cycle : int, optional
-        The number of steps of a cycle, in which the step size falls from its largest value to 0 by a cosine, and in the
-        first half of which no noise is injected. If ``sweeps_per_draw`` is the same number, each draw is the end of a
-        cycle. A learned step size begins ten times as large.
+        The number of steps, at least 2, of a cycle [4]_, in which the step size falls from its largest value to 0 by a
+        cosine, and in the first half of which no noise is injected. If ``sweeps_per_draw`` is the same number, each
+        draw is the end of a cycle. A learned step size begins ten times as large.
     control_variates : mapping of str to array, optional
-        A fitted point, as values of the variables by name, around which the gradient's noise is reduced.
+        A fitted point around which the gradient's noise is reduced [3]_: a value of each variable that is moved, in its
+        shape, by the name of its value variable, on the transformed scale where there is a transform ("sigma_log__").
+        It needs minibatches.
     start : {"adam", None}
-        "adam" fits the model in the first half of the tuning, beginning where the chain starts; None does not.
+        "adam" fits the model in the first half of the tuning, beginning where the chain starts; None does not, and
+        learning begins at once.
     sweeps_per_draw : int
         How many steps are made for each recorded draw: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked
@@ -77,16 +85,28 @@ class SGLD(GraphStep):
     TypeError
         If an argument is of another type than asked for, or there is no such argument.
     ValueError
-        If a variable is discrete, a number is out of range, inputs and targets are batches of different rows, or
-        ``total_size`` is missing or is not the number of rows.
+        If a variable is discrete or not of the model, a number is out of range, ``decay`` and ``cycle`` are both given,
+        ``start`` is another word, a prior depends on a minibatch, inputs and targets are batches of different rows, a
+        batch is larger than the data, ``total_size`` is missing or is not the number of rows, or ``control_variates``
+        lack a variable, have another shape, are not finite or are given to a model that observes no minibatch.
+    FloatingPointError, RuntimeError
+        While sampling, as :class:`~pymc_gibbsnn.drivers.step.GraphStep` says.
 
     References
     ----------
     .. [1] M. Welling, Y. W. Teh. Bayesian learning via stochastic gradient Langevin dynamics. ICML (2011).
+    .. [2] C. Li, C. Chen, D. Carlson, L. Carin. Preconditioned stochastic gradient Langevin dynamics for deep neural
+       networks. AAAI (2016).
+    .. [3] J. Baker, P. Fearnhead, E. B. Fox, C. Nemeth. Control variates for stochastic gradient MCMC. Statistics and
+       Computing 29 (2019).
+    .. [4] R. Zhang, C. Li, J. Zhang, C. Chen, A. G. Wilson. Cyclical stochastic gradient MCMC for Bayesian deep
+       learning. ICLR (2020).
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> labels = (X[:, 0] > 0).astype(int)
     >>> with pmg.classical_mlp(X, labels, 10, activation="relu", batch_size=25, total_size=50):
@@ -137,25 +157,34 @@ class SGLD(GraphStep):
 class SGHMC(GraphStep):
     """Stochastic-gradient Hamiltonian Monte Carlo (SGHMC), scale-adapted, on any model that observes minibatches.
 
-    A step changes a velocity v to (1 − α) v − η g + noise, and then θ to θ + v, where g is the gradient of −log π on a
-    batch that is drawn anew at each step [1]_ [2]_. It is not exact: :mod:`pymc_gibbsnn.samplers.sghmc` says what it
-    samples, and which statistics a draw has. Models are those of :class:`SGLD`.
+    A step changes a velocity v to (1 − α) v − η g + sqrt(2 η (α T − η b)) n with n ~ N(0, I), where nothing is injected
+    if the root is of a negative number, and then θ to θ + v. Here g is the gradient of −log π on a batch that is drawn
+    anew at each step [1]_ [2]_. It is not exact: :mod:`pymc_gibbsnn.samplers.sghmc` says what it samples, and which
+    statistics a draw has. Models are those of :class:`SGLD`.
+
+    While a chain tunes, it is fitted (first half of the tuning), learns from its gradients what is not given (third
+    quarter), and settles (last quarter), for which 2,000 tuning draws are enough. ``tune=0`` fits and learns nothing:
+    it is for chains that start at a fitted point, with ``step_size`` and ``noise_estimate`` given and
+    ``preconditioned=False``.
 
     Parameters
     ----------
     vars : list of Variable, optional
         Free continuous variables to move; by default all of them.
     step_size : float, optional
-        ε, in η = ε² P with P the scales of the coordinates. By default it is learned while the chain tunes.
+        ε, positive, in the units of the variables, in η = ε² P with P the scales of the coordinates. By default it is
+        learned while the chain tunes.
     friction : float
         α, the share of the velocity that is lost in a step, in (0, 1].
     noise_estimate : float, optional
-        b, half the variance of the gradient's noise, which need not be injected; 0 is the simplest choice of the first
-        paper. By default that of each coordinate is learned.
+        b, at least 0, half the variance of the gradient's noise, in inverse squared units of the variables, which need
+        not be injected; 0 is the simplest choice of the first paper. By default that of each coordinate is learned.
     preconditioned : bool
         Whether each coordinate has a scale of its own, which is learned while the chain tunes. ``SGHMC(step_size=...,
         noise_estimate=0, preconditioned=False)`` is the algorithm of the first paper with unit mass.
-    temperature, cycle, control_variates, start, sweeps_per_draw
+    cycle : int, optional
+        As in :class:`SGLD`, but it is ε² that falls by the cosine; a learned ε begins twice as large.
+    temperature, control_variates, start, sweeps_per_draw
         As in :class:`SGLD`.
     model, initial_point, compile_kwargs, rng, blocked
         As for any PyMC step method; see :class:`~pymc_gibbsnn.drivers.step.GraphStep`.
@@ -164,6 +193,8 @@ class SGHMC(GraphStep):
     ------
     TypeError, ValueError
         As in :class:`SGLD`.
+    FloatingPointError, RuntimeError
+        While sampling, as :class:`~pymc_gibbsnn.drivers.step.GraphStep` says.
 
     References
     ----------
@@ -173,7 +204,9 @@ class SGHMC(GraphStep):
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> labels = (X[:, 0] > 0).astype(int)
     >>> with pmg.classical_mlp(X, labels, 10, activation="relu", batch_size=25, total_size=50):
@@ -226,10 +259,14 @@ class SGHMC(GraphStep):
 class ConstantSGD(GraphStep):
     """Stochastic gradient descent at the constant rate for which its own noise makes it a sampler.
 
-    A step is θ − h g, where g is the gradient of −log π on a batch that is drawn anew at each step, and the rate h
-    follows from the noise of g, which is learned while the chain tunes [1]_. It is not exact:
-    :mod:`pymc_gibbsnn.samplers.constant_sgd` gives the rates, and says what it samples. Models are those of
-    :class:`SGLD`; without minibatches there would be no noise, and the model is refused.
+    A step is θ − h g, where g is the gradient of −log π on a batch that is drawn anew at each step. The rate is
+    h = T D/tr B or, if ``diagonal``, T/b_j for each coordinate, with 2B the covariance of the noise of g, b the
+    diagonal of B and D the number of coordinates (theorem 1 and corollary 1 of [1]_); it is at most what keeps the
+    chain stable. The sampler is not exact: :mod:`pymc_gibbsnn.samplers.constant_sgd` says what it samples. Models are
+    those of :class:`SGLD`; without minibatches there would be no noise, and the model is refused.
+
+    While a chain tunes, it is fitted (first half of the tuning), learns B from its gradients (third quarter), and
+    settles (last quarter), for which 2,000 tuning draws are enough. Since B is always learned, ``tune=0`` fails.
 
     Parameters
     ----------
@@ -237,7 +274,10 @@ class ConstantSGD(GraphStep):
         Free continuous variables to move; by default all of them.
     diagonal : bool
         Whether each coordinate has a rate of its own.
-    temperature, cycle, start, sweeps_per_draw
+    cycle : int, optional
+        The number of steps, at least 2, of a cycle as in :class:`SGLD`, in which the rate falls from h to 0 by a
+        cosine. No noise is injected at any time.
+    temperature, start, sweeps_per_draw
         As in :class:`SGLD`; the temperature multiplies the rates.
     model, initial_point, compile_kwargs, rng, blocked
         As for any PyMC step method; see :class:`~pymc_gibbsnn.drivers.step.GraphStep`.
@@ -248,6 +288,8 @@ class ConstantSGD(GraphStep):
         As in :class:`SGLD`.
     ValueError
         As in :class:`SGLD`, and if the model observes no minibatch.
+    FloatingPointError, RuntimeError
+        While sampling, as :class:`~pymc_gibbsnn.drivers.step.GraphStep` says.
 
     References
     ----------
@@ -256,7 +298,9 @@ class ConstantSGD(GraphStep):
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> labels = (X[:, 0] > 0).astype(int)
     >>> with pmg.classical_mlp(X, labels, 10, activation="relu", batch_size=25, total_size=50):
@@ -295,11 +339,18 @@ class ISGD(GraphStep):
     """Isotropic SGD (I-SGD): Langevin steps at a rate that follows from the noise of the gradient itself.
 
     Nothing has to be set by hand. A step is θ − (T/λ) (g + √2 C^{1/2} n) with n ~ N(0, I), where g is the gradient of
-    −log π on a batch that is drawn anew at each step, and C fills its noise up to the same size λ in all directions
-    [1]_. It is not exact: :mod:`pymc_gibbsnn.samplers.isgd` says what it samples, and which statistics a draw has.
-    Models are those of :class:`SGLD`; without minibatches the gradient has no noise, and the model is refused.
-    Parameters share a λ in groups: these are the layers of a network that :func:`classical_mlp` could have written, and
-    the variables of any other model.
+    −log π on a batch that is drawn anew at each step, and C fills its noise up to the same size λ in all directions:
+    C = λ − b, with b half the variances of the noise of g (algorithm 2 of [1]_). It is not exact:
+    :mod:`pymc_gibbsnn.samplers.isgd` says what it samples, and which statistics a draw has. Models are those of
+    :class:`SGLD`; without minibatches the gradient has no noise, and the model is refused.
+
+    Parameters share a λ in groups. For ``noise="alpha"`` each variable, such as W1 or b1, is a group, and λ is at least
+    its largest b. For "gaussian" groups are the layers of a network that :func:`classical_mlp` could have written, and
+    the variables of any other model, and λ is at least the sum of b over the group.
+
+    While a chain tunes, it is trained and learns λ from its gradients, as ``scheme`` and ``start`` say, in the first
+    three quarters of the tuning, and settles in the last one, for which 2,000 tuning draws are enough. Since λ is
+    always learned, ``tune=0`` fails.
 
     Parameters
     ----------
@@ -314,17 +365,19 @@ class ISGD(GraphStep):
     rate : {"layer", "single"}
         Whether each group has a rate of its own, or all groups have one.
     temperature : float
-        T, without units, by which rates are multiplied: the target is the posterior to the power 1/T.
+        T, positive, without units, by which rates are multiplied: the target is the posterior to the power 1/T.
     momentum : float
-        μ of the moving average over windows of 200 gradients, in [0, 1).
+        μ of the moving average over windows of 200 gradients, or of 100 for "gaussian", in [0, 1).
     bound : {"eigenvalue", "diagonal"}
         Whether λ of "alpha" is at least the largest eigenvalue of the noise, or the largest element of its diagonal
         alone, as in the paper, with which the chain can diverge.
     cycle : int, optional
-        As in :class:`SGLD`.
+        The number of steps, at least 2, of a cycle as in :class:`SGLD`, in which the rate falls from T/λ to 0 by a
+        cosine, and in the first half of which no noise is injected.
     start : {"adam", None}
-        "adam" fits the model in the first half of the tuning; None begins at the chain's own start, which must be a
-        fitted point for the schemes "B" and "C".
+        For the schemes "B" and "C": "adam" fits the model in the first half of the tuning, and the noise is learned in
+        the third quarter; None takes the chain's own start for a fitted point, and learning begins at once. Scheme "A"
+        learns from the start in any case. It trains by Adam, as "B" does, until three quarters of the tuning are over.
     sweeps_per_draw : int
         How many steps are made for each recorded draw: thinning inside the step, the "keep every" of the paper.
     model, initial_point, compile_kwargs, rng, blocked
@@ -335,7 +388,10 @@ class ISGD(GraphStep):
     TypeError
         As in :class:`SGLD`.
     ValueError
-        As in :class:`SGLD`, and if the model observes no minibatch, or batches of one row with "gaussian".
+        As in :class:`SGLD`, and if a choice is none of those above, or the model observes no minibatch, or batches of
+        one row with "gaussian".
+    FloatingPointError, RuntimeError
+        While sampling, as :class:`~pymc_gibbsnn.drivers.step.GraphStep` says.
 
     References
     ----------
@@ -344,7 +400,9 @@ class ISGD(GraphStep):
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_gibbsnn as pmg
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> labels = (X[:, 0] > 0).astype(int)
     >>> with pmg.classical_mlp(X, labels, 10, activation="relu", batch_size=25, total_size=50):

@@ -43,17 +43,19 @@ def classical_mlp(
     Parameters
     ----------
     X : array_like, shape (n, d)
-        Inputs of n samples, finite. They become the data variable "X" of the model.
+        Inputs of n samples, finite. They become the data variable "X" of the model; the names of the columns of a data
+        frame become the coordinate "feature".
     y : array_like, shape (n,), or (n, k) for k outputs
         What is observed; it becomes the data variable "y_data". For "categorical" and "bernoulli" these are class
         labels of shape (n,), of two classes for "bernoulli": integers from 0 up, or names, which are numbered in
         alphabetical order, or a pandas categorical; the classes become the coordinate "class". For "normal" they are
-        finite real numbers, for "poisson" counts, for "binomial" numbers of successes.
+        finite real numbers, for "poisson" counts, for "binomial" numbers of successes; the names of the columns of a
+        data frame (n, k) become the coordinate "output".
     hidden : int or sequence of int
         Widths of the hidden layers; an empty sequence gives linear or logistic regression.
     activation : str, PiecewiseLinear or callable
-        A name ("sigmoid", "tanh", "softplus", "relu", "leaky_relu", "abs", "identity", ...), a table, or an elementwise
-        function of PyTensor variables.
+        A name, "sigmoid" or any other that :func:`mlp` takes, a table, or an elementwise function of PyTensor
+        variables.
     likelihood : {"categorical", "bernoulli", "normal", "poisson", "binomial"}
         The law of y given the outputs f of the network.
     prior_variance : float or sequence of float
@@ -74,8 +76,9 @@ def classical_mlp(
     Returns
     -------
     pm.Model
-        A model with the free variables W1, b1, W2, b2, ... and the observed variable y. Each W has shape (units,
-        inputs); for a single output the last weights are a vector and the last bias is a number.
+        A model with the free variables W1, b1, W2, b2, ... and the observed variable y, and with the dimensions "row",
+        "feature", "hidden_2", ..., and "class" or "output". Each W has shape (units, inputs); for a single output the
+        last weights are a vector and the last bias is a number.
 
     Raises
     ------
@@ -83,7 +86,8 @@ def classical_mlp(
         If an argument is of another type than asked for.
     ValueError
         If data are not finite, labels do not count from 0, shapes or widths do not fit, a variance, the noise or a
-        number of rows is not positive, a batch is larger than the data, or a name is not known.
+        number of rows is not positive, y holds more successes than ``trials``, ``total_size`` is given without
+        ``batch_size``, a batch is larger than the data, or ``activation`` or ``likelihood`` is none of those above.
 
     References
     ----------
@@ -91,7 +95,9 @@ def classical_mlp(
 
     Examples
     --------
-    >>> model = classical_mlp(np.random.normal(size=(20, 3)), np.arange(20) % 4, hidden=5)
+    >>> import numpy as np
+    >>> import pymc_gibbsnn as pmg
+    >>> model = pmg.classical_mlp(np.random.normal(size=(20, 3)), np.arange(20) % 4, hidden=5)
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'W2', 'b2']
     """

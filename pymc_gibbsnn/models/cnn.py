@@ -92,8 +92,14 @@ def cnn(
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If data are not finite, shapes, filters or pools do not fit, there are no filters, labels do not count from 0, a
-        noise or a precision is not positive, or a name is not known.
+        If data are not finite, shapes, filters or pools do not fit, there are no filters, labels do not count from 0 or
+        are of one class only, a noise or a precision is not positive, the noise of the last Z is "learned" by itself
+        with a probit likelihood, or ``activation`` or another choice is none of those above.
+
+    Warns
+    -----
+    UserWarning
+        If the last axis of X looks like that of the channels: pass ``X.transpose(0, 3, 1, 2)``.
 
     References
     ----------
@@ -101,7 +107,9 @@ def cnn(
 
     Examples
     --------
-    >>> model = cnn(np.random.normal(size=(20, 8, 8)), np.arange(20) % 10, 2, pool=2, likelihood="probit")
+    >>> import numpy as np
+    >>> import pymc_gibbsnn as pmg
+    >>> model = pmg.cnn(np.random.normal(size=(20, 8, 8)), np.arange(20) % 10, 2, pool=2, likelihood="probit")
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'Z2', 'P2', 'A2', 'W2', 'b2', 'Z3']
     """

@@ -44,7 +44,8 @@ def noisy_xor(
 
     Examples
     --------
-    >>> X_train, y_train, X_test, y_test = noisy_xor(20, 8, random_seed=0)
+    >>> import pymc_gibbsnn as pmg
+    >>> X_train, y_train, X_test, y_test = pmg.noisy_xor(20, 8, random_seed=0)
     >>> X_train.shape, int(y_train.sum()), int(y_test.sum())
     ((20, 2), 10, 4)
     """

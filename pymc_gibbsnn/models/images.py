@@ -51,10 +51,11 @@ def conv2d(
     Raises
     ------
     TypeError
-        If stride or padding are no integers.
+        If stride or padding are no numbers.
     ValueError
-        If images or filters have another number of axes, their channels differ, a filter is larger than an image with
-        its margin, or stride or padding make no sense for them.
+        If they are no whole numbers or negative, or the stride is 0; if images or filters have another number of axes
+        or no known shape, their channels differ, a filter is larger than an image with its margin, padding is not less
+        than the filter, or a stride leads out of the image.
 
     References
     ----------
@@ -63,10 +64,12 @@ def conv2d(
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> with pm.Model():
     ...     W = pm.Normal("W", 0, 1, shape=(2, 1, 4, 4))
-    ...     Z = pm.Normal("Z", conv2d(np.zeros((5, 1, 28, 28)), W, stride=2), 0.1)
+    ...     Z = pm.Normal("Z", pmg.conv2d(np.zeros((5, 1, 28, 28)), W, stride=2), 0.1)
     >>> Z.type.shape
     (5, 2, 13, 13)
     """
@@ -109,9 +112,10 @@ def average_pool2d(
     Raises
     ------
     TypeError
-        If size or stride are no integers.
+        If size or stride are no numbers.
     ValueError
-        If images have another number of axes, or size or stride make no sense for them.
+        If they are no positive whole numbers, images have another number of axes or no known shape, a window is larger
+        than an image, or a stride leads out of the image.
 
     References
     ----------
@@ -121,7 +125,8 @@ def average_pool2d(
     Examples
     --------
     >>> import numpy as np
-    >>> average_pool2d(np.arange(16.0).reshape(1, 1, 4, 4), 2).eval()
+    >>> import pymc_gibbsnn as pmg
+    >>> pmg.average_pool2d(np.arange(16.0).reshape(1, 1, 4, 4), 2).eval()
     array([[[[ 2.5,  4.5],
              [10.5, 12.5]]]])
     """

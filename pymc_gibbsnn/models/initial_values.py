@@ -58,8 +58,9 @@ def initial_values(
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If the kind is not known, ``chains`` is not positive, or the teacher lacks weights or scales, has a value of a
-        wrong shape or a name that the model does not have.
+        If the kind is not known, ``chains`` is not positive, ``teacher`` is missing for "informed" or given for another
+        kind, or the teacher lacks weights or scales, has a value that is not finite or of a wrong shape, or a name that
+        the model does not have.
 
     References
     ----------
@@ -68,9 +69,10 @@ def initial_values(
 
     Examples
     --------
+    >>> import numpy as np
     >>> import pymc_gibbsnn as pmg
     >>> model = pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5)
-    >>> starts = initial_values(model, "zero", chains=2)
+    >>> starts = pmg.initial_values(model, "zero", chains=2)
     >>> len(starts), starts[0]["Z2"].shape
     (2, (20, 5))
     """

@@ -51,7 +51,7 @@ def mlp(
         What is observed; it becomes the data variable "y_data". These are finite targets of one or of k outputs, with
         integers taken as real numbers; for a probit likelihood they are labels of shape (n,) of two classes or more:
         integers from 0 up, or names, which are numbered in alphabetical order, or a pandas categorical, whose classes
-        become the coordinate "class".
+        become the coordinate "class". The names of the columns of a data frame (n, k) become the coordinate "output".
     hidden : int or sequence of int
         Widths of the hidden layers; an empty sequence gives linear regression.
     activation : str, PiecewiseLinear or callable
@@ -91,8 +91,9 @@ def mlp(
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If data are not finite, their shapes or the widths do not fit, labels do not count from 0, a noise or a
-        precision is not positive, or a name is not known.
+        If data are not finite, their shapes or the widths do not fit, labels do not count from 0 or are of one class
+        only, a noise or a precision is not positive, the noise of the last Z is "learned" by itself with a probit
+        likelihood, or ``activation`` or another choice is none of those above.
 
     References
     ----------
@@ -101,7 +102,9 @@ def mlp(
 
     Examples
     --------
-    >>> model = mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5, noise=0.1)
+    >>> import numpy as np
+    >>> import pymc_gibbsnn as pmg
+    >>> model = pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5, noise=0.1)
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'Z2', 'A2', 'W2', 'b2']
     """

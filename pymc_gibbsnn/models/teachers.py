@@ -52,7 +52,8 @@ class TeacherStudent:
 
     Examples
     --------
-    >>> study = teacher_student((3, 4, 1), n=20, n_test=5, noise=0.01, random_seed=1)
+    >>> import pymc_gibbsnn as pmg
+    >>> study = pmg.teacher_student((3, 4, 1), n=20, n_test=5, noise=0.01, random_seed=1)
     >>> study.X.shape, study.X_test.shape
     ((20, 3), (5, 3))
     """
@@ -108,8 +109,9 @@ def teacher_student(
     TypeError
         If ``model`` is neither a model nor widths, or another argument is of another type than asked for.
     ValueError
-        If a number or the widths make no sense, or labels without noise are asked of a law that has none, such as class
-        labels of a model that is no network of this package.
+        If a number or the widths make no sense, arguments of :func:`mlp` are given together with a model, or labels
+        without noise are asked of a law that has none, such as class labels of a model that is no network of this
+        package.
     NetworkError
         If the inputs of the model cannot be found or changed, or it has not exactly one observed variable.
 
@@ -120,7 +122,8 @@ def teacher_student(
 
     Examples
     --------
-    >>> study = teacher_student((3, 4, 1), n=20, noise=0.01, random_seed=1)
+    >>> import pymc_gibbsnn as pmg
+    >>> study = pmg.teacher_student((3, 4, 1), n=20, noise=0.01, random_seed=1)
     >>> sorted(study.teacher)
     ['A2', 'W1', 'W2', 'Z2', 'b1', 'b2']
     """

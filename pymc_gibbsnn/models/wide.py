@@ -49,14 +49,15 @@ def wide_mlp(
         Inputs of n samples, finite and standardised. They become the data variable "X"; the names of the columns of
         a data frame become the coordinate "feature".
     y : array_like, shape (n,) or (n, k)
-        Targets of one or of k outputs, finite. They become the data variable "y_data".
+        Targets of one or of k outputs, finite. They become the data variable "y_data"; the names of the columns of a
+        data frame (n, k) become the coordinate "output".
     width : int
         Number h of units of each hidden layer.
     depth : int
         Number L of hidden layers, at least one.
     activation : str, PiecewiseLinear or callable
-        ψ: "gelu", "tanh", "erf", "sigmoid", "softplus" or the name of a piecewise-linear function as in :func:`mlp`, a
-        table, or a function of PyTensor variables.
+        ψ: a name, "gelu" or any other that :func:`mlp` takes, a table, or an elementwise function of PyTensor
+        variables.
     noise : float
         Standard deviation σ of the data, in the units of y.
     weight_scale, bias_scale : float
@@ -76,7 +77,7 @@ def wide_mlp(
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If data are not finite, shapes do not fit, a number is out of range, or a name is not known.
+        If data are not finite, shapes do not fit, a number is out of range, or ``activation`` is none of those above.
 
     References
     ----------
@@ -85,7 +86,9 @@ def wide_mlp(
 
     Examples
     --------
-    >>> model = wide_mlp(np.random.normal(size=(20, 3)), np.arange(20.0), width=50)
+    >>> import numpy as np
+    >>> import pymc_gibbsnn as pmg
+    >>> model = pmg.wide_mlp(np.random.normal(size=(20, 3)), np.arange(20.0), width=50)
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'W2', 'b2']
     """

@@ -31,6 +31,9 @@ class NotPiecewiseLinearError(ValueError):
 class PiecewiseLinear:
     r"""An activation that is piecewise linear: :math:`\sigma(z) = a_p z + c_p` for :math:`z` in piece :math:`p`.
 
+    Call it on a NumPy array of floats or a PyTensor variable. A breakpoint belongs to the piece on its left.
+    Neighbouring pieces of the same line are joined, so that the attributes may be shorter than what was given.
+
     Parameters
     ----------
     breakpoints : array_like, shape (k - 1,)
@@ -45,9 +48,11 @@ class PiecewiseLinear:
 
     Examples
     --------
-    A leaky ReLU, evaluated on an array or on a PyTensor variable alike:
+    A leaky ReLU, evaluated on an array:
 
-    >>> leaky = PiecewiseLinear([0.0], slopes=[0.1, 1.0], intercepts=[0.0, 0.0])
+    >>> import numpy as np
+    >>> import pymc_gibbsnn as pmg
+    >>> leaky = pmg.PiecewiseLinear([0.0], slopes=[0.1, 1.0], intercepts=[0.0, 0.0])
     >>> leaky(np.array([-2.0, 3.0]))
     array([-0.2,  3. ])
     """

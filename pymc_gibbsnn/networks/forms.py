@@ -52,7 +52,8 @@ class NetworkError(ValueError):
 
     Examples
     --------
-    >>> issubclass(NetworkError, ValueError)
+    >>> import pymc_gibbsnn as pmg
+    >>> issubclass(pmg.NetworkError, ValueError)
     True
     """
 

@@ -31,7 +31,8 @@ def plot_class_probabilities(
     Parameters
     ----------
     probabilities : array_like, shape (point, class)
-        Predictive probabilities of the classes, of a few points; :func:`class_probabilities` computes them.
+        Predictive probabilities of the classes, of a few points: ``predict(...)["probability"]``, or
+        ``class_probabilities(...).mean("chain")``.
     images : array_like, shape (point, height, width), optional
         Grey values of an image of each point.
     labels : array_like of int, shape (point,), optional
@@ -51,7 +52,8 @@ def plot_class_probabilities(
     ImportError
         If Matplotlib is not installed.
     ValueError
-        If the shapes do not fit or the probabilities of a point do not add up to 1.
+        If the shapes do not fit, the probabilities of a point do not add up to 1, or there are not as many ``names`` as
+        classes.
 
     References
     ----------
@@ -128,9 +130,11 @@ def plot_acceptance(idata: Any, *, axes: Any = None) -> np.ndarray:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> import pymc_gibbsnn as pmg
     >>> import xarray as xr
     >>> stats = xr.Dataset({"acceptance_W1": (("chain", "draw"), np.full((2, 5), 0.4))})
-    >>> plot_acceptance({"sample_stats": stats}).shape
+    >>> pmg.plot_acceptance({"sample_stats": stats}).shape
     (1,)
     """
     plt = pyplot()

@@ -22,7 +22,7 @@ def plot_predictive_band(samples: ArrayLike, y: ArrayLike, *, probability: float
     Parameters
     ----------
     samples : array_like, shape (chain, draw, point)
-        Posterior predictive samples of one output, in the units of y; :func:`predict` draws them.
+        Posterior predictive samples of one output, in the units of y: ``predict(..., samples=True)["samples"]``.
     y : array_like, shape (point,)
         What was observed.
     probability : float
@@ -43,6 +43,7 @@ def plot_predictive_band(samples: ArrayLike, y: ArrayLike, *, probability: float
 
     Examples
     --------
+    >>> import numpy as np
     >>> import pymc_gibbsnn as pmg
     >>> samples = np.random.normal(size=(2, 100, 30))
     >>> ax = pmg.plot_predictive_band(samples, np.random.normal(size=30), probability=0.8)
@@ -98,9 +99,11 @@ def plot_log_density(idata: Any) -> np.ndarray:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> import pymc_gibbsnn as pmg
     >>> import xarray as xr
     >>> stats = xr.Dataset({"lp": (("chain", "draw"), np.random.normal(size=(2, 100)))})
-    >>> plot_log_density({"sample_stats": stats}).shape
+    >>> pmg.plot_log_density({"sample_stats": stats}).shape
     (2,)
     """
     plt = pyplot()
@@ -138,7 +141,7 @@ def plot_calibration(probabilities: ArrayLike, labels: ArrayLike, *, bins: int =
     Parameters
     ----------
     probabilities : array_like, shape (point, class) or (point,)
-        Predictive probabilities of the classes, or of class 1 of two.
+        Predictive probabilities of the classes, such as ``predict(...)["probability"]``, or of class 1 of two.
     labels : array_like of int, shape (point,)
         True classes.
     bins : int
@@ -154,8 +157,11 @@ def plot_calibration(probabilities: ArrayLike, labels: ArrayLike, *, bins: int =
     ------
     ImportError
         If Matplotlib is not installed.
+    TypeError
+        If ``bins`` is no number.
     ValueError
-        If the shapes do not fit or the rows are no probabilities.
+        If the shapes do not fit, labels are no integers of these classes, the rows are no probabilities, or ``bins`` is
+        no positive integer.
 
     References
     ----------
@@ -189,7 +195,7 @@ def plot_coverage(samples: ArrayLike, y: ArrayLike, *, ax: Any = None) -> Any:
     Parameters
     ----------
     samples : array_like, shape (chain, draw, point)
-        Draws of new data, noise included, as ``predict(..., samples=True)`` returns them.
+        Draws of new data, noise included, as ``predict(..., samples=True)["samples"]`` holds them.
     y : array_like, shape (point,)
         What was observed.
     ax : matplotlib.axes.Axes, optional
@@ -213,6 +219,7 @@ def plot_coverage(samples: ArrayLike, y: ArrayLike, *, ax: Any = None) -> Any:
 
     Examples
     --------
+    >>> import numpy as np
     >>> import pymc_gibbsnn as pmg
     >>> rng = np.random.default_rng(0)
     >>> ax = pmg.plot_coverage(rng.normal(size=(2, 100, 50)), rng.normal(size=50))

@@ -38,14 +38,19 @@ TINY = 1e-30  # below which the logarithm of a number counts as that of zero
 
 
 def stable_parameters(w: ArrayLike, *, block: int = 10, centre: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Estimate the parameters α and c of symmetric α-stable noise, for each column by itself [1]_.
+    """Estimate how heavy the tails of noise are, and its scale: α and c of a symmetric α-stable law, column by column.
+
+    The law has the characteristic function E exp(i t w) = exp(−|c t|^α). It is Gaussian with variance 2 c² at α = 2 and
+    Cauchy at α = 1, and its tails are the heavier, the smaller α is. With blocks of N₁ draws,
+    1/α = [mean log|block sums| − mean log|w|]/log N₁ and log c = mean log|w| − (1/α − 1) γ, with Euler's constant γ
+    [1]_. :class:`ISGD` learns its noise so.
 
     Parameters
     ----------
     w : array_like, shape (n, ...)
         Independent draws along the first axis.
     block : int
-        The number N₁ of draws in a block; draws beyond the last whole block are not used.
+        The number N₁ of draws in a block, at least 2; draws beyond the last whole block are not used.
     centre : bool
         Whether the draws have a location, or are skewed. Every second one is then subtracted from the one before, which
         leaves half as many symmetric draws of scale 2^(1/α) c.
@@ -58,8 +63,10 @@ def stable_parameters(w: ArrayLike, *, block: int = 10, centre: bool = False) ->
 
     Raises
     ------
+    TypeError
+        If w is None or a PyTensor variable, ``block`` is no number or ``centre`` no truth value.
     ValueError
-        If there is not one whole block, or a number is not finite.
+        If there is not one whole block, a number is not finite, or ``block`` is less than 2.
 
     References
     ----------
@@ -68,9 +75,10 @@ def stable_parameters(w: ArrayLike, *, block: int = 10, centre: bool = False) ->
 
     Examples
     --------
+    >>> import pymc_gibbsnn as pmg
     >>> from scipy.stats import levy_stable
     >>> w = 3 * levy_stable.rvs(1.5, 0, size=100_000, random_state=1)
-    >>> alpha, c = stable_parameters(w)
+    >>> alpha, c = pmg.stable_parameters(w)
     >>> print(f"{alpha:.1f} {c:.0f}")
     1.5 3
     """

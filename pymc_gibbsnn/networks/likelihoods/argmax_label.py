@@ -54,12 +54,18 @@ class ArgmaxLabel(pm.Discrete):
     .. math:: \log p(y \mid z) = 0 \text{ if } z_y = \max_\alpha z_\alpha, \text{ else } -\infty
 
     With z ~ Normal(m, s) this is the multinomial probit model [1]_ (appendix E). Where entries tie for the largest,
-    each of their labels agrees with z, so that a chain may start at z = 0.
+    each of their labels agrees with z, so that a chain may start at z = 0. The distribution is for observed labels:
+    given z it draws nothing at random.
 
     Parameters
     ----------
+    name : str
+        The name of the variable.
     z : tensor_like, shape (..., k)
         One value for each of k classes: a noisy pre-activation, which :class:`~pymc_gibbsnn.GibbsNN` samples.
+    **kwargs
+        As for any distribution of PyMC: ``observed`` (labels, integers from 0 to k − 1, shape (...)), ``dims``,
+        ``shape``.
 
     Raises
     ------
@@ -72,9 +78,11 @@ class ArgmaxLabel(pm.Discrete):
 
     Examples
     --------
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> with pm.Model():
     ...     z = pm.Normal("z", 0, 1, shape=(3, 4))
-    ...     y = ArgmaxLabel("y", z, observed=[0, 3, 1])
+    ...     y = pmg.ArgmaxLabel("y", z, observed=[0, 3, 1])
     """
 
     rv_op = ArgmaxLabelRV()

@@ -48,12 +48,16 @@ class SignLabel(pm.Discrete):
     .. math:: \log p(y \mid z) = 0 \text{ if } (2y - 1) z \ge 0, \text{ else } -\infty
 
     With z ~ Normal(m, s) this is the binary probit model, P(y = 1) = Φ(m/s) [1]_ (appendix E). Both labels agree with
-    z = 0, so that a chain may start there.
+    z = 0, so that a chain may start there. The distribution is for observed labels: given z it draws nothing at random.
 
     Parameters
     ----------
+    name : str
+        The name of the variable.
     z : tensor_like, of any shape
-        A noisy pre-activation, which :class:`~pymc_gibbsnn.GibbsNN` samples; y has its shape.
+        A noisy pre-activation, which :class:`~pymc_gibbsnn.GibbsNN` samples.
+    **kwargs
+        As for any distribution of PyMC: ``observed`` (labels 0 and 1, in the shape of z), ``dims``, ``shape``.
 
     Raises
     ------
@@ -66,9 +70,11 @@ class SignLabel(pm.Discrete):
 
     Examples
     --------
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
     >>> with pm.Model():
     ...     z = pm.Normal("z", 0, 1, shape=3)
-    ...     y = SignLabel("y", z, observed=[0, 1, 1])
+    ...     y = pmg.SignLabel("y", z, observed=[0, 1, 1])
     """
 
     rv_op = SignLabelRV()
