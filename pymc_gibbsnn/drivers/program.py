@@ -330,7 +330,7 @@ class Program:
 
             def tuned_steps(*chain, run=run):
                 """Make all steps as well, of which none but the last one, in code of its own, computes statistics."""
-                step = partial(run, "step", tuning=jnp.zeros((), self.dtype))
+                step = partial(run, "step", tuning=jnp.zeros((), self.dtype))  # a constant: XLA drops what asks for it
                 return step(jax.lax.fori_loop(0, sweeps - 1, lambda _, chain: step(chain)[:3], chain))
 
             if "tune" in move.stages:  # what only tuning needs is not touched afterwards

@@ -43,7 +43,7 @@ __all__ = ["Phases", "check_temperature", "phases_from", "stochastic_gradient"]
 TUNE_STEPS = 2000
 FITTED, LEARNED = 0.5, 0.25  # the shares of the tuning still to come where these phases end
 RATE, LAST_RATE = 0.02, 0.001  # of Adam, at its start and from the end of the first phase on
-UNITS = 1e19  # of numbers, in the total that shows whether all are finite: larger than 1e19 they count as infinite
+MANY_TIMES = 1e19  # numbers are taken so many times in the total that shows if all are finite: it overflows before them
 JITTER = 0.1  # standard deviation of what Adam starts from in the place of zeros
 DIVERGED = (
     "The sampler has diverged: take a smaller step size or temperature, smaller batches, or inputs of the order of one"
@@ -205,12 +205,12 @@ def stochastic_gradient(
 
 
 def total_of(x: Variable) -> Variable:
-    """Add up an array, in units so small that the total is finite only if all numbers are, and not very large.
+    """Add up an array many times, so that the total is finite only if all numbers are, and far from the largest ones.
 
     A matrix is added up by a product, because JAX's compiler adds the numbers of a sum one after the other.
     """
     x = x if x.ndim == 2 else x.ravel()
-    return pt.dot(x, pt.full(x.shape[-1:], UNITS, dtype=x.dtype)).sum()
+    return pt.dot(x, pt.full(x.shape[-1:], MANY_TIMES, dtype=x.dtype)).sum()
 
 
 def plain_gradient(target: Target, theta: Arrays, data: dict, carry: dict) -> tuple[Variable, Arrays]:
