@@ -15,7 +15,6 @@ PACKAGE = Path(pmg.__file__).parent
 IMPORTED = {
     "numba.np.arrayobj._empty_nd_impl",
     "pymc.util._get_seeds_per_chain",
-    "pytensor.tensor.random.basic._gamma",
     "_signal.SIGINT",
     "_signal.getsignal",
     "_signal.signal",

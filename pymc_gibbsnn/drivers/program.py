@@ -234,11 +234,12 @@ class Program:
     def _start(self, start: tuple, batches: int) -> None:
         """Put the values with which chains start on the devices, in batches of chains, and trace the program of one."""
         self._place(start, batches)
+        first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.chains[0])
         drawn = jax.eval_shape(
-            lambda chains, data: (self._record(chains, data), self._zeros(self.stats, chains[0])),
-            self.chains[0],
-            self.data,
+            lambda chain, data: (self._record(chain, data), self._zeros(self.stats, chain[0])), first, self.data
         )
+        each = len(self.chains[0][0])  # chains in a batch
+        drawn = jax.tree.map(lambda x: jax.ShapeDtypeStruct((each, *x.shape), x.dtype), drawn)
         self.sizes = {name: batches * x.size * x.dtype.itemsize for part in drawn for name, x in part.items()}
         # The program is the same whatever the number of draws, so that it is found again in a cache of compiled ones.
         self.capacity = max(1, min(MOST_A_CALL, BYTES_A_CALL // sum(self.sizes.values())))
@@ -293,7 +294,8 @@ class Program:
         Parameters
         ----------
         chains : tuple
-            The key, the values and the changing entries of the carry of each chain.
+            The key, the values and the changing entries of the carry of each chain, or without the axis of chains those
+            of a single one.
         data : tuple
             The other entries of the carry, and the data of the transitions and of what is recorded.
         tuning : array, ()
@@ -304,7 +306,7 @@ class Program:
         Returns
         -------
         chains : tuple
-        stats : dict of str to array, (chain,)
+        stats : dict of str to array, (chain,) or ()
         """
         (keys, values, changing), (fixed, datas, _) = chains, data
         changed, stats = [], {}
@@ -364,7 +366,7 @@ class Program:
         Parameters
         ----------
         chains, data : tuple
-            As in :meth:`_turn`.
+            As in :meth:`_turn`; a single chain has an axis, too.
         buffers : tuple of dict of str to array, (capacity, chain, ...)
             They receive recorded values and statistics.
         count, sweeps, first, tune : int

@@ -18,12 +18,12 @@ from dataclasses import replace
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import _gamma
 
 from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.given import given, sizes
 from pymc_gibbsnn.networks.network import LearnedVariance
 from pymc_gibbsnn.random.draw import draw
+from pymc_gibbsnn.random.vectorised_gamma import vectorised_gamma
 
 __all__ = ["moments", "variances"]
 
@@ -38,7 +38,7 @@ def variances(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable
         alpha, rate = (x + given(np.zeros(scale.shape, x.dtype)) for x in (scale.alpha, scale.rate))
         # τ | r ~ Gamma(α + N/2, rate β + Σ r²/2c²)
         size = sizes(scale.shape)
-        rng, precision = draw(_gamma, rng, alpha + counts / 2, 1 / (rate + squares / 2), size=size)
+        rng, precision = draw(vectorised_gamma, rng, alpha + counts / 2, 1 / (rate + squares / 2), size=size)
         log_scale = pt.log(precision) if scale.is_precision else -pt.log(precision)
         new = pt.cast(log_scale if scale.is_log else pt.exp(log_scale), scale.alpha.dtype)
         values = values | {scale.value: new}

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import define_prng_impl, threefry_prng_impl
 
-__all__ = ["KEYS", "threefry"]
+__all__ = ["KEYS", "of_jax", "threefry"]
 
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 PARITY = np.uint32(0x1BD11BDA)
@@ -80,4 +80,11 @@ KEYS = define_prng_impl(
     name="threefry2x32 without loops",
     tag="fry",
 )
-"""The kind of keys, for ``jax.random.wrap_key_data``."""
+"""The kind of keys, for ``jax.random.wrap_key_data``. With it ``jax.random.gamma`` is slow, and ``poisson`` refuses."""
+
+
+def of_jax(key):
+    """Return a key of JAX's own kind that draws the same numbers, for functions that look at the kind."""
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return key
+    return jax.random.wrap_key_data(jax.random.key_data(key), impl="threefry2x32")

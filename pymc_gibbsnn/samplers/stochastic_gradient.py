@@ -154,7 +154,9 @@ def stochastic_gradient(
         factor, quiet = schedule(carry["steps_made"]) if schedule else (1, None)
         kept = {name: carry[name] for name in [*velocity, *learned]}
         if learn:  # what has not been learned when the tuning is over will never be known
-            known = pt.all(kept["rate"] > 0) if "rate" in kept else carry["gradients_seen"] > 0
+            known = carry["gradients_seen"] > 1
+            if "rate" in kept:
+                known = pt.and_(known, pt.all(kept["rate"] > 0))
             factor = pt.switch(pt.or_(tuning > 0, known), factor, np.nan)
         rng, change, found = update(rng, theta, g, kept, factor, quiet)
         if phases.move < 1 or learned:

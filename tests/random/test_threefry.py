@@ -4,8 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pytensor.link.jax.dispatch.random import jax_sample_fn
 
+from pymc_gibbsnn.backends.jax_backend import register_jax
 from pymc_gibbsnn.random._threefry import KEYS, MOST, threefry
+from pymc_gibbsnn.random.vectorised_gamma import vectorised_gamma
 
 MAX = 2**32 - 1
 
@@ -62,6 +65,28 @@ def test_numbers_are_those_of_the_keys_of_jax(draw, spread, double):
         np.testing.assert_array_equal(jax.vmap(draw)(ours), jax.vmap(draw)(theirs))
         for one, other in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(draw(one), draw(other))
+
+
+def test_gamma_variables_are_drawn_all_at_once():
+    """As with keys of JAX's own kind; jax.random.gamma alone would draw them one after the other."""
+    register_jax()
+    rv = vectorised_gamma(np.ones(5), 1.0)
+    draw = jax_sample_fn(vectorised_gamma, rv.owner)
+
+    def loops(draw, impl):
+        key = jax.random.wrap_key_data(np.zeros(2, np.uint32), impl=impl)
+        return jax.jit(draw).lower(key).as_text().count("stablehlo.while")
+
+    def ours(key):
+        return draw(key, (5,), "float32", np.ones(5, np.float32), np.float32(1))
+
+    def plain(key):
+        return jax.random.gamma(key, np.ones(5, np.float32), (5,), "float32")
+
+    with jax.threefry_partitionable(False):
+        assert loops(ours, KEYS) == loops(plain, "threefry2x32") != loops(plain, KEYS)
+        keys = [jax.random.wrap_key_data(np.array([1, 2], np.uint32), impl=impl) for impl in (KEYS, "threefry2x32")]
+        np.testing.assert_array_equal(ours(keys[0]), plain(keys[1]))
 
 
 def test_few_numbers_are_drawn_without_a_loop():

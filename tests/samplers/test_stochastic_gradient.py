@@ -157,7 +157,7 @@ def test_sgld_and_sghmc_are_the_textbooks_on_a_skewed_target(method, sampler, op
     step = sampler(model=logistic(X, Y, 2, 300), start=None, compile_kwargs=PYTHON, rng=1, **options)
     step.tune = False
     if cycle:
-        step.carry |= {"preconditioner_now_theta": P, "gradients_seen": np.ones(())}
+        step.carry |= {"preconditioner_now_theta": P, "gradients_seen": np.array(2.0)}
     theirs = list(textbook(copy.deepcopy(step.rng), method, np.zeros(300), 100, P, cycle, fitted))
     draws, stats = run(step, 100)
     np.testing.assert_allclose(draws["theta"], theirs, rtol=1e-7, atol=1e-9)

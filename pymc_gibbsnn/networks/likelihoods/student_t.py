@@ -30,13 +30,14 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import StudentTRV, _gamma, normal
+from pytensor.tensor.random.basic import StudentTRV, normal
 from scipy.special import gammaln
 
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.given import is_given
 from pymc_gibbsnn.networks.likelihoods.likelihood import LatentLikelihood, Parameters
 from pymc_gibbsnn.random.draw import draw
+from pymc_gibbsnn.random.vectorised_gamma import vectorised_gamma
 
 __all__ = ["StudentTLikelihood"]
 
@@ -95,7 +96,7 @@ class StudentTLikelihood(LatentLikelihood):
         y = pt.cast(self.value.reshape(z.shape), z.dtype)
         # τ | Z, y ~ Gamma((ν + 1)/2, rate (ν + (y − Z)²/σ²)/2)
         shape, rate = (self.degrees + 1) / 2, (self.degrees + (y - z) ** 2 / self.noise) / 2
-        rng, tau = draw(_gamma, rng, pt.cast(shape, z.dtype), pt.cast(1 / rate, z.dtype))
+        rng, tau = draw(vectorised_gamma, rng, pt.cast(shape, z.dtype), pt.cast(1 / rate, z.dtype))
         tau = pt.cast(tau, z.dtype)
         # Z | τ, y ~ N((M/ΔZ + τ y/σ²)/P, 1/P) with P = 1/ΔZ + τ/σ²
         precision = 1 / noise + tau / self.noise
