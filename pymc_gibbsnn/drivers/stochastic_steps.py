@@ -70,7 +70,7 @@ class SGLD(GraphStep):
         draw is the end of a cycle. A learned step size begins ten times as large.
     control_variates : mapping of str to array, optional
         A fitted point around which the gradient's noise is reduced [3]_: a value of each variable that is moved, in its
-        shape, by the name of its value variable, on the transformed scale where there is a transform ("sigma_log__").
+        shape, by the name of its value variable, on the transformed scale where there is a transform (``sigma_log__``).
         It needs minibatches.
     start : {"adam", None}
         "adam" fits the model in the first half of the tuning, beginning where the chain starts; None does not, and
