@@ -24,3 +24,9 @@ os.environ["PYTENSOR_FLAGS"] = ",".join(["traceback__limit=0", *filter(None, fla
 import matplotlib  # noqa: E402
 
 matplotlib.use("Agg")
+
+from pytensor.compile.mode import Mode, register_mode  # noqa: E402
+from pytensor.link.vm import VMLinker  # noqa: E402
+
+# Most graphs of tests are evaluated a few times, as they are written: to rewrite them would take far longer.
+register_mode("AS_WRITTEN", Mode(VMLinker(use_cloop=False, c_thunks=False), "merge"))

@@ -56,16 +56,16 @@ class Numbers:
     def __init__(self, target):
         self.target = target
         state = dict.fromkeys(target.variables)
-        constants = pytensor.function([], list(target.constants.values()), mode="FAST_COMPILE")()
+        constants = pytensor.function([], list(target.constants.values()), mode="AS_WRITTEN")()
         self.constants = dict(zip(target.constants, constants, strict=True))
         as_graph = {name: pt.constant(x) for name, x in self.constants.items()}
         self.phi = [x.type() for x in target.coordinates.values()]
-        shapes = pytensor.function([], [x.shape for x in target.coordinates.values()], mode="FAST_COMPILE")()
+        shapes = pytensor.function([], [x.shape for x in target.coordinates.values()], mode="AS_WRITTEN")()
         self.shapes = [tuple(shape) for shape in shapes]
         log_likelihood, gradient = target.gradient(self.phi, as_graph)
         outputs = [target.log_likelihood(self.phi, as_graph), target.log_prior(self.phi, as_graph), log_likelihood]
         self.function = pytensor.function(
-            self.phi, [*outputs, *gradient], mode="FAST_COMPILE", on_unused_input="ignore"
+            self.phi, [*outputs, *gradient], mode="AS_WRITTEN", on_unused_input="ignore"
         )
         assert set(state) == set(target.variables)
 
@@ -94,7 +94,7 @@ class Numbers:
 
 @cache
 def logp(name):
-    return MODELS[name]().compile_logp(mode="FAST_COMPILE")
+    return MODELS[name]().compile_logp(mode="AS_WRITTEN")
 
 
 def direct_marginal(model, point):

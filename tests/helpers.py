@@ -21,8 +21,8 @@ from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.random.draw import draw
 
-MODES = ["FAST_COMPILE", "NUMBA", "JAX"]  # NumPy and SciPy, Numba, JAX
-PYTHON = {"mode": "FAST_COMPILE"}
+MODES = ["AS_WRITTEN", "NUMBA", "JAX"]  # NumPy and SciPy, Numba, JAX
+PYTHON = {"mode": "AS_WRITTEN"}
 QUIET = {"progressbar": False, "compute_convergence_checks": False}
 
 
@@ -34,7 +34,7 @@ def in_python():
     return pytensor.config.change_flags(mode="FAST_COMPILE", cxx="")
 
 
-def compile_draw(build, mode: str = "FAST_COMPILE", seed: int = 0):
+def compile_draw(build, mode: str = "AS_WRITTEN", seed: int = 0):
     """A function of no arguments that returns the draws of ``build(rng) -> (rng, *draws)``."""
     mode = with_our_kernels(compilation_mode(mode))
     rng = random_generator_type("rng")
@@ -60,7 +60,7 @@ def _compiled_rv(op, mode: str, types: tuple[tuple, ...]):
     return function, uses_jax(mode)
 
 
-def draw_rv(op, parameters, mode: str = "FAST_COMPILE", seed: int = 0) -> np.ndarray:
+def draw_rv(op, parameters, mode: str = "AS_WRITTEN", seed: int = 0) -> np.ndarray:
     """One draw of a RandomVariable at numeric parameters; lengths of short vectors, such as tables, are known to it."""
     parameters = [np.asarray(x, "int64" if np.asarray(x).dtype.kind == "i" else "float64") for x in parameters]
     types = [(x.dtype.name, x.shape if x.ndim == 1 and 1 < x.size < 10 else (None,) * x.ndim) for x in parameters]
@@ -109,7 +109,7 @@ def dense(
 
 def value(expression: Variable) -> np.ndarray:
     """Evaluate an expression of constants."""
-    return np.asarray(pytensor.function([], expression, mode="FAST_COMPILE")())
+    return np.asarray(pytensor.function([], expression, mode="AS_WRITTEN")())
 
 
 def random_point(model: pm.Model, seed: int) -> dict[str, np.ndarray]:

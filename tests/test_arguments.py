@@ -202,7 +202,7 @@ def test_variables_of_steps(step, network):
 
 def test_starts_of_another_shape(network):
     with network:
-        step = pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"})
+        step = pmg.GibbsNN(compile_kwargs={"mode": "AS_WRITTEN"})
         for initvals, message in [
             ({"W1": np.zeros((2, 2))}, r"initvals\['W1'\] must have the shape of 'W1', \(3, 3\); found \(2, 2\)"),
             ({"Z2": np.zeros(3)}, r"initvals\['Z2'\] must have the shape of 'Z2', \(12, 3\); found \(3,\)"),
@@ -236,8 +236,8 @@ def test_blocks_of_a_pilot_run(classical):
 def test_whole_chains(network, classical):
     pytest.importorskip("jax")
     with network:
-        step = pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"})
-    other = pmg.FNBG(model=classical, compile_kwargs={"mode": "FAST_COMPILE"})
+        step = pmg.GibbsNN(compile_kwargs={"mode": "AS_WRITTEN"})
+    other = pmg.FNBG(model=classical, compile_kwargs={"mode": "AS_WRITTEN"})
     for arguments, message in [
         ({"step": pmg.GibbsNN}, r"step must be a step method; found the class GibbsNN: write step=GibbsNN\(\)"),
         ({"step": None}, "step must be a step method, .* found None"),

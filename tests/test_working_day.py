@@ -44,7 +44,7 @@ def test_a_working_day(tmp_path):
             tune=20,
             chains=2,
             cores=1,
-            step=pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"}),
+            step=pmg.GibbsNN(compile_kwargs={"mode": "AS_WRITTEN"}),
             var_names=recorded,
             random_seed=1,
             progressbar=False,

@@ -88,7 +88,7 @@ def test_error_functions_to_their_last_digits(function, exact):
         np.testing.assert_allclose(found[inside], expected[inside], rtol=1e-15)
         np.testing.assert_allclose(found, expected, rtol=1e-15, atol=1e-300)
     edges = np.array([[np.nan, np.inf, -np.inf, 1e300, -1e300]])
-    np.testing.assert_allclose(compiled(edges), function(edges).eval(mode="FAST_COMPILE"), atol=1e-300)
+    np.testing.assert_allclose(compiled(edges), function(edges).eval(mode="AS_WRITTEN"), atol=1e-300)
 
 
 def test_gradients_of_gelu_go_through_the_error_function():

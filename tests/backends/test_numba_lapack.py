@@ -22,7 +22,7 @@ def compiled():
         outputs += [pt.linalg.cholesky(s, lower=lower), pt.linalg.cholesky(2 * s, lower=lower)]
         outputs += [pt.linalg.solve_triangular(a, b, lower=lower, b_ndim=2) for a in (s, s.T)]
     outputs.append(pt.linalg.solve_triangular(s, b, lower=True, unit_diagonal=True, b_ndim=2))
-    return compile_for("NUMBA", [s, b], outputs), compile_for("FAST_COMPILE", [s, b], outputs)
+    return compile_for("NUMBA", [s, b], outputs), compile_for("AS_WRITTEN", [s, b], outputs)
 
 
 @pytest.mark.parametrize("columns", [1, 3])

@@ -18,7 +18,7 @@ Y = np.sin(X[:, 0])
 def prior_draws(model, chains=2, draws=20, data=False):
     """What stands for a posterior: draws of all that serves every row."""
     rvs = [rv for rv in model.free_RVs if rv.name[0] not in "ZA"]
-    values = pm.draw(rvs, draws=chains * draws, random_seed=1, mode="FAST_COMPILE")
+    values = pm.draw(rvs, draws=chains * draws, random_seed=1, mode="AS_WRITTEN")
     values = {rv.name: v.reshape(chains, draws, *v.shape[1:]) for rv, v in zip(rvs, values, strict=True)}
     groups = _compat.data_groups(model) if data else {}
     return _compat.inference_data({"posterior": _compat.dataset(model, values, 0)} | groups)

@@ -25,7 +25,7 @@ CHAINS, DRAWS = 2, 400
 def prior_draws(model):
     """What stands for a posterior: draws of all that serves every row."""
     rvs = [rv for rv in model.free_RVs if rv.name[0] not in "ZA"]
-    values = pm.draw(rvs, draws=CHAINS * DRAWS, random_seed=1, mode="FAST_COMPILE")
+    values = pm.draw(rvs, draws=CHAINS * DRAWS, random_seed=1, mode="AS_WRITTEN")
     values = {rv.name: v.reshape(CHAINS, DRAWS, *v.shape[1:]) for rv, v in zip(rvs, values, strict=True)}
     return _compat.inference_data({"posterior": _compat.dataset(model, values, 0)})
 
@@ -90,7 +90,7 @@ def test_the_law_of_posterior_prediction_by_pymc(name):
             given = {key: x[repeat] for key, x in (given if isinstance(given, dict) else {"X": X_NEW}).items()}
         pm.set_data(given)
         expected = pm.sample_posterior_predictive(
-            idata, random_seed=2, progressbar=False, compile_kwargs={"mode": "FAST_COMPILE"}
+            idata, random_seed=2, progressbar=False, compile_kwargs={"mode": "AS_WRITTEN"}
         )["posterior_predictive"]["y"].values[:, :, :4]
     assert found.shape == expected.shape
     classes = range(int(expected.max())) if expected.dtype.kind == "i" else ()
@@ -305,7 +305,7 @@ def test_recorded_latents_are_warned_of_once():
     quiet = {"tune": 2, "chains": 1, "cores": 1, "progressbar": False, "compute_convergence_checks": False}
     names = ["W1", "b1", "W2", "b2"]
     with pmg.mlp(X, Y, 2, noise=0.5) as model:
-        plain = {"interweave": False, "scale_move": False, "compile_kwargs": {"mode": "FAST_COMPILE"}}
+        plain = {"interweave": False, "scale_move": False, "compile_kwargs": {"mode": "AS_WRITTEN"}}
         step = pmg.GibbsNN(**plain)
         with pytest.warns(
             UserWarning, match=r"The latents Z2, A2 are recorded.*var_names=\['W1', 'b1', 'W2', 'b2'\]"

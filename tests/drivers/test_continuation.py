@@ -19,12 +19,12 @@ NETWORK = pmg.mlp(X, Y, 3, noise=0.3)
 
 
 @cache
-def mala(mode="FAST_COMPILE", **options):
+def mala(mode="AS_WRITTEN", **options):
     return pmg.MALA(model=REGRESSION, compile_kwargs={"mode": mode}, **options)
 
 
 @cache
-def langevin(mode="FAST_COMPILE", **options):
+def langevin(mode="AS_WRITTEN", **options):
     options = {"interweave": "langevin", "scale_move": False} | options
     return pmg.GibbsNN(model=NETWORK, compile_kwargs={"mode": mode}, **options)
 

@@ -39,7 +39,7 @@ def test_statistics_reach_sample_stats(model):
     names = {"lp", "norm_W1", "norm_W2", "noise_Z2", "noise_A2", "noise_y"}
     assert names <= set(stats.data_vars)
     point = {v.name: posterior[v.name].values[1, -1] for v in model.free_RVs}
-    logp = model.compile_logp(mode="FAST_COMPILE")(point)
+    logp = model.compile_logp(mode="AS_WRITTEN")(point)
     np.testing.assert_allclose(stats["lp"].values[1, -1], logp, rtol=1e-8, atol=1e-6)
 
 
@@ -93,7 +93,7 @@ def test_jax_in_a_fork_is_refused_rather_than_left_to_hang(model, monkeypatch):
         step.set_rng(1)
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", "JAX", pytest.param("NUMBA", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", "JAX", pytest.param("NUMBA", marks=pytest.mark.slow)])
 def test_single_precision(mode):
     with pytensor.config.change_flags(floatX="float32"):
         idata = pm_sample(pmg.mlp(X, Y, 3, noise=0.3), compile_kwargs={"mode": mode})
@@ -179,7 +179,7 @@ def test_signatures_show_the_options_of_each_sampler_and_what_all_share():
             step(model=pm.Model(), vars=[None], colapse=True)
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA"])
 def test_pickling(mode):
     model = pmg.mlp(X, np.stack([Y, Y], axis=1), 2, noise=1.0)  # as in test_gibbs.py: compiled once
     step = pmg.GibbsNN(model=model, compile_kwargs={"mode": mode})
@@ -229,7 +229,7 @@ def test_sampling_state_resumes(model):
     np.testing.assert_array_equal(first["W1"], again["W1"])
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", "JAX"])
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", "JAX"])
 def test_sampling_state_is_all_that_another_step_needs(mode):
     """In the middle of the tuning, with a step size and a momentum to remember."""
     with pm.Model() as linear:

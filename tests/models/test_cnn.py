@@ -42,7 +42,7 @@ def test_several_layers():
 def test_sample_predict_and_evaluate():
     with pmg.cnn(X, LABELS, 2, pool=2, noise=0.5, likelihood="probit", prior="learned") as model:
         start = pmg.initial_values(model, "prior", random_seed=1)
-        step = pmg.GibbsNN(anneal=1.0, compile_kwargs={"mode": "FAST_COMPILE"})
+        step = pmg.GibbsNN(anneal=1.0, compile_kwargs={"mode": "AS_WRITTEN"})
         idata = pm_sample(model, 10, step=step, tune=5, initvals=start)
         found = pmg.predict(idata, X_new=X[:5])
         space, other = (pmg.function_space(idata, X_new=x) for x in (X[:4], X[:4, None]))

@@ -228,7 +228,7 @@ def model():
 
 
 def test_step_sizes_change_only_while_tuning():
-    step = pmg.GibbsNN(model=model(), interweave="langevin", compile_kwargs={"mode": "FAST_COMPILE"})
+    step = pmg.GibbsNN(model=model(), interweave="langevin", compile_kwargs={"mode": "AS_WRITTEN"})
     assert step.default_tune_steps > 0
     point = step.model.initial_point()
     sizes = []
@@ -252,7 +252,7 @@ def test_tuning_reaches_its_target():
 
 
 def test_auto_takes_pieces_for_narrow_layers_and_needs_no_tuning():
-    step = pmg.GibbsNN(model=model(), anneal=None, compile_kwargs={"mode": "FAST_COMPILE"})
+    step = pmg.GibbsNN(model=model(), anneal=None, compile_kwargs={"mode": "AS_WRITTEN"})
     assert "unit_gram_W1" in step.carry
     assert step.default_tune_steps == 0
 
@@ -260,7 +260,7 @@ def test_auto_takes_pieces_for_narrow_layers_and_needs_no_tuning():
 def test_auto_takes_langevin_for_wide_layers_and_for_steps():
     x = np.random.default_rng(0).normal(size=(20, 200))
     for wide in (pmg.mlp(x, x[:, 0], 2, noise=1), pmg.mlp(x[:, :2], x[:, 0], 2, noise=1, activation="sign")):
-        assert "log_step_W1" in pmg.GibbsNN(model=wide, compile_kwargs={"mode": "FAST_COMPILE"}).carry
+        assert "log_step_W1" in pmg.GibbsNN(model=wide, compile_kwargs={"mode": "AS_WRITTEN"}).carry
 
 
 @pytest.mark.parametrize("activation", ["relu", "sign"])
@@ -273,12 +273,12 @@ def test_langevin_with_a_scale_that_is_sampled(activation):
         A2 = pm.Normal("A2", ACTIVATIONS[activation](Z2), 0.5)
         pm.Normal("y", A2 @ pm.Normal("W2", 0, 1, shape=3), 0.5, observed=x[:, 0])
     vars_ = [v for v in hierarchical.free_RVs if v.name != "s"]
-    step = pmg.GibbsNN(vars_, model=hierarchical, interweave="langevin", compile_kwargs={"mode": "FAST_COMPILE"})
+    step = pmg.GibbsNN(vars_, model=hierarchical, interweave="langevin", compile_kwargs={"mode": "AS_WRITTEN"})
     _, [stats] = step.step(hierarchical.initial_point())
     assert np.isfinite(stats["lp"])
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", pytest.param("NUMBA", marks=pytest.mark.slow)])
 def test_langevin_in_single_precision(mode):
     with pytensor.config.change_flags(floatX="float32"):
         x = np.random.default_rng(0).normal(size=(30, 3)).astype("float32")
@@ -294,7 +294,7 @@ def test_langevin_in_single_precision(mode):
 
 
 def test_a_step_that_is_used_again_tunes_again():
-    step = pmg.GibbsNN(model=model(), interweave="langevin", compile_kwargs={"mode": "FAST_COMPILE"})
+    step = pmg.GibbsNN(model=model(), interweave="langevin", compile_kwargs={"mode": "AS_WRITTEN"})
     step.stop_tuning()
     step.set_rng(1)
     assert step.tune

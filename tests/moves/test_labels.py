@@ -17,7 +17,7 @@ from tests.helpers import MODES, check_mean, compile_draw
 rng = np.random.default_rng(0)
 X = rng.normal(size=(30, 2))
 Y = np.arange(30) % 3
-FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
+FAST = {"compile_kwargs": {"mode": "AS_WRITTEN"}}
 QUIET = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 1}
 
 
@@ -37,7 +37,7 @@ def test_labels_are_drawn(mode):
     z = np.array([[0.0, 2, 1], [3, 1, 2]])
     np.testing.assert_array_equal(pm.draw(pmg.ArgmaxLabel.dist(z), mode=mode), [1, 0])
     np.testing.assert_array_equal(pm.draw(pmg.SignLabel.dist(z - 1.5), mode=mode), [[0, 1, 0], [1, 0, 1]])
-    many = pm.draw(pmg.ArgmaxLabel.dist(z, shape=(5, 2)), mode="FAST_COMPILE")
+    many = pm.draw(pmg.ArgmaxLabel.dist(z, shape=(5, 2)), mode="AS_WRITTEN")
     np.testing.assert_array_equal(many, [[1, 0]] * 5)
 
 
@@ -139,7 +139,7 @@ def test_two_classes_make_a_single_output():
     assert isinstance(model["y"].owner.op, type(pmg.SignLabel.rv_op))
     point, [stats_] = pmg.GibbsNN(model=model, **FAST).step(model.initial_point())
     assert ((point["Z3"] > 0) == (Y % 2 == 1)).all()
-    np.testing.assert_allclose(stats_["lp"], model.compile_logp(mode="FAST_COMPILE")(point), atol=1e-6)
+    np.testing.assert_allclose(stats_["lp"], model.compile_logp(mode="AS_WRITTEN")(point), atol=1e-6)
 
 
 def test_a_class_without_examples_is_allowed():
@@ -165,7 +165,7 @@ def test_several_binary_labels_of_one_network():
 def test_starts_agree_with_the_labels(kind, classes):
     model = pmg.mlp(X, Y % classes, 3, likelihood="probit")
     start = pmg.initial_values(model, kind, random_seed=0)
-    assert np.isfinite(model.compile_logp(mode="FAST_COMPILE")(start))
+    assert np.isfinite(model.compile_logp(mode="AS_WRITTEN")(start))
 
 
 def test_what_is_refused():
@@ -207,7 +207,7 @@ def test_class_probabilities_of_a_noisy_network(classes):
         np.testing.assert_array_equal(pmg.class_probabilities({"posterior": posterior}, random_seed=1), p)
         pm.set_data({"X": X})
         fixed = pm.do(model, dict(zip(names, weights, strict=True)))
-        labels = pm.draw(fixed["y"], draws=4000, random_seed=3, mode="FAST_COMPILE")[:, :5]
+        labels = pm.draw(fixed["y"], draws=4000, random_seed=3, mode="AS_WRITTEN")[:, :5]
     expected = np.stack([(labels == k).mean(0) for k in range(classes)], -1)
     error = np.sqrt(2 * expected * (1 - expected) / 4000) + 1e-3
     assert (np.abs(p.values[0] - expected) < 5 * error).all()

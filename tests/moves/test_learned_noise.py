@@ -99,7 +99,7 @@ def test_collapsed_variances_against_quadrature(outputs, known, mode):
     model = network(outputs, known, transform=outputs != 2)
     chain = Chain(collapsed_variances, model, mode)
     point, names = chain.point, [name for name in ("of_a", "of_y") if name not in known]
-    found, z = chain.run(6000 if mode == "FAST_COMPILE" else 20_000)
+    found, z = chain.run(6000 if mode == "AS_WRITTEN" else 20_000)
     assert (z == point["Z2"]).all()
     assert np.ptp(found["of_z"]) == 0
     grids = [GRID if name in names else np.log([0.3]) for name in ("of_a", "of_y")]
@@ -122,7 +122,7 @@ def test_noncentred_variance_against_quadrature(outputs, mode):
     chain = Chain(noncentred_variance, model, mode)
     point, start = chain.point, next(name for name in chain.names if name.startswith("of_z"))
     first = point[start] if start.endswith("__") else np.log(point[start])
-    found, z = chain.run(10_000 if mode == "FAST_COMPILE" else 30_000)
+    found, z = chain.run(10_000 if mode == "AS_WRITTEN" else 30_000)
     assert np.ptp(found["of_a"]) == np.ptp(found["of_y"]) == 0
     mean = X @ point["W1"].T + point["b1"]
     noise = (point["Z2"] - mean) * np.exp(-first / 2)
@@ -147,7 +147,7 @@ def test_the_law_of_the_scale_is_the_joint_density_along_the_orbit(function, out
     values = {v: pt.constant(point[v.name]) for v in model.value_vars}
     site = NetworkState.begin(found.at, values, pt.constant(0.0)).site(0)
     p, rising, falling = map(value, layer_scale_law(site))
-    logp = model.compile_logp(mode="FAST_COMPILE")
+    logp = model.compile_logp(mode="AS_WRITTEN")
     for c in (0.3, 1.9):
         moved = {name: c * point[name] for name in ("W1", "b1", "Z2", "A2") if name in point} | {"W2": point["W2"] / c}
         moved |= {name: point[name] + 2 * np.log(c) for name in ("of_z_log__", "of_a_log__")}

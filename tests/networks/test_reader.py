@@ -59,10 +59,10 @@ def test_ways_to_write_a_layer(case):
     mean, y, layout = OUTPUTS[case]
     with pm.Model() as model:
         pm.Normal("y", mean(hidden_layer()), 0.3, observed=y)
-        step = pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"}, rng=0)
+        step = pmg.GibbsNN(compile_kwargs={"mode": "AS_WRITTEN"}, rng=0)
     assert read_network(model).layers[-1].operator.layout == layout
     point, [stats] = step.step(model.initial_point())
-    np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-8, atol=1e-6)
+    np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="AS_WRITTEN")(point), rtol=1e-8, atol=1e-6)
     assert {name: x.shape for name, x in point.items()} == {n: x.shape for n, x in model.initial_point().items()}
 
 
@@ -84,25 +84,25 @@ def test_priors_of_any_constant_scale(case):
         z = pm.Normal("Z2", X @ turn(w) + b, 0.1)
         a = pm.Normal("A2", abs(z), 0.1)
         pm.Normal("y", a @ pm.Normal("W2", shape=(H, 2)), 0.3, observed=Y)
-        step = pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"}, rng=0)
+        step = pmg.GibbsNN(compile_kwargs={"mode": "AS_WRITTEN"}, rng=0)
     sd = turn(np.broadcast_to(scale, shape)).T
     expected = 1 / np.c_[sd, np.arange(1, H + 1)] ** 2
     np.testing.assert_allclose(
         np.broadcast_to(read_network(model).layers[0].operator.precision.eval(), (H, D + 1)), expected
     )
     point, [stats] = step.step(model.initial_point())
-    np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-8, atol=1e-6)
+    np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="AS_WRITTEN")(point), rtol=1e-8, atol=1e-6)
 
 
 def test_scales_that_are_variables_enter_as_such():
     with pm.Model() as model:
         sigma = pm.HalfNormal("sigma")
         pm.Normal("y", hidden_layer() @ pm.Normal("W2", 0, sigma, shape=(H, 2)), sigma, observed=Y)
-        step = pmg.GibbsNN(compile_kwargs={"mode": "FAST_COMPILE"}, rng=0)
+        step = pmg.GibbsNN(compile_kwargs={"mode": "AS_WRITTEN"}, rng=0)
     point, [stats] = step.step(model.initial_point())
-    sigma_prior = model.compile_logp(vars=[model["sigma"]], mode="FAST_COMPILE")(point)
+    sigma_prior = model.compile_logp(vars=[model["sigma"]], mode="AS_WRITTEN")(point)
     np.testing.assert_allclose(
-        stats["lp"] + sigma_prior, model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-8, atol=1e-6
+        stats["lp"] + sigma_prior, model.compile_logp(mode="AS_WRITTEN")(point), rtol=1e-8, atol=1e-6
     )
 
 
@@ -312,7 +312,7 @@ def test_refused_by_name(build, message):
     with pm.Model() as model:
         build()
         with pytest.raises(NetworkError, match=message) as refusal:
-            pmg.GibbsNN(model=model, compile_kwargs={"mode": "FAST_COMPILE"})
+            pmg.GibbsNN(model=model, compile_kwargs={"mode": "AS_WRITTEN"})
     words = str(refusal.value)
     assert len(words) < 480
     assert not any(raw in words for raw in ("[[", "RNG(", "_rv", "Subtensor", "\\dot", "float64"))

@@ -61,7 +61,7 @@ COMPILED = {("wave", "NUMBA"), ("wave", "JAX")}  # others are slow
     ("case", "mode"),
     [
         pytest.param(
-            case, mode, marks=[pytest.mark.slow] * (mode != "FAST_COMPILE" and (case[0], mode) not in COMPILED)
+            case, mode, marks=[pytest.mark.slow] * (mode != "AS_WRITTEN" and (case[0], mode) not in COMPILED)
         )
         for case in CASES
         for mode in MODES
@@ -100,22 +100,22 @@ def test_lp_is_the_log_density_of_the_model(activation):
     model = network(hidden=[3, 2], activation=activation)
     assert all(isinstance(a.function, Smooth) for a in read_network(model).activations)
     point, [stats_] = pmg.GibbsNN(model=model, rng=1, **FAST).step(model.initial_point())
-    np.testing.assert_allclose(stats_["lp"], model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-9)
+    np.testing.assert_allclose(stats_["lp"], model.compile_logp(mode="AS_WRITTEN")(point), rtol=1e-9)
 
 
 @pytest.mark.parametrize(
     ("activation", "kwargs", "mode"),
     [
         ("tanh", {}, "NUMBA"),
-        pytest.param("gelu", {"collapse": False, "interweave": False}, "FAST_COMPILE", marks=pytest.mark.slow),
-        pytest.param("sigmoid", {}, "FAST_COMPILE", marks=pytest.mark.slow),
+        pytest.param("gelu", {"collapse": False, "interweave": False}, "AS_WRITTEN", marks=pytest.mark.slow),
+        pytest.param("sigmoid", {}, "AS_WRITTEN", marks=pytest.mark.slow),
         pytest.param("softplus", {}, "JAX", marks=pytest.mark.slow),
-        pytest.param(elu, {}, "FAST_COMPILE", marks=pytest.mark.slow),
+        pytest.param(elu, {}, "AS_WRITTEN", marks=pytest.mark.slow),
     ],
 )
 def test_geweke(activation, kwargs, mode):
     model = network(hidden=2, noise=1.0, activation=activation)
-    check_geweke(model, 4000 if mode == "FAST_COMPILE" else 12_000, compile_kwargs={"mode": mode}, **kwargs)
+    check_geweke(model, 4000 if mode == "AS_WRITTEN" else 12_000, compile_kwargs={"mode": mode}, **kwargs)
 
 
 @pytest.mark.slow

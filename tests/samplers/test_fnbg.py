@@ -26,7 +26,7 @@ def gelu(z):
     return 0.5 * z * (1 + pt.erf(z / np.sqrt(2)))
 
 
-def draws(model, count=3, mode="FAST_COMPILE", **kwargs):
+def draws(model, count=3, mode="AS_WRITTEN", **kwargs):
     """Points and statistics of a few sweeps, from one seed."""
     step = pmg.FNBG(model=model, compile_kwargs={"mode": mode}, **kwargs)
     step.set_rng(3)
@@ -114,7 +114,7 @@ def run(likelihood, activation, mode, dtype="float64"):
     ],
 )
 def test_backends_number_by_number(likelihood, activation, mode):
-    theta, log_ratios, log_likelihood = run(likelihood, activation, "FAST_COMPILE")
+    theta, log_ratios, log_likelihood = run(likelihood, activation, "AS_WRITTEN")
     found = run(likelihood, activation, mode)
     for one, other in zip(found, (theta, log_ratios, log_likelihood), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
@@ -126,7 +126,7 @@ def test_backends_number_by_number(likelihood, activation, mode):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["NUMBA", "JAX"])
 def test_single_precision(mode):
-    exact = run("categorical", "sigmoid", "FAST_COMPILE")
+    exact = run("categorical", "sigmoid", "AS_WRITTEN")
     single = run("categorical", "sigmoid", mode, "float32")
     assert all(x.dtype == "float32" for x in single)
     np.testing.assert_allclose(single[0], exact[0], atol=1e-5)
@@ -136,7 +136,7 @@ def test_single_precision(mode):
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", [gelu, "relu"])
 def test_other_activations_in_numba(activation):
-    one, other = run("normal", activation, "NUMBA"), run("normal", activation, "FAST_COMPILE")
+    one, other = run("normal", activation, "NUMBA"), run("normal", activation, "AS_WRITTEN")
     for x, y in zip(one, other, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-11)
 
@@ -159,7 +159,7 @@ def test_exponential():
 
 
 def logp_ratio(model, old, new):
-    logp = model.compile_logp(mode="FAST_COMPILE")
+    logp = model.compile_logp(mode="AS_WRITTEN")
     return logp(new) - logp(old)
 
 
@@ -185,7 +185,7 @@ def test_log_ratios_and_what_is_refused(general, monkeypatch):
     steps, log_u = pt.vector(), pt.vector()
     new, log_ratios, lp = seen["sweep"](state, steps, log_u, None)
     outputs = [*(new[v] for v in variables), log_ratios, lp]
-    function = pytensor.function([*variables, steps, log_u], outputs, mode="FAST_COMPILE")
+    function = pytensor.function([*variables, steps, log_u], outputs, mode="AS_WRITTEN")
 
     rng = np.random.default_rng(5)
     shapes = [np.shape(x) for x in model.initial_point().values()]
@@ -210,7 +210,7 @@ def test_log_ratios_and_what_is_refused(general, monkeypatch):
             rejected += 1
     assert 2 <= rejected <= len(blocks) - 2
     np.testing.assert_allclose(np.concatenate([np.ravel(x) for x in values]), theta, atol=1e-12)
-    np.testing.assert_allclose(lp, model.compile_logp(mode="FAST_COMPILE")(point(theta)), rtol=1e-10)
+    np.testing.assert_allclose(lp, model.compile_logp(mode="AS_WRITTEN")(point(theta)), rtol=1e-10)
 
 
 def test_flat_acceptance_without_a_likelihood():

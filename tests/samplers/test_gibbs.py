@@ -19,7 +19,7 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(5, 2))
 PLAIN = {"collapse": False, "scale_move": False, "interweave": False}
 PARALLEL = {"collapse": False, "interweave": False, "schedule": "layer-parallel"}
-FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
+FAST = {"compile_kwargs": {"mode": "AS_WRITTEN"}}
 NUMBA = {"compile_kwargs": {"mode": "NUMBA"}}  # for long runs: each kernel is compiled once for all tests
 
 ARCHITECTURES = {
@@ -53,7 +53,7 @@ def gibbs(model, **kwargs):
 def test_lp_is_the_log_density_of_the_model(name, kwargs):
     model = network(**ARCHITECTURES[name])
     point, [stats_] = gibbs(model, **kwargs).step(random_point(model, 0))
-    np.testing.assert_allclose(stats_["lp"], model.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(stats_["lp"], model.compile_logp(mode="AS_WRITTEN")(point), rtol=1e-9, atol=1e-6)
     for layer in read_network(model).layers:
         norm = sum((point[v.name] ** 2).sum() for v in layer.operator.variables)
         np.testing.assert_allclose(stats_[f"norm_{layer.operator.name}"], norm)
@@ -94,13 +94,13 @@ def geweke(model, draws, **kwargs):
 
     output = model[last.name]
     [mean] = model.replace_rvs_by_values([output.owner.op.dist_params(output.owner)[0]])
-    mean = pytensor.function(model.value_vars, mean, mode="FAST_COMPILE", on_unused_input="ignore")
-    sd = pytensor.function(model.value_vars, pt.sqrt(last.noise), mode="FAST_COMPILE", on_unused_input="ignore")
+    mean = pytensor.function(model.value_vars, mean, mode="AS_WRITTEN", on_unused_input="ignore")
+    sd = pytensor.function(model.value_vars, pt.sqrt(last.noise), mode="AS_WRITTEN", on_unused_input="ignore")
     degrees = None
     if observation and observation.noise is not None:  # y ~ StudentT(ν, Z, σ)
         degrees, scale = value(observation.degrees), pt.sqrt(observation.noise)
-        scale = pytensor.function(model.value_vars, scale, mode="FAST_COMPILE", on_unused_input="ignore")
-    prior = pm.draw([*(model[name] for name in names), output], draws=3000, random_seed=3, mode="FAST_COMPILE")
+        scale = pytensor.function(model.value_vars, scale, mode="AS_WRITTEN", on_unused_input="ignore")
+    prior = pm.draw([*(model[name] for name in names), output], draws=3000, random_seed=3, mode="AS_WRITTEN")
     prior = [np.log(x) if free.get(name, name) != name else x for name, x in zip([*names, ""], prior, strict=True)]
     values = [free[name] for name in names]
     forward = np.array([functions(dict(zip(values, x, strict=False)), x[-1]) for x in zip(*prior, strict=True)])
@@ -166,11 +166,11 @@ def test_geweke_of_other_networks(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA"])
 def test_geweke_of_the_layer_parallel_order(mode):
     """Two layers of one shape, which are drawn as one batch, and a third."""
     model = network(hidden=[2, 2], noise=[1.0, 0.8, 1.2, 1.0, 0.9])
-    check_geweke(model, 8000 if mode == "FAST_COMPILE" else 20_000, compile_kwargs={"mode": mode}, **PARALLEL)
+    check_geweke(model, 8000 if mode == "AS_WRITTEN" else 20_000, compile_kwargs={"mode": mode}, **PARALLEL)
 
 
 def test_a_batch_of_layers_is_drawn_as_each_alone():
@@ -204,7 +204,7 @@ def test_geweke_with_asymmetric_noise():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "draws"), [("FAST_COMPILE", 3000), ("JAX", 12_000)])
+@pytest.mark.parametrize(("mode", "draws"), [("AS_WRITTEN", 3000), ("JAX", 12_000)])
 def test_geweke_in_other_backends(mode, draws):
     check_geweke(network(hidden=2, noise=1.0), draws, compile_kwargs={"mode": mode})
 
@@ -233,7 +233,7 @@ def test_geweke_with_labels_in_a_compiled_backend():
 # Oracle 3: identity activation with fixed weights
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", pytest.param("NUMBA", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", pytest.param("NUMBA", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("collapse", [True, False])
 def test_latents_of_a_linear_network(collapse, mode):
     """With σ the identity, (Z, A) given y and the weights is Gaussian; each row of many is a chain of its own."""
@@ -276,7 +276,7 @@ def test_rank_of_the_teacher_is_uniform():
     model = network(hidden=2, noise=1.0, outputs=1)
     step = gibbs(model)
     names = [v.name for v in model.free_RVs]
-    teachers = pm.draw([*(model[name] for name in names), model["y"]], draws=200, random_seed=8, mode="FAST_COMPILE")
+    teachers = pm.draw([*(model[name] for name in names), model["y"]], draws=200, random_seed=8, mode="AS_WRITTEN")
     ranks = []
     for *teacher, y in zip(*teachers, strict=True):
         model.set_data("y_data", y)
@@ -307,7 +307,7 @@ def equilibrium(model, sweeps, **kwargs):
 def test_the_score_has_mean_zero():
     x = np.random.default_rng(4).normal(size=(12, 2))
     model = network(hidden=2, x=x, noise=0.5)
-    score = model.compile_dlogp(mode="FAST_COMPILE")
+    score = model.compile_dlogp(mode="AS_WRITTEN")
     scores = np.array([score(point) for point in equilibrium(model, 2500, **NUMBA)])
     for k, series in enumerate(scores.T):
         check_mean(series, 0.0, f"score {k}")

@@ -39,7 +39,7 @@ def ntk(readout=lambda a, w: a @ w, first=1.0, last=1.0):
     return model
 
 
-def draws(model, scale, mode="FAST_COMPILE", count=5):
+def draws(model, scale, mode="AS_WRITTEN", count=5):
     """(points, log densities) of a chain whose readout starts at the same W̃."""
     point = model.initial_point() | {"W2": np.linspace(-1, 1, H) / scale}
     step = pmg.GibbsNN(model=model, rng=1, compile_kwargs={"mode": mode})
@@ -57,7 +57,7 @@ def test_the_number_may_stand_in_the_prior_instead(form):
     model = ntk(readout)
     points, lps = draws(model, factor)
     others, _ = draws(ntk(first=D**-0.5, last=abs(factor)), 1)
-    logp = model.compile_logp(mode="FAST_COMPILE")
+    logp = model.compile_logp(mode="AS_WRITTEN")
     for point, other, lp in zip(points, others, lps, strict=True):
         np.testing.assert_allclose(point["W2"] * factor, other["W2"], rtol=1e-8)
         np.testing.assert_allclose(point["W1"] * D**-0.5, other["W1"], rtol=1e-8)
@@ -71,7 +71,7 @@ def test_norms_are_those_of_the_weights_as_they_are():
     network = read_network(model)
     assert [layer.operator.factor for layer in network.layers] == pytest.approx([D**-0.5, H**-0.5])
     points, _ = draws(model, 1, count=2)
-    step = pmg.GibbsNN(model=model, rng=1, compile_kwargs={"mode": "FAST_COMPILE"})
+    step = pmg.GibbsNN(model=model, rng=1, compile_kwargs={"mode": "AS_WRITTEN"})
     point, [stats] = step.step(points[-1])
     assert stats["norm_W1"] == pytest.approx((point["W1"] ** 2).sum() + (point["b1"] ** 2).sum())
     assert stats["norm_W2"] == pytest.approx((point["W2"] ** 2).sum() + point["b2"] ** 2)
@@ -81,4 +81,4 @@ def test_norms_are_those_of_the_weights_as_they_are():
 @pytest.mark.slow
 def test_on_other_backends(mode):
     points, lps = draws(model := ntk(READOUTS["sum"][0]), 0.7, mode)
-    np.testing.assert_allclose(lps[-1], model.compile_logp(mode="FAST_COMPILE")(points[-1]), rtol=1e-8)
+    np.testing.assert_allclose(lps[-1], model.compile_logp(mode="AS_WRITTEN")(points[-1]), rtol=1e-8)
