@@ -78,46 +78,43 @@ def geweke(model, draws, **kwargs):
     generator = np.random.default_rng(5)
     free = {rv.name: model.rvs_to_values[rv].name for rv in model.free_RVs}
     names = list(free)
-    last = network_.layers[-1]
-
-    observation = network_.observation
+    last, observation = network_.layers[-1], network_.observation
     if observation:  # (Z, y) given the rest is redrawn as one
         names.remove(last.name)
+    values = [free[name] for name in names]
 
-    def functions(point, y):
-        values = [
-            f(point[free[name]])
-            for name in names
-            for f in (np.mean, lambda x: np.mean(x**2), lambda x: x.ravel()[0] ** 3)
-        ]
-        return [*values, np.mean(y**2), np.mean(y * point[free[names[-2]]].ravel()[0])]
+    def functions(variables, y):
+        """Of draws of all variables, in their order, and of the data; a row for each draw."""
+        flat, y = [x.reshape(len(x), -1) for x in map(np.asarray, variables)], np.asarray(y).reshape(len(y), -1)
+        moments = [f for x in flat for f in (x.mean(1), (x**2).mean(1), x[:, 0] ** 3)]
+        return np.stack([*moments, (y**2).mean(1), y.mean(1) * flat[-2][:, 0]], axis=1)
 
     output = model[last.name]
     [mean] = model.replace_rvs_by_values([output.owner.op.dist_params(output.owner)[0]])
-    mean = pytensor.function(model.value_vars, mean, mode="AS_WRITTEN", on_unused_input="ignore")
-    sd = pytensor.function(model.value_vars, pt.sqrt(last.noise), mode="AS_WRITTEN", on_unused_input="ignore")
-    degrees = None
+    law, degrees = [mean, pt.sqrt(last.noise)], None
     if observation and observation.noise is not None:  # y ~ StudentT(ν, Z, σ)
-        degrees, scale = value(observation.degrees), pt.sqrt(observation.noise)
-        scale = pytensor.function(model.value_vars, scale, mode="AS_WRITTEN", on_unused_input="ignore")
-    prior = pm.draw([*(model[name] for name in names), output], draws=3000, random_seed=3, mode="AS_WRITTEN")
-    prior = [np.log(x) if free.get(name, name) != name else x for name, x in zip([*names, ""], prior, strict=True)]
-    values = [free[name] for name in names]
-    forward = np.array([functions(dict(zip(values, x, strict=False)), x[-1]) for x in zip(*prior, strict=True)])
-    point = {name: x[0] for name, x in zip([*values, last.name][: len(names) + bool(observation)], prior, strict=False)}
-    chain = []
+        law, degrees = [*law, pt.sqrt(observation.noise)], value(observation.degrees)
+    law = pytensor.function(model.value_vars, law, mode="AS_WRITTEN", on_unused_input="ignore")
+    *prior, y = pm.draw([*(model[name] for name in names), output], draws=3000, random_seed=3, mode="AS_WRITTEN")
+    prior = [np.log(x) if free[name] != name else x for name, x in zip(names, prior, strict=True)]
+    forward = functions(prior, y)
+    point = {name: x[0] for name, x in zip(values, prior, strict=True)}
+    if observation:
+        point[last.name] = y[0]
+    chain, data = [], []
     for _ in range(draws):
-        z, s = (f(*(point[v.name] for v in model.value_vars)) for f in (mean, sd))
+        z, s, *scale = law(*(point[v.name] for v in model.value_vars))
         z = z + s * generator.normal(size=z.shape)
         if observation:
             point = {**point, last.name: z}
         y = observation.label(z) if observation else z
         if degrees is not None:
-            y = y + scale(*(point[v.name] for v in model.value_vars)) * generator.standard_t(degrees, size=y.shape)
+            y = y + scale[0] * generator.standard_t(degrees, size=y.shape)
         model["y_data"].set_value(y.astype(model["y_data"].dtype))
         point, _ = step.step(point)
-        chain.append(functions(point, point[last.name] if observation else y))
-    return np.array(chain), forward
+        chain.append([point[name] for name in values])
+        data.append(point[last.name] if observation else y)
+    return functions(zip(*chain, strict=True), data), forward
 
 
 def check_geweke(model, draws=3000, **kwargs):
