@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import cache
+from unittest.mock import patch
 
 import arviz as az
 import numpy as np
@@ -10,6 +12,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.io import In
+from pytensor.compile.mode import predefined_modes
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import random_generator_type
 from scipy.signal import lfilter
@@ -26,12 +29,15 @@ PYTHON = {"mode": "AS_WRITTEN"}
 QUIET = {"progressbar": False, "compute_convergence_checks": False}
 
 
+@contextmanager
 def in_python():
-    """A decorator, or a context, in which loops, and what PyMC compiles by itself, run as Python code.
+    """A decorator, or a context, in which all graphs whose mode is not named are evaluated in Python, as written.
 
-    Where there are few draws, compiling them, with Numba or a C compiler, takes far longer.
+    Where there are few draws, rewriting and compiling them, with Numba or a C compiler, takes far longer.
     """
-    return pytensor.config.change_flags(mode="FAST_COMPILE", cxx="")
+    as_written = patch.dict(predefined_modes, {"FAST_COMPILE": predefined_modes["AS_WRITTEN"]})
+    with as_written, pytensor.config.change_flags(mode="FAST_COMPILE", cxx=""):
+        yield
 
 
 def compile_draw(build, mode: str = "AS_WRITTEN", seed: int = 0):

@@ -7,11 +7,11 @@ from doctest import SKIP, DocTestParser
 from pathlib import Path
 from unittest.mock import patch
 
-import pytensor
 import pytest
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL
+from tests.helpers import in_python
 
 ROOT = Path(__file__).parents[1]
 PATHS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.rst"))]
@@ -83,7 +83,7 @@ def test_no_block_is_overlooked():
 @pytest.mark.parametrize("document", [*DOCUMENTS, *EXAMPLES])
 def test_code_of_documents(document, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+    with in_python():
         execute(document, smaller)
 
 
