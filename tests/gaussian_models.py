@@ -64,9 +64,7 @@ class Numbers:
         self.shapes = [tuple(shape) for shape in shapes]
         log_likelihood, gradient = target.gradient(self.phi, as_graph)
         outputs = [target.log_likelihood(self.phi, as_graph), target.log_prior(self.phi, as_graph), log_likelihood]
-        self.function = pytensor.function(
-            self.phi, [*outputs, *gradient], mode="AS_WRITTEN", on_unused_input="ignore"
-        )
+        self.function = pytensor.function(self.phi, [*outputs, *gradient], mode="AS_WRITTEN", on_unused_input="ignore")
         assert set(state) == set(target.variables)
 
     def __call__(self, phi):

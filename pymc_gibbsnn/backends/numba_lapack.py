@@ -23,7 +23,7 @@ from pymc_gibbsnn._compat import SOLVES_FROM_THE_RIGHT
 from pymc_gibbsnn.backends.declare import code_key, properties
 from pymc_gibbsnn.backends.numba_calls import of_any_layout
 
-__all__ = ["cholesky", "dot", "solve_triangular"]
+__all__ = ["cholesky", "dot", "factor_in_place", "solve_triangular"]
 
 # The letters by which BLAS and LAPACK are told what to do
 LEFT, RIGHT, LOWER, UPPER, TRANSPOSED, AS_IT_IS, OF_ONES = map(ord, "LRLUTNU")
@@ -129,6 +129,19 @@ def cholesky(op: Op, node: Apply) -> tuple[Callable, str] | None:
         return found if transposed else found.T
 
     return factor, code_key(type(op), properties(op), __name__)
+
+
+@numba_njit
+def factor_in_place(q):
+    """Factor a positive definite matrix Q = L Lᵀ in place, and return whether it is one.
+
+    Parameters
+    ----------
+    q : array, (n, n)
+        Q, row by row in memory; its upper triangle becomes that of Lᵀ, the rest stays as it is.
+    """
+    n = len(q)
+    return n == 0 or _potrf((LOWER, n, q, n, 0)) == 0
 
 
 @numba_njit

@@ -12,7 +12,7 @@ import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_gibbsnn.backends.numba_calls import of_any_layout
-from pymc_gibbsnn.backends.numba_lapack import dot
+from pymc_gibbsnn.backends.numba_lapack import dot, factor_in_place
 from pymc_gibbsnn.backends.vector_math import add_multiple
 
 __all__ = ["numba_passes"]
@@ -63,13 +63,15 @@ def _update_gram(gram, squares, slopes, x):
 
 @numba_njit
 def _factor(gram, kappa, precision):
-    """Factor Q = κ Ãᵀ diag(a²) Ã + Λ = L Lᵀ of one unit, and return Lᵀ, whose rows lie in memory as one piece."""
+    """Factor Q = κ Ãᵀ diag(a²) Ã + Λ = L Lᵀ of one unit: Lᵀ in an upper triangle, or NaN where rounding leaves none."""
     q = np.empty_like(gram)
     for k in range(len(q)):
         for l in range(len(q)):
             q[k, l] = kappa * gram[k, l]
         q[k, k] += precision[k]
-    return np.linalg.cholesky(q).T
+    if not factor_in_place(q):
+        q[:] = np.nan
+    return q
 
 
 @numba_njit
@@ -181,7 +183,12 @@ def numba_passes(op, node):
                 kappas[j] += v[k, j] * g[k, j]
                 add_multiple(s[j], -v[k, j], r[k])
             _update_gram(gram[j], squares[j], a[j], x)
-            _copy_matrix(_factor(gram[j], kappas[j], precision[min(j, len(precision) - 1)]), factors[j])
+            lam = precision[min(j, len(precision) - 1)]
+            _copy_matrix(_factor(gram[j], kappas[j], lam), factors[j])
+            if math.isnan(factors[j, 0, 0]):  # by rounding errors of earlier changes, perhaps
+                squares[j], gram[j] = 0, 0
+                _update_gram(gram[j], squares[j], a[j], x)
+                _copy_matrix(_factor(gram[j], kappas[j], lam), factors[j])
         for p in range(len(rho)):
             for j in range(h):
                 lam = precision[min(j, len(precision) - 1)]

@@ -24,7 +24,8 @@ own that is uniform on (0, 1).
 
 A Gram matrix Ãᵀ diag(a²) Ã is kept from move to move and changed by the few samples whose piece has changed. Rounding
 errors in it are the same in the proposal and in its reverse, so that they make proposals worse, not wrong; in single
-precision JAX forms it anew now and then.
+precision JAX forms it anew now and then. Where they leave Q without a Cholesky factor, which takes a Λ of less than
+1e-15 of κ ÃᵀÃ, nothing is proposed from there, and no proposal to go there is accepted.
 
 References
 ----------
@@ -107,18 +108,19 @@ class Interweave(Op):
         precision = np.broadcast_to(precision, w.shape)
         s, a = on_lines(z, *table, np)
         r, squares, factors = y - s @ v.T, (a**2).T.copy(), np.empty_like(gram)
+        solve = partial(solve_triangular, check_finite=False)
 
         def update_gram(x, gram, squares, new):
             return _form_gram(x, new)
 
         for j in range(len(w)):
             gram[j] = _form_gram(x, squares[j])
-            factors[j] = np.linalg.cholesky(v[:, j] @ g[:, j] * gram[j] + np.diag(precision[j]))
+            factors[j] = _cholesky(v[:, j] @ g[:, j] * gram[j] + np.diag(precision[j]))
         for p, j in np.ndindex(rho.shape):
             unit = w[j], z[:, j], gram[j], squares[j], factors[j]
             surroundings, numbers = (v[:, j], g[:, j], precision[j]), (rho[p, j], log_u[p, j], xi[p, j])
             accepted[p, j], (r_new, new) = _move_unit(
-                x, r, unit, surroundings, numbers, table, np, np.linalg.cholesky, solve_triangular, update_gram
+                x, r, unit, surroundings, numbers, table, np, _cholesky, solve, update_gram
             )
             if accepted[p, j]:
                 r, (w[j], z[:, j], gram[j], squares[j], factors[j]) = r_new, new
@@ -186,6 +188,14 @@ def no_gram(z: Variable, shape: tuple[int, int]) -> tuple[Variable, Variable]:
     """Return ``gram`` and ``squares`` for the first call, for weights W̃ of this shape (h, d) and output Z (n, h)."""
     h, d = shape
     return pt.zeros((h, d, d), dtype="float64"), pt.zeros_like(z.T)
+
+
+def _cholesky(matrix):
+    """Compute a Cholesky factor with NumPy; NaN if there is none, as in JAX."""
+    try:
+        return np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return np.full_like(matrix, np.nan)
 
 
 def _form_gram(x, squares):

@@ -164,6 +164,27 @@ def test_kept_gram_matrices_are_those_of_the_pieces(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_units_without_a_factor_stay(mode):
+    """With a weight of precision 0 that the data do not determine, Q is singular."""
+    layer, numbers = Layer(ACTIVATIONS["relu"]), (np.full((1, 2), 0.5), np.full((1, 2), -np.inf), np.ones((1, 2, 3)))
+    layer.x[:, 0] = layer.precision[:, 0] = 0
+    w, z, *_, accepted = compiled(mode)(*layer.arguments(*numbers))
+    assert not accepted.any()
+    np.testing.assert_array_equal(w, layer.w)
+    np.testing.assert_array_equal(z, layer.z)
+
+
+@pytest.mark.parametrize("mode", MODES[:2])
+def test_gram_matrices_that_rounding_has_spoilt_are_formed_anew(mode):
+    layer, numbers = Layer(ACTIVATIONS["relu"]), (np.full((1, 2), 0.5), np.full((1, 2), -np.inf), np.ones((1, 2, 3)))
+    spoilt = -np.ones((2, 3, 3)), (layer.function.derivative(layer.z) ** 2).T
+    for found, expected in zip(
+        *(compiled(mode)(*layer.arguments(*numbers, kept)) for kept in (spoilt, None)), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_linear_layer_is_always_accepted(mode):
     layer = Layer(ACTIVATIONS["identity"])
     rng = np.random.default_rng(3)

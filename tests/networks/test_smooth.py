@@ -60,9 +60,7 @@ COMPILED = {("wave", "NUMBA"), ("wave", "JAX")}  # others are slow
 @pytest.mark.parametrize(
     ("case", "mode"),
     [
-        pytest.param(
-            case, mode, marks=[pytest.mark.slow] * (mode != "AS_WRITTEN" and (case[0], mode) not in COMPILED)
-        )
+        pytest.param(case, mode, marks=[pytest.mark.slow] * (mode != "AS_WRITTEN" and (case[0], mode) not in COMPILED))
         for case in CASES
         for mode in MODES
     ],
