@@ -21,7 +21,7 @@ if int(count) > 1:
         address, int(count), int(index), heartbeat_timeout_seconds=10, shutdown_timeout_seconds=10
     )
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.drivers import program
+from pymc_gibbsnn.drivers import jax_transition
 from pymc_gibbsnn.samplers.transition import Transition
 
 
@@ -32,7 +32,8 @@ def upright(start):
     return call
 
 
-Transition.start, program.start_on_devices = upright(Transition.start), upright(program.start_on_devices)
+Transition.start = upright(Transition.start)
+jax_transition.start_on_devices = upright(jax_transition.start_on_devices)
 X = np.random.default_rng(0).normal(size=(8, 2))
 devices = jax.devices()
 arguments = {

@@ -18,7 +18,8 @@ from pymc_gibbsnn.backends import machine
 from pymc_gibbsnn.backends.jax_backend import xla_options
 from pymc_gibbsnn.drivers import chain_loop
 from pymc_gibbsnn.drivers import program as _program
-from pymc_gibbsnn.drivers.program import Program, _factors_batches, jaxify
+from pymc_gibbsnn.drivers.jax_transition import jaxify
+from pymc_gibbsnn.drivers.program import Program, _factors_batches
 from tests.helpers import check_mean, pmg_sample
 
 X = np.random.default_rng(0).normal(size=(8, 2))
