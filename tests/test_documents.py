@@ -11,6 +11,7 @@ import pytest
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL
+from pymc_gibbsnn.samplers import least_squares
 from tests.helpers import in_python
 
 ROOT = Path(__file__).parents[1]
@@ -83,6 +84,7 @@ def test_no_block_is_overlooked():
 @pytest.mark.parametrize("document", [*DOCUMENTS, *EXAMPLES])
 def test_code_of_documents(document, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(least_squares, "MOST", 60)  # steps of a search for a start
     with in_python():
         execute(document, smaller)
 
