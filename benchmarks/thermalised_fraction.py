@@ -3,7 +3,7 @@
 For each teacher an informed chain starts at the teacher, and another one from zero, where ``pm.sample`` starts by
 itself: 1,000 tuning steps of GibbsNN(), and then as many sweeps as the informed chain has. "from zero" is
 GibbsNN(anneal=None), which fits no network to start from, and heats none. "informed" is a second chain from the
-teacher: it is in equilibrium, so the share of these that thermalise is the most that the rule grants to any chain.
+teacher: the share of these that thermalise is what the rule grants, on average, to chains that need not be found.
 pymc_gibbsnn.diagnostics.convergence.merge compares the test errors of both chains (mean square, without noise) after
 the tuning and says whether the chain has thermalised. The networks are
 
@@ -69,7 +69,7 @@ PARTS = {
     "convolution": Part(None, 200, True, {1e-4: 1000}, 1, 50),
 }
 PAPERS_SHARE = {"0.01": "72/72", "0.001": "59/72", "0.0001": "30/72", "1e-05": "4/72"}
-VARIANTS = {"default": "auto", "from zero": None, "informed": None}  # and the argument ``anneal``
+VARIANTS = {"default": "auto", "from zero": None, "informed": None}  # each with its argument ``anneal``
 
 
 def draw_study(part: Part, delta: float, seed: int) -> pmg.TeacherStudent:
@@ -91,7 +91,9 @@ def run(step: pmg.GibbsNN, point: Point, study: pmg.TeacherStudent, part: Part, 
     return np.array(errors)
 
 
-def measure(step: pmg.GibbsNN, study: pmg.TeacherStudent, seed: int, part: Part, sweeps: int, variant: str) -> dict:
+def measure(
+    step: pmg.GibbsNN, study: pmg.TeacherStudent, seed: int, part: Part, sweeps: int, variant: str
+) -> dict[str, object]:
     pm.set_data({"X": study.X, "y_data": study.y}, model=step.model)
     step.setup_chain(seed, tune=0, draws=0)
     step.tune = False
@@ -144,7 +146,7 @@ def print_results(results: dict) -> None:
                         "not thermalised: error over it": float(np.median(stuck)) if stuck else "-",
                     }
                 )
-    print_table("Thermalised from zero", rows)
+    print_table("Chains that thermalised", rows)
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ QUIET = {"progressbar": False, "compute_convergence_checks": False}
 
 @contextmanager
 def in_python():
-    """A decorator, or a context, in which all graphs whose mode is not named are evaluated in Python, as written.
+    """A decorator, or a context, in which graphs are evaluated in Python, as written, unless Numba or JAX is named.
 
     Where there are few draws, rewriting and compiling them, with Numba or a C compiler, takes far longer.
     """

@@ -84,7 +84,7 @@ def test_no_block_is_overlooked():
 @pytest.mark.parametrize("document", [*DOCUMENTS, *EXAMPLES])
 def test_code_of_documents(document, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(least_squares, "MOST", 60)  # steps of a search for a start
+    monkeypatch.setattr(least_squares, "MOST", 150)  # steps of a search for a start: one round at least for 50 units
     with in_python():
         execute(document, smaller)
 

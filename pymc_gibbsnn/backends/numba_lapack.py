@@ -133,15 +133,16 @@ def cholesky(op: Op, node: Apply) -> tuple[Callable, str] | None:
 
 @numba_njit
 def factor_in_place(q):
-    """Factor a positive definite matrix Q = L Lᵀ in place, and return whether it is one.
+    """Factor a finite matrix Q = L Lᵀ in place, and return whether that was possible: whether Q is positive definite.
 
     Parameters
     ----------
     q : array, (n, n)
-        Q, row by row in memory; its upper triangle becomes that of Lᵀ, the rest stays as it is.
+        Q, row by row in memory, with n > 0. Its upper triangle becomes that of Lᵀ, the rest stays as it is; if there is
+        no factor, the upper triangle is spoilt.
     """
     n = len(q)
-    return n == 0 or _potrf((LOWER, n, q, n, 0)) == 0
+    return _potrf((LOWER, n, q, n, 0)) == 0
 
 
 @numba_njit

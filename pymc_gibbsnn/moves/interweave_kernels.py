@@ -185,7 +185,7 @@ def numba_passes(op, node):
             _update_gram(gram[j], squares[j], a[j], x)
             lam = precision[min(j, len(precision) - 1)]
             _copy_matrix(_factor(gram[j], kappas[j], lam), factors[j])
-            if math.isnan(factors[j, 0, 0]):  # by rounding errors of earlier changes, perhaps
+            if math.isnan(factors[j, 0, 0]):  # Rounding errors of earlier changes may be the cause.
                 squares[j], gram[j] = 0, 0
                 _update_gram(gram[j], squares[j], a[j], x)
                 _copy_matrix(_factor(gram[j], kappas[j], lam), factors[j])

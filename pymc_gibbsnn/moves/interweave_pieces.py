@@ -24,8 +24,10 @@ own that is uniform on (0, 1).
 
 A Gram matrix Ãᵀ diag(a²) Ã is kept from move to move and changed by the few samples whose piece has changed. Rounding
 errors in it are the same in the proposal and in its reverse, so that they make proposals worse, not wrong; in single
-precision JAX forms it anew now and then. Where they leave Q without a Cholesky factor, which takes a Λ of less than
-1e-15 of κ ÃᵀÃ, nothing is proposed from there, and no proposal to go there is accepted.
+precision JAX forms it anew now and then. Where rounding leaves Q without a Cholesky factor, Numba first forms the Gram
+matrix anew. If that does not help, nothing is proposed from there, and no proposal to go there is accepted: the unit
+waits until other moves have changed its Q. It takes a Λ of less than about 1e-15 of κ Ãᵀ diag(a²) Ã in double
+precision, and 1e-7 in single precision.
 
 References
 ----------

@@ -257,16 +257,21 @@ def spans_channels(bias: Variable) -> bool:
 
 
 def evaluate(expression: Variable) -> np.ndarray:
-    """Evaluate an expression of constants and shared variables, node by node: to compile it would take far longer."""
-    computed: dict[Variable, np.ndarray] = {}
+    """Evaluate an expression of constants and shared variables, node by node: to compile it would take far longer.
 
-    def value(x: Variable) -> np.ndarray:
-        if isinstance(x, Constant):
-            return x.data
-        return x.get_value(borrow=True) if isinstance(x, SharedVariable) else computed[x]
-
+    The value of a constant or of a shared variable itself is not copied, and must not be changed.
+    """
+    if isinstance(expression, Constant):
+        return np.asarray(expression.data)
+    if isinstance(expression, SharedVariable):
+        return np.asarray(expression.get_value(borrow=True))
+    storage: dict[Variable, list] = {}
     for node in toposort([expression]):
-        storage = [[None] for _ in node.outputs]
-        node.op.perform(node, [value(x) for x in node.inputs], storage)
-        computed |= {output: found for output, [found] in zip(node.outputs, storage, strict=True)}
-    return np.asarray(value(expression))
+        for x in node.inputs:
+            if x.owner is None:
+                storage[x] = [x.data if isinstance(x, Constant) else x.get_value(borrow=True)]
+        storage |= {output: [None] for output in node.outputs}
+        computed = {x: [x in node.inputs] for x in (*node.inputs, *node.outputs)}
+        # Its method perform alone would compute roots of small integers in half precision, as NumPy does.
+        node.op.make_thunk(node, storage, computed, no_recycling=[], impl="py")()
+    return np.array(storage[expression][0], order="C")

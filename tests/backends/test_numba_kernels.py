@@ -116,7 +116,7 @@ PLAIN = {"collapse": False, "interweave": False}
 @pytest.mark.parametrize(
     ("model", "step"),
     [
-        pytest.param(lambda: pmg.mlp(X, Y, 4), pmg.GibbsNN, id="pieces"),
+        pytest.param(lambda: pmg.mlp(X, Y, [4, 3]), pmg.GibbsNN, id="pieces"),
         pytest.param(
             lambda: pmg.mlp(X, Y, [4, 3]),
             lambda: pmg.GibbsNN(interweave="langevin"),

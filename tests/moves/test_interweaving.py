@@ -174,12 +174,23 @@ def test_units_without_a_factor_stay(mode):
     np.testing.assert_array_equal(z, layer.z)
 
 
-@pytest.mark.parametrize("mode", MODES[:2])
-def test_gram_matrices_that_rounding_has_spoilt_are_formed_anew(mode):
+@pytest.mark.parametrize("mode", MODES)
+def test_no_proposal_without_a_factor_is_accepted(mode):
+    """Where all pieces are flat, a weight of precision 0 leaves Q singular."""
+    layer = Layer(ACTIVATIONS["relu"], h=1)
+    layer.precision[:, 0] = 0
+    down, numbers = -1e3 * np.eye(3)[2], (np.zeros((1, 1)), np.full((1, 1), -np.inf))
+    factor = np.linalg.cholesky(np.linalg.inv(layer.gaussian_on_pieces(layer.w, 0)[1]))
+    for step, moves in ((0 * down, True), (down, False)):
+        *_, accepted = compiled(mode)(*layer.arguments(*numbers, (factor.T @ step)[None, None]))
+        assert accepted.all() == moves
+
+
+def test_gram_matrices_that_rounding_has_spoilt_are_formed_anew():
     layer, numbers = Layer(ACTIVATIONS["relu"]), (np.full((1, 2), 0.5), np.full((1, 2), -np.inf), np.ones((1, 2, 3)))
     spoilt = -np.ones((2, 3, 3)), (layer.function.derivative(layer.z) ** 2).T
     for found, expected in zip(
-        *(compiled(mode)(*layer.arguments(*numbers, kept)) for kept in (spoilt, None)), strict=True
+        *(compiled("NUMBA")(*layer.arguments(*numbers, kept)) for kept in (spoilt, None)), strict=True
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 

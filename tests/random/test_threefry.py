@@ -71,6 +71,8 @@ def test_numbers_are_those_of_the_keys_of_jax(spread, double):
         found, one_by_one = jax.jit(jax.vmap(all_draws))(ours), jax.jit(all_draws)
         for name, draws in expected.items():
             np.testing.assert_array_equal(found[name], draws, err_msg=name)
+        not_compiled = [DRAWS["an odd number"](keys[0]) for keys in (ours, theirs)]
+        np.testing.assert_array_equal(*not_compiled)
         for i, key in enumerate(ours):
             for name, draw in one_by_one(key).items():
                 np.testing.assert_array_equal(draw, expected[name][i], err_msg=name)
