@@ -96,20 +96,14 @@ def measure(
 ) -> dict[str, object]:
     pm.set_data({"X": study.X, "y_data": study.y}, model=step.model)
     step.setup_chain(seed, tune=0, draws=0)
-    step.tune = False
     informed = run(step, study.teacher, study, part, sweeps)
 
+    point, tune = (study.teacher, 0) if variant == "informed" else (pmg.initial_values(study.model, "zero"), TUNE)
+    step.setup_chain(seed + 1_000_000, tune=tune, draws=0)
     start = time.process_time()
-    if variant == "informed":
-        step.setup_chain(seed + 1_000_000, tune=0, draws=0)
-        step.tune, point = False, study.teacher
-    else:
-        step.setup_chain(seed + 1_000_000, tune=TUNE, draws=0)
-        step.tune_steps, step.tune = TUNE, True
-        point = pmg.initial_values(study.model, "zero")
-        for _ in range(TUNE):
-            point, _ = step.step(point)
-        step.stop_tuning()
+    for _ in range(tune):
+        point, _ = step.step(point)
+    step.stop_tuning()
     tuned = time.process_time()
     errors = run(step, point, study, part, sweeps)
     found = merge(informed, errors, part.block)

@@ -271,7 +271,7 @@ def evaluate(expression: Variable) -> np.ndarray:
             if x.owner is None:
                 storage[x] = [x.data if isinstance(x, Constant) else x.get_value(borrow=True)]
         storage |= {output: [None] for output in node.outputs}
-        computed = {x: [x in node.inputs] for x in (*node.inputs, *node.outputs)}
-        # Its method perform alone would compute roots of small integers in half precision, as NumPy does.
+        computed = {x: [True] for x in node.inputs} | {output: [False] for output in node.outputs}
+        # node.op.perform alone would compute roots of small integers in half precision, as NumPy does.
         node.op.make_thunk(node, storage, computed, no_recycling=[], impl="py")()
     return np.array(storage[expression][0], order="C")

@@ -163,12 +163,15 @@ def test_kept_gram_matrices_are_those_of_the_pieces(mode):
     assert moved > 90
 
 
+ALWAYS = np.full((1, 2), 0.5), np.full((1, 2), -np.inf), np.ones((1, 2, 3))  # ρ, log u and ξ of proposals that win
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_units_without_a_factor_stay(mode):
     """With a weight of precision 0 that the data do not determine, Q is singular."""
-    layer, numbers = Layer(ACTIVATIONS["relu"]), (np.full((1, 2), 0.5), np.full((1, 2), -np.inf), np.ones((1, 2, 3)))
+    layer = Layer(ACTIVATIONS["relu"])
     layer.x[:, 0] = layer.precision[:, 0] = 0
-    w, z, *_, accepted = compiled(mode)(*layer.arguments(*numbers))
+    w, z, *_, accepted = compiled(mode)(*layer.arguments(*ALWAYS))
     assert not accepted.any()
     np.testing.assert_array_equal(w, layer.w)
     np.testing.assert_array_equal(z, layer.z)
@@ -187,11 +190,10 @@ def test_no_proposal_without_a_factor_is_accepted(mode):
 
 
 def test_gram_matrices_that_rounding_has_spoilt_are_formed_anew():
-    layer, numbers = Layer(ACTIVATIONS["relu"]), (np.full((1, 2), 0.5), np.full((1, 2), -np.inf), np.ones((1, 2, 3)))
+    layer = Layer(ACTIVATIONS["relu"])
     spoilt = -np.ones((2, 3, 3)), (layer.function.derivative(layer.z) ** 2).T
-    for found, expected in zip(
-        *(compiled("NUMBA")(*layer.arguments(*numbers, kept)) for kept in (spoilt, None)), strict=True
-    ):
+    outputs = [compiled("NUMBA")(*layer.arguments(*ALWAYS, kept)) for kept in (spoilt, None)]
+    for found, expected in zip(*outputs, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
