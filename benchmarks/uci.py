@@ -102,6 +102,7 @@ METHODS = {  # the method and its hidden layers
     "boosting": (of_competitor(competitors.boosting), []),
     "deep ensemble": (of_competitor(competitors.ensemble), [50]),
     "MC dropout": (of_competitor(competitors.dropout), [50]),
+    "MILE": (of_competitor(competitors.mile), [16, 16]),
 }
 
 
@@ -142,6 +143,6 @@ def table(results: Results) -> list[dict[str, object]]:
 
 
 if __name__ == "__main__":
-    by_default = [method for method in METHODS if method != "NUTS"]
+    by_default = [method for method in METHODS if method not in ("NUTS", "MILE")]
     found = score_splits(__doc__, score, SETS, list(METHODS), by_default, 20, RESULTS / "uci.json")
     print_table("UCI regression", table(found))

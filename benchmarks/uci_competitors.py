@@ -69,6 +69,20 @@ def dropout(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, hidden: Sequence[i
     return mean, np.full_like(mean, noises[noise])
 
 
+def mile(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, hidden: Sequence[int], seed: int) -> Mixture:
+    """Microcanonical Langevin ensembles (Sommer and others, arXiv 2502.06335), set as in their documentation.
+
+    This one needs ``pip install sklearn-contrib-bde``.
+    """
+    from bde import BdeRegressor
+
+    networks = BdeRegressor(
+        n_members=8, hidden_layers=list(hidden), seed=seed, epochs=200, patience=10, warmup_steps=5000, n_samples=2000
+    ).fit(X, y)
+    mean, scale = np.moveaxis(np.asarray(networks.predict(X_test, raw=True), float), -1, 0)
+    return mean.reshape(-1, len(X_test)), np.logaddexp(0, scale).reshape(-1, len(X_test)) + LEAST
+
+
 def _split(y: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """A fifth of the rows, on which a method chooses its settings, and the others."""
     shuffled = np.random.default_rng(seed).permutation(len(y))

@@ -22,6 +22,7 @@ from pymc_gibbsnn.backends.jax_backend import random_state
 from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.reader import starting_point
 from pymc_gibbsnn.random.draw import draw
 
 MODES = ["AS_WRITTEN", "NUMBA", "JAX"]  # NumPy and SciPy, Numba, JAX
@@ -121,7 +122,7 @@ def value(expression: Variable) -> np.ndarray:
 def random_point(model: pm.Model, seed: int) -> dict[str, np.ndarray]:
     """A point of a model far from any optimum."""
     rng = np.random.default_rng(seed)
-    return {name: rng.normal(size=np.shape(x)) for name, x in model.initial_point(random_seed=0).items()}
+    return {name: rng.normal(size=x.shape) for name, x in starting_point(model).items()}
 
 
 def pm_sample(model: pm.Model, draws: int = 20, step=None, compile_kwargs: dict = PYTHON, **kwargs):

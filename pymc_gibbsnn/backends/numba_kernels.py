@@ -41,6 +41,7 @@ from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.type_other import NoneConst
 
 from pymc_gibbsnn._compat import SCALAR_SUMS, shape_inference
 from pymc_gibbsnn.backends.declare import SAMPLED, declare
@@ -48,6 +49,7 @@ from pymc_gibbsnn.backends.numba_lapack import dot
 from pymc_gibbsnn.backends.numba_linker import KernelLinker
 from pymc_gibbsnn.backends.tall_products import is_tall, tall_by_few, tall_by_tall
 from pymc_gibbsnn.backends.vector_math import erf, erfc, vectorisable
+from pymc_gibbsnn.random.draw import apply_to_types
 
 __all__ = ["MANY", "with_our_kernels"]
 
@@ -350,7 +352,7 @@ class Sampler(Op):
         self.destroy_map = {0: [0]} if variable.inplace else {}
 
     def make_node(self, rng, *parameters):
-        outputs = self.variable.make_node(rng, None, *parameters).outputs
+        outputs = apply_to_types(self.variable, rng, NoneConst, *parameters).outputs
         return Apply(self, [rng, *parameters], [output.type() for output in outputs])
 
     def perform(self, node, inputs, outputs):
@@ -374,6 +376,18 @@ def _numba_sampler(op, node, **kwargs):
     if key is not None:
         key = sha256(str((type(op), type(op.variable), inplace, key)).encode()).hexdigest()
     return draw, key
+
+
+@node_rewriter([RandomVariable], inplace=True)
+def _update_generator(fgraph, node):
+    """Let a draw update its generator in place.
+
+    PyTensor does so too, but infers the shape of the draw anew, from all that its parameters are computed from.
+    """
+    if node.op.inplace:
+        return None
+    op = type(node.op)(**node.op._props_dict() | {"inplace": True})
+    return Apply(op, node.inputs, [x.clone() for x in node.outputs]).outputs
 
 
 @node_rewriter([RandomVariable])
@@ -423,8 +437,9 @@ def with_our_kernels(mode: Mode) -> Mode:
     if not isinstance(mode.linker, NumbaLinker):
         return mode
     products = in2out(_use_product, _use_error_function, _choose_length, name="numba_products")
-    # The samplers' rewrite comes after PyTensor lets draws update generators in place, and before it computes shapes;
-    # that of sums comes after PyTensor fuses them with what they add.
+    # The rewrite of generators takes the place of PyTensor's, at 50.9. That of samplers comes after it, and before
+    # PyTensor computes shapes; that of sums comes after PyTensor fuses them with what they add.
+    generators = in2out(_update_generator, ignore_newtrees=True, name="numba_generators")
     samplers, sums = in2out(_use_sampler, name="numba_samplers"), in2out(_use_matrix_sum, name="numba_sums")
-    mode = mode.register((products, 10.0), (samplers, 99.0), (sums, 101.0))
+    mode = mode.register((products, 10.0), (generators, 50.8), (samplers, 99.0), (sums, 101.0))
     return Mode(KernelLinker(allow_gc=mode.linker.allow_gc), mode.provided_optimizer)

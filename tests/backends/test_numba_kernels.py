@@ -6,12 +6,8 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.compile.io import In
-from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
-from pytensor.raise_op import Assert
 from pytensor.tensor.random.type import random_generator_type
 
-import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.random.draw import draw
@@ -106,51 +102,3 @@ def test_a_sampler_leaves_a_generator_that_is_not_its_own():
     function = compile_and_find([rng, m], draw(isotropic_normal, rng, m, pt.constant(2.0))[1], "Sampler")
     generator, mean = np.random.default_rng(0), np.zeros((3, 2))
     np.testing.assert_array_equal(function(generator, mean), function(generator, mean))
-
-
-X, Y = RNG.normal(size=(30, 3)), RNG.normal(size=(30, 2))
-LABELS = RNG.integers(0, 3, 30)
-PLAIN = {"collapse": False, "interweave": False}
-
-
-@pytest.mark.parametrize(
-    ("model", "step"),
-    [
-        pytest.param(lambda: pmg.mlp(X, Y, [4, 3]), pmg.GibbsNN, id="pieces"),
-        pytest.param(
-            lambda: pmg.mlp(X, Y, [4, 3]),
-            lambda: pmg.GibbsNN(interweave="langevin"),
-            id="langevin",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            lambda: pmg.mlp(X, Y, [4, 4, 4]),
-            lambda: pmg.GibbsNN(schedule="layer-parallel", **PLAIN),
-            id="layer-parallel",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(lambda: pmg.mlp(X, LABELS, 4, likelihood="probit"), lambda: pmg.GibbsNN(**PLAIN), id="labels"),
-        pytest.param(
-            lambda: pmg.mlp(X, LABELS > 0, 4, likelihood="probit", activation="tanh"), pmg.GibbsNN, id="smooth"
-        ),
-        pytest.param(lambda: pmg.wide_mlp(X, Y, 8, 2), lambda: pmg.PCN(reparametrise=True), id="narrow"),
-        pytest.param(lambda: pmg.wide_mlp(X, Y, 64, 2), lambda: pmg.PCN(reparametrise=True), id="wide"),
-        pytest.param(lambda: pmg.classical_mlp(X, LABELS, [4]), pmg.FNBG, id="fnbg"),
-    ],
-)
-def test_compiled_code_is_found_again(model, step):
-    """A graph compiled anew in another process has the same key, in which asserts of shapes vary their order."""
-    keys = set()
-    for _ in range(2):
-        with model():
-            found = step()
-        graph = found.transition.graph()
-        for name, stage in graph.stages.items():
-            inputs = [In(graph.rng, mutable=True), *graph.inputs[1:]]
-            mode = with_our_kernels(found._mode)
-            function = pytensor.function(inputs, stage.outputs, mode=mode, on_unused_input="ignore")
-            _, key = numba_funcify_and_cache_key(function.maker.fgraph)
-            assert key is not None
-            assert not any(isinstance(node.op, Assert) for node in function.maker.fgraph.apply_nodes)
-            keys.add((name, key))
-    assert len(keys) == len(graph.stages)

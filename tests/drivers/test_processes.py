@@ -64,8 +64,11 @@ with pmg.mlp(X, np.maximum(X[:, 0], 0), 2, noise=0.3):
         sample(int(draws), store=path, resume=path)
     elif kind == "rows":
         path = f"{folder}/{count}.zarr"
-        assert (sample(3, store=path) is None) == (index != "0")
-        sample(6, resume=path)
+        if count == "1":
+            sample(6, store=path)
+        else:
+            assert (sample(3, store=path) is None) == (index != "0")
+            sample(6, resume=path)
     else:
         draws = sample(6)["posterior"].data_vars
         np.savez(f"{folder}/{count} {index}.npz", **{name: x.values for name, x in draws.items()})

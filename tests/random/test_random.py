@@ -92,9 +92,9 @@ def test_piecewise_normal(name, mode):
         z = draw_rv(
             piecewise_normal,
             [
-                np.full((10 * N, 1), m),
+                np.full((5 * N, 1), m),
                 [v],
-                np.full((10 * N, 1), t),
+                np.full((5 * N, 1), t),
                 [kappa],
                 table.edges,
                 table.slopes,
@@ -104,7 +104,8 @@ def test_piecewise_normal(name, mode):
             seed=i,
         )[:, 0]
         grid, cdf = density_on_grid(m, v, t, kappa, table)
-        assert stats.kstest(z, lambda x, g=grid, c=cdf: np.interp(x, g, c)).pvalue > LEAST_P, (m, v, a, delta)
+        found = stats.kstest(z, lambda x, g=grid, c=cdf: np.interp(x, g, c), method="asymp")
+        assert found.pvalue > LEAST_P, (m, v, a, delta)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -118,8 +119,8 @@ def test_samples_far_from_the_edge_beside_others(mode):
     assert stats.kstest((z - m)[:, 0] / v**0.5, stats.norm.cdf).pvalue > LEAST_P
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_uniforms_at_both_ends_give_finite_draws(dtype):
+@pytest.mark.parametrize(("dtype", "n"), [("float64", 2**22), ("float32", 2**25)])  # so that single precision ends
+def test_uniforms_at_both_ends_give_finite_draws(dtype, n):
     """The least and the greatest uniform number, inverted in JAX and in SciPy, stay in the interval and are finite."""
     import jax
     import jax.numpy as jnp
@@ -128,7 +129,7 @@ def test_uniforms_at_both_ends_give_finite_draws(dtype):
 
     with jax.enable_x64(dtype == "float64"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
-        u = np.asarray(_jax.open_uniform(jax.random.key(0), (2**25,), "float64"))
+        u = np.asarray(_jax.open_uniform(jax.random.key(0), (n,), "float64"))
         assert u.dtype == dtype
         step = np.finfo(dtype).epsneg
         assert step <= u.min() < 1e-6 < 1 - 1e-6 < u.max() <= 1 - step

@@ -44,6 +44,10 @@ def probit(n, d, units, outputs, noise):
     return pmg.mlp(data(n, d)[0], labels(n, outputs), units, noise=noise, likelihood="probit")
 
 
+def binary(n, d, units, outputs, noise):
+    return pmg.mlp(data(n, d)[0], labels(n, 2), units, noise=noise, likelihood="probit", activation="tanh")
+
+
 def written_by_hand(n, d, units, outputs, noise):
     """With data and scales as plain numbers, a prior for each input, and factors as networks in NTK form have."""
     X, y = data(n, d, 1)
@@ -71,6 +75,10 @@ def learned_scales(n, d, units, outputs, noise):
 def wide(n, d, units, outputs, noise):
     scales = {"weight_scale": noise * 2, "bias_scale": noise * 3, "readout_scale": noise * 5}
     return pmg.wide_mlp(*data(n, d, outputs), units, noise=noise, **scales)
+
+
+def wider_than_rows(n, d, units, outputs, noise):
+    return pmg.wide_mlp(*data(n, d, outputs), 10 * units, 2, noise=noise)
 
 
 def classical(n, d, units, outputs, noise):
@@ -110,11 +118,22 @@ def keys(model, step):
         pytest.param(noisy(), lambda: pmg.GibbsNN(collapse=False, interweave=False), id="algorithm 1"),
         pytest.param(noisy(activation="tanh"), pmg.GibbsNN, id="langevin"),
         pytest.param(several_outputs, pmg.GibbsNN, id="deep"),
+        pytest.param(
+            noisy(depth=2), lambda: pmg.GibbsNN(interweave="langevin"), id="deep langevin", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            noisy(depth=3),
+            lambda: pmg.GibbsNN(schedule="layer-parallel", collapse=False, interweave=False),
+            id="layer-parallel",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(convolutional, pmg.GibbsNN, id="convolutional"),
         pytest.param(probit, lambda: pmg.GibbsNN(**PLAIN), id="probit"),
+        pytest.param(binary, pmg.GibbsNN, id="probit langevin"),
         pytest.param(written_by_hand, pmg.GibbsNN, id="by hand"),
         pytest.param(learned_scales, lambda: pmg.GibbsNN(**PLAIN), id="learned scales"),
         pytest.param(wide, lambda: pmg.PCN(reparametrise=True), id="pCN"),
+        pytest.param(wider_than_rows, lambda: pmg.PCN(reparametrise=True), id="pCN, more units than rows"),
         pytest.param(effects_by_hand, pmg.MALA, id="MALA by hand"),
         pytest.param(classical, pmg.FNBG, id="FNBG"),
         pytest.param(effects_by_hand, lambda: pmg.FNBG(blocks="layer"), id="FNBG by hand"),
