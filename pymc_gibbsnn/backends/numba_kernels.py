@@ -384,9 +384,10 @@ def _update_generator(fgraph, node):
 
     PyTensor does so too, but infers the shape of the draw anew, from all that its parameters are computed from.
     """
-    if node.op.inplace:
+    op = node.op
+    if op.inplace:
         return None
-    op = type(node.op)(**node.op._props_dict() | {"inplace": True})
+    op = type(op)(**{name: getattr(op, name) for name in op.__props__} | {"inplace": True})
     return Apply(op, node.inputs, [x.clone() for x in node.outputs]).outputs
 
 
