@@ -154,11 +154,11 @@ def score_splits(
     by_default: Sequence[str],
     splits: int,
     output: Path,
-) -> Results:
+) -> dict[str, dict[str, float]]:
     """The command line of a comparison of methods on splits of data sets: score what has not been scored yet.
 
     ``score(folder, set, split, method)`` fits and scores; None says that a set has no such split. ``by_default`` are
-    the methods that are run if none is named.
+    the methods that are run if none is named. Returns the scores of the splits below ``--splits``.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -178,7 +178,7 @@ def score_splits(
                     continue
                 results[key] = found
                 print(key, {k: float(f"{v:.4g}") for k, v in found.items()}, flush=True)
-    return results
+    return {key: values for key, values in results.items() if int(key.rpartition("/")[2]) < arguments.splits}
 
 
 def scores_by_method(
@@ -210,8 +210,8 @@ def scores_by_method(
 def _mean(values: Sequence[float]) -> str:
     if not values:
         return "-"
-    error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
-    return f"{np.mean(values):.3g} ± {error:.1g}"
+    error = f" ± {np.std(values, ddof=1) / len(values) ** 0.5:.1g}" if len(values) > 1 else ""
+    return f"{np.mean(values):.3g}{error}"
 
 
 def print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:

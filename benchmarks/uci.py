@@ -8,7 +8,7 @@ off and resumed.
 ::
 
     OMP_NUM_THREADS=1 python benchmarks/uci.py FOLDER [--sets yacht boston ...] [--splits 20] [--methods ...]
-    python benchmarks/uci.py FOLDER --table
+    python benchmarks/uci.py FOLDER --table [--splits 5]
 
 FOLDER holds ``uci_*.npz`` with ``X``, ``y`` and ``split_0_test``, ``split_1_test``, ... Scores are in the units of the
 targets: RMSE, mean negative log density (NLL), the share of test points within 90 % intervals, and CRPS.
@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pymc as pm
 import uci_competitors as competitors
-from common import RESULTS, Results, print_table, score_splits, scores_by_method
+from common import RESULTS, print_table, score_splits, scores_by_method
 from scipy.special import logsumexp
 from scipy.stats import norm
 
@@ -130,7 +130,7 @@ def score(folder: Path, name: str, split: int, method: str) -> dict[str, float] 
     }
 
 
-def table(results: Results) -> list[dict[str, object]]:
+def table(results: dict[str, dict[str, float]]) -> list[dict[str, object]]:
     """What was computed, and beside it what is published."""
     rows = []
     for name in SETS:
