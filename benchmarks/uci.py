@@ -10,6 +10,9 @@ off and resumed.
     OMP_NUM_THREADS=1 python benchmarks/uci.py FOLDER [--sets yacht boston ...] [--splits 20] [--methods ...]
     python benchmarks/uci.py FOLDER --table [--splits 5]
 
+If ``--methods`` is left out, all methods run but NUTS, which is slow, and MILE, which needs ``pip install
+sklearn-contrib-bde``. The figure of the differences in NLL is written beside the results.
+
 FOLDER holds ``uci_*.npz`` with ``X``, ``y`` and ``split_0_test``, ``split_1_test``, ... Scores are in the units of the
 targets: RMSE, mean negative log density (NLL), the share of test points within 90 % intervals, and CRPS.
 """
@@ -170,7 +173,7 @@ def figure(results: dict[str, dict[str, float]], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    by_default = [method for method in METHODS if method not in ("NUTS", "MILE")]  # slow, and another package
+    by_default = [method for method in METHODS if method not in ("NUTS", "MILE")]
     found = score_splits(__doc__, score, SETS, list(METHODS), by_default, 20, RESULTS / "uci.json")
     print_table("UCI regression", table(found))
     figure(found, RESULTS / "uci.png")
