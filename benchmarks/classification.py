@@ -93,7 +93,7 @@ def score(folder: Path, name: str, split: int, method: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    found = score_splits(__doc__, score, SETS, list(METHODS), list(METHODS), 5, RESULTS / "classification.json")
+    found, _ = score_splits(__doc__, score, SETS, list(METHODS), list(METHODS), 5, RESULTS / "classification.json")
     print_table(
         "Classification", [row for name in SETS for row in scores_by_method(found, name, list(METHODS), SCORES)]
     )

@@ -154,11 +154,12 @@ def score_splits(
     by_default: Sequence[str],
     splits: int,
     output: Path,
-) -> dict[str, dict[str, float]]:
+) -> tuple[dict[str, dict[str, float]], Path]:
     """The command line of a comparison of methods on splits of data sets: score what has not been scored yet.
 
     ``score(folder, set, split, method)`` fits and scores; None says that a set has no such split. ``by_default`` are
-    the methods that are run if none is named. Returns the scores of the splits below ``--splits``.
+    the methods that are run if none is named. Returns the scores of the splits below ``--splits``,
+    and the file of results.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -178,7 +179,8 @@ def score_splits(
                     continue
                 results[key] = found
                 print(key, {k: float(f"{v:.4g}") for k, v in found.items()}, flush=True)
-    return {key: values for key, values in results.items() if int(key.rpartition("/")[2]) < arguments.splits}
+    found = {key: values for key, values in results.items() if int(key.rpartition("/")[2]) < arguments.splits}
+    return found, arguments.output
 
 
 def scores_by_method(

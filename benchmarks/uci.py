@@ -174,6 +174,6 @@ def figure(results: dict[str, dict[str, float]], path: Path) -> None:
 
 if __name__ == "__main__":
     by_default = [method for method in METHODS if method not in ("NUTS", "MILE")]
-    found = score_splits(__doc__, score, SETS, list(METHODS), by_default, 20, RESULTS / "uci.json")
+    found, output = score_splits(__doc__, score, SETS, list(METHODS), by_default, 20, RESULTS / "uci.json")
     print_table("UCI regression", table(found))
-    figure(found, RESULTS / "uci.png")
+    figure(found, output.with_suffix(".png"))

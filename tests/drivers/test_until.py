@@ -41,6 +41,7 @@ def test_a_time_limit(tmp_path, monkeypatch):
         run(10, store=path, until={"seconds": 1e-3})
     assert run(10, resume=path)["posterior"].sizes["draw"] == 10
     monkeypatch.setattr(programs, "MOST_A_CALL", 10)
+    run(10)  # compiled with calls of this length
     started = time.perf_counter()
     assert run(10**7, until={"seconds": 2, "ess": 10**9})["posterior"].sizes["draw"] < 10**7
     assert time.perf_counter() - started < 60

@@ -83,8 +83,9 @@ def log_likelihood(model, point, z, of_a, of_y):
     residuals = model["y_data"].get_value() - np.maximum(z, 0) @ point["W2"].T - point["b2"]
     of_a, of_y = (np.reshape(v, (-1, 1, 1)) * FACTORS[name] ** 2 for name, v in (("of_a", of_a), ("of_y", of_y)))
     covariance = of_y * np.eye(residuals.shape[-1]) + of_a * (point["W2"] @ point["W2"].T)
-    squares = (np.linalg.solve(covariance, residuals.mT) * residuals.mT).sum((1, 2))
-    return -(squares + residuals.shape[-2] * np.linalg.slogdet(2 * np.pi * covariance).logabsdet) / 2
+    columns = np.swapaxes(residuals, -1, -2)
+    squares = (np.linalg.solve(covariance, columns) * columns).sum((1, 2))
+    return -(squares + columns.shape[-1] * np.linalg.slogdet(2 * np.pi * covariance).logabsdet) / 2
 
 
 GRID = np.linspace(-5, 4, 91)

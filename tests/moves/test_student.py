@@ -85,6 +85,21 @@ def test_the_density_with_the_latent_integrated_out():
             np.testing.assert_allclose(exact, 1, rtol=1e-6, err_msg=f"{nu}, {scale}, {one}")
 
 
+@pytest.mark.parametrize("nu", [1e4, 1e6])
+@pytest.mark.parametrize("scale", [1e-4, 1e-2, 1.0])
+def test_the_density_at_many_degrees_of_freedom_is_that_of_a_normal(nu, scale):
+    """Also where the noise of the latent is far larger, so that the precisions say nothing."""
+    y = np.array([[0.0, 1.0, -3.0]])
+    found = StudentTLikelihood.log_probability(0 * y, np.ones((1, 1)), y, None, [np.array([nu]), y, np.array([scale])])
+    np.testing.assert_allclose(found, stats.norm.logpdf(y, scale=np.hypot(1, scale)), rtol=5 / nu)
+
+
+def test_the_density_of_nothing_is_nothing():
+    nothing = np.empty((0, 3))
+    parameters = [np.array([4.0]), nothing, np.array([1.0])]
+    assert StudentTLikelihood.log_probability(nothing, nothing, np.zeros(3), None, parameters).shape == (0, 3)
+
+
 # Oracle 2: the sweep
 
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 import pytensor.tensor as pt
@@ -138,11 +137,13 @@ class StudentTLikelihood(LatentLikelihood):
         nu, _, scale = parameters
         arrays = np.broadcast_arrays(nu, scale, sigma, (y - mean) ** 2)
         flat = [x.reshape(-1) for x in arrays]
-        blocks = [_integral(*(x[i : i + AT_ONCE] for x in flat)) for i in range(0, flat[0].size, AT_ONCE)]
-        return np.concatenate(blocks).reshape(arrays[0].shape)
+        found = np.empty(flat[0].shape)
+        for i in range(0, len(found), AT_ONCE):
+            found[i : i + AT_ONCE] = _log_integral(*(x[i : i + AT_ONCE] for x in flat))
+        return found.reshape(arrays[0].shape)
 
 
-def _integral(nu: np.ndarray, scale: np.ndarray, sigma: np.ndarray, squares: np.ndarray) -> np.ndarray:
+def _log_integral(nu: np.ndarray, scale: np.ndarray, sigma: np.ndarray, squares: np.ndarray) -> np.ndarray:
     """Compute the logarithm of the integral of :meth:`StudentTLikelihood.log_probability`.
 
     Parameters
@@ -158,19 +159,20 @@ def _integral(nu: np.ndarray, scale: np.ndarray, sigma: np.ndarray, squares: np.
     -------
     array, (n,)
     """
-    # The integrand has its mode between that of p(τ | y, Z = m), which is below 1, and 1. Where its
-    # logarithm is 40 below that at the mode, nothing is left in double precision.
+    # The integrand has its mode between that of p(τ | y, Z = m), which is below 1, and 1; where it has one,
+    # e / (σ_Z² + e)² with e = σ²/τ is at most 1 / (4 σ_Z²), which bounds it from below, too. Where its logarithm is 40
+    # below that at the mode, nothing is left in double precision.
     width = np.sqrt(160 / nu)
     lowest = np.minimum(0, np.log((nu + 1) / (nu + squares / scale**2))) - 80 / (nu + 1) - width
-    highest = np.log1p(80 / nu + 2 * width)
-    step = (highest - lowest) / (NODES - 1)
-
-    def log_integrand(node: int) -> np.ndarray:
+    least = np.maximum(1 - squares / (4 * nu * sigma**2), 1e-300)
+    lowest = np.maximum(lowest, np.log(least) - 80 / (nu * least) - np.sqrt(160 / (nu * least)))
+    step = (np.log1p(80 / nu + 2 * width) - lowest) / (NODES - 1)
+    top, total = -np.inf, 0.0
+    for node in range(NODES):
         log_tau = lowest + step * node
         tau = np.exp(log_tau)
         variance = sigma**2 + scale**2 / tau
-        return (nu * (log_tau - tau) - np.log(2 * np.pi * variance) - squares / variance) / 2
-
-    top = reduce(np.maximum, map(log_integrand, range(0, NODES, 8)))  # near the mode: no sum overflows
-    total = sum(np.exp(log_integrand(node) - top) for node in range(NODES))
+        term = (nu * (log_tau - tau) - np.log(2 * np.pi * variance) - squares / variance) / 2
+        last, top = top, np.maximum(top, term)
+        total = total * np.exp(last - top) + np.exp(term - top)
     return top + np.log(total * step) + nu / 2 * np.log(nu / 2) - gammaln(nu / 2)
