@@ -21,6 +21,9 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 # And in half the time: each runs for a moment.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
+# Programs of JAX need not know where each operation was written.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
+
 # PyTensor notes for each variable where it was made, for its error messages: a fifth of the time a graph takes.
 flags = os.environ.get("PYTENSOR_FLAGS", "").split(",")
 os.environ["PYTENSOR_FLAGS"] = ",".join(["traceback__limit=0", *filter(None, flags)])

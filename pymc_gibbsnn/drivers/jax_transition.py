@@ -12,13 +12,13 @@ from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.link.jax.dispatch import jax_funcify
 
 from pymc_gibbsnn.backends.jax_backend import jax_settings
 from pymc_gibbsnn.drivers.placement import Placement
 from pymc_gibbsnn.networks.network import evaluate
+from pymc_gibbsnn.networks.substitution import substitute
 from pymc_gibbsnn.random._threefry import KEYS
 from pymc_gibbsnn.samplers.transition import Transition
 
@@ -48,9 +48,7 @@ def jaxify(
     arguments = {leaf: leaf.type() for leaf in leaves}
     whole = placement.length if placement else np.asarray
     constants = {node: pt.constant(whole(evaluate(node)), dtype=node.dtype) for node in lengths}
-    graph = FunctionGraph(
-        [*inputs, *arguments.values()], clone_replace(outputs, arguments | constants, rebuild_strict=False), clone=True
-    )
+    graph = FunctionGraph([*inputs, *arguments.values()], substitute(outputs, arguments | constants), clone=True)
     # This rewriting, of sparse matrices, looks for a BLAS for C, and PyTensor 2 warns where it finds none.
     get_mode("JAX").excluding("local_usmm").optimizer.rewrite(graph)
     return jax_funcify(graph), [evaluate(leaf) for leaf in leaves]
