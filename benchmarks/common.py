@@ -193,26 +193,40 @@ def scores_by_method(
 
     The keys of the results are "set/method/split"; ``name`` is the set.
     """
-    rows, ours = [], {}
+    rows = []
     for method in methods:
-        found = {tuple(key.split("/")): values for key, values in results.items()}
-        splits = {int(i): values for (*fit, i), values in found.items() if fit == [name, method]}
+        splits = _by_split(results, name, method)
         if not splits:
             continue
-        ours = splits if method == methods[0] else ours
         row = {"set": name, "method": method, "splits": len(splits)}
         row |= {score: _mean([values[score] for values in splits.values()]) for score in scores}
-        both = sorted(set(splits) & set(ours))
-        row[f"NLL less {methods[0]}'s"] = _mean([splits[i]["NLL"] - ours[i]["NLL"] for i in both])
+        row[f"NLL less {methods[0]}'s"] = _mean(nll_differences(results, name, method, methods[0]))
         row["seconds"] = float(np.median([values["seconds"] for values in splits.values()]))
         rows.append(row)
     return rows
 
 
+def nll_differences(results: Mapping[str, Mapping[str, float]], name: str, method: str, reference: str) -> list[float]:
+    """How much higher the NLL of a method is than that of another, on each split of a set that both have."""
+    ours, others = (_by_split(results, name, which) for which in (method, reference))
+    return [ours[i]["NLL"] - others[i]["NLL"] for i in sorted(set(ours) & set(others))]
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Of the mean of two values or more."""
+    return float(np.std(values, ddof=1)) / len(values) ** 0.5
+
+
+def _by_split(results: Mapping[str, Mapping[str, float]], name: str, method: str) -> dict[int, Mapping[str, float]]:
+    """The scores of a method on a set, by split."""
+    fit = f"{name}/{method}/"
+    return {int(key.removeprefix(fit)): values for key, values in results.items() if key.startswith(fit)}
+
+
 def _mean(values: Sequence[float]) -> str:
     if not values:
         return "-"
-    error = f" ± {np.std(values, ddof=1) / len(values) ** 0.5:.1g}" if len(values) > 1 else ""
+    error = f" ± {standard_error(values):.1g}" if len(values) > 1 else ""
     return f"{np.mean(values):.3g}{error}"
 
 

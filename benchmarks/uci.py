@@ -27,7 +27,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
 import uci_competitors as competitors
-from common import RESULTS, print_table, score_splits, scores_by_method
+from common import RESULTS, nll_differences, print_table, score_splits, scores_by_method, standard_error
 from scipy.special import logsumexp
 from scipy.stats import norm
 
@@ -154,13 +154,11 @@ def figure(results: dict[str, dict[str, float]], path: Path) -> None:
     _, axes = plt.subplots(figsize=(7, 0.45 * len(sets) + 1.3), layout="constrained")
     for k, method in enumerate(shown):
         for row, name in enumerate(sets):
-            fits = [(f"{name}/{method}/{i}", f"{name}/GibbsNN/{i}") for i in range(20)]
-            pairs = [(results[one]["NLL"], results[ours]["NLL"]) for one, ours in fits if {one, ours} <= {*results}]
-            if not pairs:
+            more = nll_differences(results, name, method, "GibbsNN")
+            if not more:
                 continue
-            more = np.subtract(*np.transpose(pairs))
-            mean, height = more.mean(), row + 0.13 * (k - 2)
-            error = more.std(ddof=1) / len(more) ** 0.5 if low < mean < high and len(more) > 1 else None
+            mean, height = np.mean(more), row + 0.13 * (k - 2)
+            error = standard_error(more) if low < mean < high and len(more) > 1 else None
             marker = "<" if mean < low else ">" if mean > high else "o"  # beyond the figure
             axes.errorbar(np.clip(mean, low, high), height, xerr=error, fmt=marker, color=f"C{k}", markersize=5)
         axes.plot([], [], "o", color=f"C{k}", markersize=5, label=method)

@@ -127,7 +127,7 @@ def test_noncentred_variance_against_quadrature(outputs, mode):
     chain = Chain(noncentred_variance, model, mode)
     point, start = chain.point, next(name for name in chain.names if name.startswith("of_z"))
     first = point[start] if start.endswith("__") else np.log(point[start])
-    found, z = chain.run(DRAWS[mode] * 8 // 5)
+    found, z = chain.run(DRAWS[mode] * 8 // 5)  # it forgets more slowly
     assert np.ptp(found["of_a"]) == np.ptp(found["of_y"]) == 0
     mean = X @ point["W1"].T + point["b1"]
     noise = (point["Z2"] - mean) * np.exp(-first / 2)
