@@ -13,7 +13,8 @@ the tuning and says whether the chain has thermalised. The networks are
   teachers at 1e-2, 1e-3, 1e-4 and 1e-5, after 2.5 million sweeps;
 - small (n = 200, 5-3-1) and middle (n = 500, 10-5-1) at Δ = 1e-4, deep (n = 500, 10-5-5-1) at 1e-3, and convolution
   (n = 200 images of 8x8, 2 filters of 3x3, an average pool of 2x2, ReLU, one output) at 1e-4: labels with noise, 1,000
-  sweeps, each with a test error, in blocks of 50.
+  sweeps, each with a test error, in blocks of 50;
+- learned-small and learned-middle: the data of small and middle, for a model with noise="learned" and prior="learned".
 
 Every teacher's result is saved as it comes and never measured twice; several processes with different outputs may share
 the work. Run, with one thread a process::
@@ -28,7 +29,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -40,6 +41,7 @@ from common import RESULTS, Point, Results, load, print_table  # noqa: E402
 
 import pymc_gibbsnn as pmg  # noqa: E402
 from pymc_gibbsnn.diagnostics.convergence import merge  # noqa: E402
+from pymc_gibbsnn.drivers.starts import points_of_chains  # noqa: E402
 from pymc_gibbsnn.networks.function import forward  # noqa: E402
 from pymc_gibbsnn.networks.reader import read_network  # noqa: E402
 
@@ -50,7 +52,7 @@ TUNE = 1000
 class Part:
     """A network, whether its teachers have noise, sweeps by Δ, sweeps between test errors, and a block of those.
 
-    The network without widths is the one with a convolution.
+    The network without widths is the one with a convolution. ``learned``: whether the model learns noise and priors.
     """
 
     widths: tuple[int, ...] | None
@@ -59,6 +61,7 @@ class Part:
     sweeps: dict[float, int]
     spacing: int
     block: int
+    learned: bool = False
 
 
 PARTS = {
@@ -67,6 +70,8 @@ PARTS = {
     "middle": Part((10, 5, 1), 500, True, {1e-4: 1000}, 1, 50),
     "deep": Part((10, 5, 5, 1), 500, True, {1e-3: 1000}, 1, 50),
     "convolution": Part(None, 200, True, {1e-4: 1000}, 1, 50),
+    "learned-small": Part((5, 3, 1), 200, True, {1e-4: 1000}, 1, 50, learned=True),
+    "learned-middle": Part((10, 5, 1), 500, True, {1e-4: 1000}, 1, 50, learned=True),
 }
 PAPERS_SHARE = {"0.01": "72/72", "0.001": "59/72", "0.0001": "30/72", "1e-05": "4/72"}
 VARIANTS = {"default": "auto", "from zero": None, "informed": None}  # each with its argument ``anneal``
@@ -74,7 +79,13 @@ VARIANTS = {"default": "auto", "from zero": None, "informed": None}  # each with
 
 def draw_study(part: Part, delta: float, seed: int) -> pmg.TeacherStudent:
     if part.widths:
-        return pmg.teacher_student(part.widths, part.n, noisy=part.noisy, noise=delta**0.5, random_seed=seed)
+        study = pmg.teacher_student(part.widths, part.n, noisy=part.noisy, noise=delta**0.5, random_seed=seed)
+        if not part.learned:
+            return study
+        model = pmg.mlp(study.X, study.y, part.widths[1:-1], noise="learned", prior="learned")
+        scales = {f"precision_W{l}": d for l, d in enumerate(part.widths[:-1], start=1)}
+        scales |= {rv.name: delta for rv in model.free_RVs if rv.name.startswith("variance")}
+        return replace(study, model=model, teacher=study.teacher | scales)
     model = pmg.cnn(np.zeros((part.n, 8, 8)), np.zeros(part.n), 2, size=3, pool=2, noise=delta**0.5)
     return pmg.teacher_student(model, part.n, noisy=part.noisy, random_seed=seed)
 
@@ -95,10 +106,12 @@ def measure(
     step: pmg.GibbsNN, study: pmg.TeacherStudent, seed: int, part: Part, sweeps: int, variant: str
 ) -> dict[str, object]:
     pm.set_data({"X": study.X, "y_data": study.y}, model=step.model)
+    zero = pmg.initial_values(study.model, "zero")
+    teacher, zero = points_of_chains(study.model, [study.teacher, zero], [seed, seed])
     step.setup_chain(seed, tune=0, draws=0)
-    informed = run(step, study.teacher, study, part, sweeps)
+    informed = run(step, teacher, study, part, sweeps)
 
-    point, tune = (study.teacher, 0) if variant == "informed" else (pmg.initial_values(study.model, "zero"), TUNE)
+    point, tune = (teacher, 0) if variant == "informed" else (zero, TUNE)
     step.setup_chain(seed + 1_000_000, tune=tune, draws=0)
     start = time.process_time()
     for _ in range(tune):

@@ -9,40 +9,48 @@ squares are quick. So before the first tuning step the function f of the network
 where v is the variance that all noise together gives y, to first order. Small networks of dense layers are fitted by
 steps of Gauss and Newton (:mod:`pymc_gibbsnn.samplers.least_squares`), networks with convolutions by a quasi-Newton
 method (:mod:`pymc_gibbsnn.samplers.quasi_newton`); both look for a good valley among several. For class labels
-−log P(y | f) takes the place of the squared errors, and the quasi-Newton method fits all networks.
+−log P(y | f) takes the place of the squared errors, and the quasi-Newton method fits all networks. For data with
+heavy tails around f, errors have Student's law of squared scale v.
 
-Networks with learned noise or other laws of the data, and networks so large that a fit would take long beside the
-tuning, start from zero, with heat (:mod:`pymc_gibbsnn.samplers.heat`) where their noise is known.
+Learned variances and precisions are held at the values at which the chain would start until a good valley is found.
+Then they and the weights take turns, as far as the data tell these scales (:mod:`pymc_gibbsnn.samplers.evidence`).
+
+Networks with convolutions or class labels and learned noise, and networks so large that a fit would take long beside
+the tuning, start from zero, with heat (:mod:`pymc_gibbsnn.samplers.heat`) where their noise is known.
 
 The tuning steps that follow are plain sweeps, which need not know any of this: a sampler is exact from any start.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
-import pytensor
 from numpy.linalg import LinAlgError
 from pytensor.graph.traversal import explicit_graph_inputs
 
 from pymc_gibbsnn.networks.function import forward
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
+from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
 from pymc_gibbsnn.networks.network import Network, evaluate
+from pymc_gibbsnn.samplers.evidence import at_point, learned_scales
 from pymc_gibbsnn.samplers.least_squares import Fit, LeastSquares, suits_least_squares
 from pymc_gibbsnn.samplers.quasi_newton import QuasiNewton, suits_quasi_newton
 
 __all__ = ["can_be_fitted", "fitted_start"]
 
+ROUNDS = 15  # in which learned scales and weights take turns, a step each
+
 
 def can_be_fitted(network: Network) -> bool:
-    """Whether it has known noise and real targets or labels, and a fit is not too much work."""
-    layers = network.layers
-    return (
-        len(layers) > 1
-        and all(layer.offset is None for layer in layers)
-        and isinstance(network.observation, LabelLikelihood | None)
-        and not list(explicit_graph_inputs([part.noise for part in network.noisy]))
-        and (suits_least_squares(network) or suits_quasi_newton(network))
-    )
+    """Whether a fit pays, and all noise is known or, for real targets, drawn with the network."""
+    layers, observation = network.layers, network.observation
+    if len(layers) == 1 or any(layer.offset is not None for layer in layers):
+        return False
+    unknown = set(explicit_graph_inputs([part.noise for part in network.noisy]))
+    if suits_least_squares(network) and not isinstance(observation, LabelLikelihood):
+        return unknown <= {scale.value for scale in network.variances}
+    return not unknown and isinstance(observation, LabelLikelihood | None) and suits_quasi_newton(network)
 
 
 def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -60,39 +68,30 @@ def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.
     Returns
     -------
     dict of str to array
-        New values, by name, of the network's weights and latents, the latter without noise; none if some weights of the
-        point are not 0, because the user chose them then, or if the data cannot be fitted.
+        New values, by name, of the network's weights, its latents without noise, and of learned scales that were fitted
+        with them; none if some weights of the point are not 0, because the user chose them then, or if the data cannot
+        be fitted.
     """
     layers, operators, observation = network.layers, [layer.operator for layer in network.layers], network.observation
     if not network.has_weights_at_zero(point):
         return {}
     weighted = [operator for operator in operators if operator.variables]
-    noises, precisions = [part.noise for part in network.noisy], [operator.precision for operator in weighted]
-    others = list(explicit_graph_inputs(precisions))  # precisions may be learned
-    read = pytensor.function(others, noises + precisions, mode="FAST_COMPILE")
-    found = [np.asarray(x, "float64") for x in read(*(point[v.name] for v in others))]
-    noises, precisions = [float(x) for x in found[: len(noises)]], found[len(noises) :]
-    if observation:
-        targets = evaluate(observation.value)
-    else:
-        targets = operators[-1].rows(np.asarray(evaluate(network.observed), "float64"))
+    targets, has_labels = evaluate(network.observed), isinstance(observation, LabelLikelihood)
+    if not has_labels:
+        targets = operators[-1].rows(np.asarray(targets, "float64"))
     inputs = np.asarray(network.data(), "float64").reshape(len(targets), -1)
-    shapes = [operator.augmented_shape for operator in weighted]
-    precisions = [np.broadcast_to(p, shape) for p, shape in zip(precisions, shapes, strict=True)]
+    new = {}
     with np.errstate(all="ignore"):
         try:
-            if suits_least_squares(network) and not observation:
-                functions = [activation.function for activation in network.activations]
-                problem = LeastSquares(inputs, targets, functions, noises)
-                fit = problem.search(Fit([np.zeros(shape) for shape in shapes], precisions), rng)
-                matrices = fit and fit.weights
+            if suits_least_squares(network) and not has_labels:
+                matrices, new = _least_squares(network, point, inputs, targets, rng)
             else:
+                noises, precisions = _scales(network, point)
                 matrices = QuasiNewton(network, inputs, targets, noises, precisions, rng).search()
         except (LinAlgError, ValueError):  # numbers that are not finite, in data that cannot be fitted
             matrices = None
     if matrices is None:
         return {}
-    new = {}
     for operator, w in zip(weighted, matrices, strict=True):
         new |= {v.name: value for v, value in operator.values(w).items()}
     pairs = list(forward(network, new, inputs))
@@ -104,3 +103,54 @@ def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.
         z = observation.agreeing(pairs[-1][0])
         new[layers[-1].output.name] = operators[-1].written(z, layers[-1].output.ndim)
     return {name: np.asarray(x, point[name].dtype) for name, x in new.items()}
+
+
+def _scales(network: Network, point: dict[str, np.ndarray]) -> tuple[list[float], list[np.ndarray]]:
+    """Return the variances of all noise, and the precisions of all weights W̃, at a point."""
+    parts, weighted = network.noisy, [layer.operator for layer in network.layers if layer.operator.variables]
+    found = at_point([part.noise for part in parts] + [operator.precision for operator in weighted], point)
+    precisions = [
+        np.broadcast_to(p, operator.augmented_shape) for p, operator in zip(found[len(parts) :], weighted, strict=True)
+    ]
+    return [x.item() for x in found[: len(parts)]], precisions
+
+
+def _least_squares(
+    network: Network, point: dict[str, np.ndarray], inputs: np.ndarray, targets: np.ndarray, rng: np.random.Generator
+) -> tuple[list[np.ndarray] | None, dict[str, np.ndarray]]:
+    """Fit a small network of dense layers, and its learned scales.
+
+    Parameters
+    ----------
+    network, point, rng
+        As in :func:`fitted_start`.
+    inputs, targets : array
+        The data X and y, with a row for each sample.
+
+    Returns
+    -------
+    weights : list of array or None
+        All W̃; None if there is no fit.
+    scales : dict of str to array
+        The values of the value variables of learned scales.
+    """
+    functions, degrees, student = [activation.function for activation in network.activations], np.inf, None
+    if isinstance(network.observation, StudentTLikelihood):
+        student = network.observation
+        [degrees] = at_point([student.degrees], point)
+
+    def at(point: dict[str, np.ndarray]) -> tuple[LeastSquares, list[np.ndarray]]:
+        noises, precisions = _scales(network, point)
+        if student:
+            *noises, last, around = noises
+            noises.append(last + around)
+        return LeastSquares(inputs, targets, functions, noises, degrees), precisions
+
+    problem, precisions = at(point)
+    fit = problem.search(Fit([np.zeros(p.shape) for p in precisions], precisions), rng)
+    scales: dict[str, np.ndarray] = {}
+    for _ in range(ROUNDS if fit and network.variances else 0):
+        scales = learned_scales(network, point | scales, problem, fit)
+        problem, precisions = at(point | scales)
+        fit = problem.fitted(replace(fit, precisions=precisions), 1)
+    return fit and fit.weights, scales

@@ -23,6 +23,7 @@ from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotri
 
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.layers import Dense
@@ -89,12 +90,36 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Linearised:
-    """A network near some weights: the matrix of Gauss and Newton (p, p), the gradient (p,), v, and the objective."""
+    """A network near some weights, and near no noise.
+
+    Attributes
+    ----------
+    matrix : array, (p, p)
+        The matrix of Gauss and Newton for all p weights.
+    gradient : array, (p,)
+        The gradient of the objective.
+    reach : array, (noises,)
+        For each noise in turn, the sum over all targets of the squared derivatives of f by it.
+    variance : float
+        The variance v that all noise together gives a target.
+    squares : float
+        The sum of the squared errors, each times its weight.
+    objective : float
+        What is minimised.
+    """
 
     matrix: np.ndarray
     gradient: np.ndarray
+    reach: np.ndarray
     variance: float
+    squares: float
     objective: float
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """The inverse of the matrix: the covariance of the weights given the data, near these weights."""
+        inverse, _ = dpotri(*cho_factor(self.matrix))
+        return np.triu(inverse) + np.triu(inverse, 1).T
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,14 +134,18 @@ class LeastSquares:
         The targets y.
     functions : list of PiecewiseLinear or Smooth
         The activations σ, one fewer than layers.
-    noises : list of float
+    noises : sequence of float
         ΔZ and ΔA of each layer in turn, the last of which is that of the targets.
+    degrees : float
+        The degrees of freedom ν of the law of the errors y − f, which is Student's of the scale √v; infinite for the
+        normal law.
     """
 
     inputs: np.ndarray
     targets: np.ndarray
     functions: list[PiecewiseLinear | Smooth]
-    noises: list[float]
+    noises: Sequence[float]
+    degrees: float = np.inf
 
     def forward(self, fit: Fit, x: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Compute the inputs Ã and the pre-activations Z of all layers; the last Z is f."""
@@ -137,34 +166,55 @@ class LeastSquares:
                 by_z.insert(0, by_a[0] * function.derivative(z))
             yield by_z, by_a
 
-    def residuals(self, fit: Fit) -> np.ndarray:
-        """Compute y − f."""
-        return self.targets - self.forward(fit, self.inputs)[1][-1]
+    def reach(self, fit: Fit) -> np.ndarray:
+        """For each noise in turn, sum the squared derivatives of f by it over all targets."""
+        reach = np.zeros(2 * len(fit.weights) - 1)
+        for by_z, by_a in self.backward(fit, self.forward(fit, self.inputs)[1]):
+            reach[::2] += [(x**2).sum() for x in by_z]
+            reach[1::2] += [(x**2).sum() for x in by_a]
+        return reach
+
+    def loss(self, errors: np.ndarray, v: float) -> float:
+        """Minus the log density of errors, up to a number that depends on their variance v alone."""
+        if np.isinf(self.degrees):
+            return (errors**2).sum() / (2 * v)
+        return (self.degrees + 1) / 2 * np.log1p(errors**2 / (self.degrees * v)).sum()
+
+    def importances(self, errors: np.ndarray, v: float) -> np.ndarray:
+        """How much each error counts in least squares that have the gradient of the loss: 1 under the normal law."""
+        if np.isinf(self.degrees):
+            return np.ones_like(errors)
+        return (self.degrees + 1) / (self.degrees + errors**2 / v)
 
     def objective(self, fit: Fit, v: float) -> float:
         """Compute what is minimised."""
-        return (self.residuals(fit) ** 2).sum() / (2 * v) + fit.prior
+        return self.loss(self.targets - self.forward(fit, self.inputs)[1][-1], v) + fit.prior
 
     def linearised(self, fit: Fit) -> Linearised:
         """Linearise the network in its weights and its noise."""
         matrix, gradient = np.zeros((fit.size, fit.size)), np.zeros(fit.size)
-        squares, noise, blocks = 0.0, 0.0, -(-len(self.inputs) * fit.size // NUMBERS)
+        reach = self.reach(fit)
+        v = reach @ self.noises / self.targets.size
+        squares, loss, blocks = 0.0, 0.0, -(-len(self.inputs) * fit.size // NUMBERS)
         for rows in np.array_split(np.arange(len(self.inputs)), blocks):
             inputs, outputs = self.forward(fit, self.inputs[rows])
             errors = outputs[-1] - self.targets[rows]
-            squares += (errors**2).sum()
-            for k, (by_z, by_a) in enumerate(self.backward(fit, outputs)):
-                parts = [(z[:, :, None] * a[:, None]).reshape(len(rows), -1) for z, a in zip(by_z, inputs, strict=True)]
+            importance = self.importances(errors, v)
+            loss += self.loss(errors, v)
+            squares += (importance * errors**2).sum()
+            for k, (by_z, _) in enumerate(self.backward(fit, outputs)):
+                root = np.sqrt(importance[:, k])
+                parts = [
+                    ((root[:, None] * z)[:, :, None] * a[:, None]).reshape(len(rows), -1)
+                    for z, a in zip(by_z, inputs, strict=True)
+                ]
                 jacobian = np.concatenate(parts, axis=1)
                 matrix += jacobian.T @ jacobian
-                gradient += jacobian.T @ errors[:, k]
-                noise += sum(x * (z**2).sum() for x, z in zip(self.noises[::2], by_z, strict=True))
-                noise += sum(x * (a**2).sum() for x, a in zip(self.noises[1::2], by_a, strict=True))
-        v = noise / self.targets.size
+                gradient += jacobian.T @ (root * errors[:, k])
         slope = np.concatenate([(p * w).ravel() for w, p in zip(fit.weights, fit.precisions, strict=True)])
-        precisions = np.concatenate([p.ravel() for p in fit.precisions])
-        objective = squares / (2 * v) + fit.prior
-        return Linearised(matrix / v + np.diag(precisions), gradient / v + slope, v, objective)
+        matrix /= v
+        matrix[np.diag_indices(fit.size)] += np.concatenate([p.ravel() for p in fit.precisions])
+        return Linearised(matrix, gradient / v + slope, reach, v, squares, loss + fit.prior)
 
     def fitted(self, fit: Fit, steps: int) -> Fit:
         """Make at most so many steps of Levenberg and Marquardt."""
@@ -187,7 +237,7 @@ class LeastSquares:
     def pruned(self, fit: Fit, widths: Sequence[int]) -> Fit:
         """Take away the unit that is missed least, of a hidden layer that is wider than it should be."""
         now = self.linearised(fit)
-        inverse, starts = np.linalg.inv(now.matrix), np.cumsum([0] + [w.size for w in fit.weights])
+        inverse, starts = now.covariance, np.cumsum([0] + [w.size for w in fit.weights])
         found = []
         for l, (below, above) in enumerate(pairwise(fit.weights)):
             for j in range(len(below) if len(below) > widths[l] else 0):
@@ -201,8 +251,7 @@ class LeastSquares:
     def judged(self, fit: Fit) -> tuple[float, float]:
         """Compute minus the log density of targets and weights, noise to first order, and the mean squared error."""
         now = self.linearised(fit)
-        error = 2 * now.variance * (now.objective - fit.prior) / self.targets.size
-        return now.objective + self.targets.size * np.log(now.variance) / 2, error
+        return now.objective + self.targets.size * np.log(now.variance) / 2, now.squares / self.targets.size
 
     def search(self, fit: Fit, rng: np.random.Generator) -> Fit | None:
         """Make rounds as above, and return the best network; None if none has a finite error.

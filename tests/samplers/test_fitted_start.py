@@ -1,5 +1,7 @@
 """Chains that start from zero are started at a fitted network, before their first tuning step."""
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -8,6 +10,7 @@ from scipy.optimize import check_grad
 from scipy.signal import correlate
 from scipy.special import softmax
 from scipy.stats import gumbel_r, logistic
+from scipy.stats import t as student_t
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.drivers import starts
@@ -15,6 +18,7 @@ from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.function import forward
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.networks.smooth import Smooth
+from pymc_gibbsnn.samplers.evidence import learned_scales
 from pymc_gibbsnn.samplers.fitted_start import can_be_fitted, fitted_start
 from pymc_gibbsnn.samplers.least_squares import Fit, LeastSquares
 from pymc_gibbsnn.samplers.quasi_newton import Found, QuasiNewton
@@ -34,9 +38,10 @@ def output(problem, fit):
     return problem.forward(fit, problem.inputs)[1][-1]
 
 
-def test_a_linearised_network_agrees_with_differences(monkeypatch):
+@pytest.mark.parametrize("degrees", [np.inf, 4.0])
+def test_a_linearised_network_agrees_with_differences(monkeypatch, degrees):
     monkeypatch.setattr("pymc_gibbsnn.samplers.least_squares.NUMBERS", 200)  # several blocks of rows
-    problem = regression()
+    problem = replace(regression(), degrees=degrees)
     now = problem.linearised(FIT)
     assert now.objective == pytest.approx(problem.objective(FIT, now.variance))
     steps = 1e-6 * np.eye(FIT.size)
@@ -47,8 +52,22 @@ def test_a_linearised_network_agrees_with_differences(monkeypatch):
     jacobian = (
         np.array([(output(problem, FIT.moved(s)) - output(problem, FIT.moved(-s))).ravel() for s in steps]) / 2e-6
     )
+    errors = output(problem, FIT) - problem.targets
+    importance = 1 if degrees == np.inf else 5 / (4 + errors.ravel() ** 2 / now.variance)
+    assert now.squares == pytest.approx((importance * errors.ravel() ** 2).sum())
     prior = np.diag(np.concatenate([p.ravel() for p in FIT.precisions]))
-    np.testing.assert_allclose(now.matrix, jacobian @ jacobian.T / now.variance + prior, rtol=1e-5, atol=1e-3)
+    matrix = importance * jacobian @ jacobian.T / now.variance + prior
+    np.testing.assert_allclose(now.matrix, matrix, rtol=1e-5, atol=1e-3)
+    np.testing.assert_allclose(now.covariance @ now.matrix, np.eye(FIT.size), atol=1e-6)
+
+
+@pytest.mark.parametrize("degrees", [np.inf, 4.0])
+def test_the_objective_is_the_log_density_of_errors(degrees):
+    problem, v = replace(regression(), degrees=degrees), 0.7
+    other = FIT.moved(0.1 * RNG.normal(size=FIT.size))
+    found = problem.objective(other, v) - other.prior - (problem.objective(FIT, v) - FIT.prior)
+    densities = [student_t.logpdf(problem.targets, degrees, output(problem, fit), v**0.5).sum() for fit in (FIT, other)]
+    assert found == pytest.approx(densities[0] - densities[1])
 
 
 def test_the_variance_of_all_noise_together():
@@ -108,17 +127,33 @@ IMAGES = np.random.default_rng(2).normal(size=(12, 6, 6))
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: pmg.mlp(X, Y, 3, noise="learned"),
-        lambda: pmg.mlp(X, Y, 3, likelihood="student", noise=0.1),
+        lambda: pmg.mlp(X, np.arange(12) % 2, 3, noise="learned", likelihood="probit"),
+        lambda: _with_noise_of(lambda: pm.HalfNormal("s")),
         lambda: pmg.cnn(RNG.normal(size=(12, 1, 6, 6)), Y, 2, noise="learned"),
         lambda: pmg.mlp(np.zeros((12, 400)), Y, 40, noise=0.1),
         lambda: pmg.cnn(np.zeros((200, 28, 28)), np.zeros(200), 64, noise=0.1),
     ],
-    ids=["learned noise", "other law", "learned noise on images", "too large", "too many filters"],
+    ids=[
+        "learned noise of labels",
+        "noise drawn by another step",
+        "learned noise on images",
+        "too large",
+        "too many filters",
+    ],
 )
 def test_other_networks_are_not_fitted(make):
-    assert not can_be_fitted(read_network(make()))
-    assert can_be_fitted(read_network(pmg.mlp(X, Y, 3, noise=0.1)))
+    model = make()
+    assert not can_be_fitted(read_network(model) if isinstance(model, pm.Model) else model)
+    assert can_be_fitted(_with_noise_of(lambda: 0.1))
+
+
+def _with_noise_of(sigma):
+    with pm.Model() as model:
+        W1, W2, s = pm.Normal("W1", 0, 1, shape=(2, 3)), pm.Normal("W2", 0, 1, shape=3), sigma()
+        Z = pm.Normal("Z", pm.math.dot(X, W1), s, shape=(12, 3))
+        A = pm.Normal("A", pm.math.maximum(Z, 0), 0.1, shape=(12, 3))
+        pm.Normal("y", pm.math.dot(A, W2), 0.1, observed=Y)
+    return read_network(model)
 
 
 @pytest.mark.parametrize("make", [lambda y: pmg.mlp(X, y, 3, noise=0.1), lambda y: pmg.cnn(IMAGES, y, 2, noise=0.1)])
@@ -137,6 +172,79 @@ def test_class_labels_are_fitted_by_their_probabilities(classes):
     assert (found == study.y).mean() > 0.85
     assert (((z > 0).ravel() if classes == 2 else z.argmax(1)) == study.y).all()
     assert np.isfinite(study.model.compile_logp(mode="AS_WRITTEN")(point))
+
+
+# Learned scales
+
+
+def shared_scales():
+    """A model whose learned scales are a variance, a precision of noise, and precisions of an input or a layer."""
+    x = np.random.default_rng(1).normal(size=(40, 2))
+    y = np.maximum(x @ [[1.0, -1.0], [0.5, 0.2]], 0) + 0.1 * np.random.default_rng(2).normal(size=(40, 2))
+    with pm.Model() as model:
+        v, t = pm.InverseGamma("v", 2, 0.1, initval=0.02), pm.Gamma("t", 3, 0.05, initval=50.0)
+        r, s = pm.Gamma("r", 2, [1.0, 2.0], shape=2), pm.InverseGamma("s", 3, 2, default_transform=None)
+        W1, b1 = pm.Normal("W1", 0, r**-0.5, shape=(3, 2)), pm.Normal("b1", 0, 1, shape=3)
+        W2 = pm.Normal("W2", 0, 0.7 * s**0.5, shape=(2, 3))
+        Z = pm.Normal("Z", x @ W1.T + b1, 0.5 * t**-0.5, shape=(40, 3))
+        A = pm.Normal("A", pm.math.tanh(Z), v**0.5, shape=(40, 3))
+        pm.Normal("y", A @ W2.T, 2 * v**0.5, observed=y)
+    return model, x, y
+
+
+def test_learned_scales_end_where_the_evidence_is_stationary():
+    """The evidence is written in full, with its determinants, and its slope by each scale is found by differences."""
+    model, x, y = shared_scales()
+    network, point, rng = read_network(model), model.initial_point(), np.random.default_rng(3)
+    fit = Fit([rng.normal(size=(3, 3)), rng.normal(size=(2, 3))], [])
+
+    def at(point):
+        t, v, r, s = np.exp(point["t_log__"]), np.exp(point["v_log__"]), np.exp(point["r_log__"]), point["s"]
+        precisions = [np.column_stack([np.tile(r, (3, 1)), np.ones(3)]), np.full((2, 3), 1 / (0.49 * s))]
+        return LeastSquares(x, y, [Smooth(pt.tanh)], [0.25 / t, v, 4 * v]), replace(fit, precisions=precisions)
+
+    for _ in range(200):
+        point |= learned_scales(network, point, *at(point))
+
+    def evidence(point):
+        problem, fit = at(point)
+        now = problem.linearised(fit)
+        priors = np.concatenate([p.ravel() for p in fit.precisions])
+        found = -now.objective - y.size * np.log(now.variance) / 2 + np.log(priors).sum() / 2
+        found -= np.linalg.slogdet(now.matrix)[1] / 2
+        v, r, s = point["v_log__"], point["r_log__"], np.log(point["s"])
+        return found - 2 * v - 0.1 * np.exp(-v) + (2 * r - [1, 2] * np.exp(r)).sum() - 3 * s - 2 * np.exp(-s)
+
+    def slope(name, change):
+        one, other = ({name: np.asarray(change(point[name], h))} for h in (1e-5, -1e-5))
+        return (evidence(point | one) - evidence(point | other)) / 2e-5
+
+    assert slope("v_log__", lambda x, h: x + h) == pytest.approx(0, abs=1e-4)
+    assert slope("r_log__", lambda x, h: x + np.array([h, 0])) == pytest.approx(0, abs=1e-4)
+    assert slope("r_log__", lambda x, h: x + np.array([0, h])) == pytest.approx(0, abs=1e-4)
+    assert slope("s", lambda x, h: x * np.exp(h)) == pytest.approx(0, abs=1e-4)
+    assert point["t_log__"] == model.initial_point()["t_log__"]  # the scale of hidden noise alone
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "student"])
+def test_learned_noise_is_fitted(likelihood):
+    """The fit finds the teacher and the size of the noise; a few outliers do not matter under Student's law."""
+    study = pmg.teacher_student((3, 4, 1), n=200, n_test=5, noise=0.1, noisy=False, random_seed=1)
+    y = study.y + 0.1 * np.random.default_rng(2).normal(size=200)
+    outliers = [3, 30, 100] if likelihood == "student" else []
+    y[outliers] += 10
+    model = pmg.mlp(study.X, y, 4, noise="learned", prior="relevance", likelihood=likelihood)
+    network, point = read_network(model), model.initial_point()
+    assert can_be_fitted(network)
+    new = fitted_start(network, point, np.random.default_rng(1))
+    a = np.maximum(study.X @ new["W1"].T + new["b1"], 0)
+    errors = np.delete(a @ new["W2"] + new["b2"] - y, outliers)
+    assert errors.std() < 0.15
+    shares = 2 if likelihood == "student" else 1  # the last latent and the data have noise of the same variance
+    assert shares * np.exp(new["variance_y_log__"]) == pytest.approx(errors.var(), rel=0.3)
+    if outliers:
+        np.testing.assert_allclose(new["Z3"], a @ new["W2"] + new["b2"])
+    assert set(new) == set(point) - {"variance_Z2_log__", "variance_A2_log__"}
 
 
 # Networks with convolutions
@@ -273,7 +381,7 @@ def test_learned_priors_and_factors():
         pm.Normal("y", pm.math.dot(A, W2), 0.1, observed=Y[:, None])
     point = model.initial_point()
     new = fitted_start(read_network(model), point, np.random.default_rng(1))
-    assert set(new) == {"W1", "W2", "Z", "A"}
+    assert set(new) == {"W1", "W2", "Z", "A", "s_log__"}
     np.testing.assert_allclose(new["Z"], 0.5 * X @ new["W1"])
     np.testing.assert_allclose(((new["A"] @ new["W2"])[:, 0] - Y).std(), 0, atol=0.3)
     assert model.compile_logp(mode="AS_WRITTEN")(point | new) > model.compile_logp(mode="AS_WRITTEN")(point)

@@ -1,0 +1,101 @@
+r"""Learned scales of a network that is being fitted: the variances of its noise and the precisions of its priors.
+
+A fit W̃ of :mod:`pymc_gibbsnn.samplers.least_squares` minimises errors plus prior for known scales. For learned ones the
+data have a say as well, through their density with weights and noise integrated out, the evidence. Near the fit, where
+the network is linear in weights and noise, the evidence is stationary where [1]_, for every precision τ ~ Gamma(α, β)
+and every variance 1/τ ~ InverseGamma(α, β),
+
+    τ = (α + Σ_i γ_i/2) / (β + Σ_i r_i²/2c_i²),     residuals r_i ~ N(0, c_i²/τ).
+
+Here γ_i says how far the data determine the residual r_i, from 0 to 1. With H the matrix of Gauss and Newton, v the
+variance that all noise together gives a target, J the derivatives of the n targets by all noises of one variance Δ, and
+γ the sum of all γ_i of weights,
+
+    weights:   r = W̃,                               γ_i = 1 − Λ_i (H⁻¹)_ii,
+    noises:    Σ r² = (Δ/v)² ‖J‖² Σ (y − f)²/n,      Σ γ_i = (Δ/v) ‖J‖² (1 − γ/n).
+
+A call of :func:`learned_scales` makes one step of this fixed point. Variances of hidden noise alone stay as they are,
+because near a fit the data hardly tell hidden noise from that of the targets.
+
+References
+----------
+.. [1] D. J. C. MacKay. A practical Bayesian framework for backpropagation networks. Neural Computation 4 (1992).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytensor
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import explicit_graph_inputs
+
+from pymc_gibbsnn.networks.forms import AS_WRITTEN
+from pymc_gibbsnn.networks.network import Network
+from pymc_gibbsnn.samplers.least_squares import Fit, LeastSquares
+
+__all__ = ["at_point", "learned_scales"]
+
+
+def learned_scales(
+    network: Network, point: dict[str, np.ndarray], problem: LeastSquares, fit: Fit
+) -> dict[str, np.ndarray]:
+    """Move the learned scales of a network towards where the evidence is stationary.
+
+    Parameters
+    ----------
+    network : Network
+        A network of dense layers.
+    point : dict of str to array
+        Values of its value variables; those of weights and latents do not matter.
+    problem : LeastSquares
+        The fit of the network with the scales of this point.
+    fit : Fit
+        Its weights.
+
+    Returns
+    -------
+    dict of str to array
+        New values of the value variables of learned scales.
+    """
+    now, n = problem.linearised(fit), problem.targets.size
+    spread = np.split(now.covariance.diagonal(), np.cumsum([w.size for w in fit.weights])[:-1])
+    determined = [1 - p * x.reshape(p.shape) for p, x in zip(fit.precisions, spread, strict=True)]
+    left = 1 - sum(x.sum() for x in determined) / n  # the share of the targets that weights do not use up
+    weights, shares = {}, {}
+    for layer, w, share in zip(network.layers, fit.weights, determined, strict=True):
+        weights |= layer.operator.values(w)
+        shares |= layer.operator.values(share)
+    parts, reach = network.noisy, list(now.reach)
+    reach += reach[-1:] * (len(parts) - len(reach))  # noise of data around the last latent reaches as far as its own
+    noises = at_point([part.noise for part in parts], point)
+    explained = {
+        part.name: (x / now.variance * r * left, (x / now.variance) ** 2 * r * now.squares / n)
+        for part, x, r in zip(parts, noises, reach, strict=True)
+    }
+    of_targets, new = {network.layers[-1].name, parts[-1].name}, {}
+    for scale in network.variances:
+        noisy = {use.part for use in scale.uses if use.value is None}
+        if noisy and not noisy & of_targets:
+            continue
+        known = [scale.alpha, scale.rate, *(use.coefficient for use in scale.uses)]
+        alpha, rate, *coefficients = at_point(known, point)
+        counts, squares = (np.zeros(math.prod(scale.shape)) for _ in range(2))
+        for use, c in zip(scale.uses, coefficients, strict=True):
+            share, square = explained[use.part] if use.value is None else (shares[use.value], weights[use.value] ** 2)
+            np.add.at(counts, use.which, share)
+            np.add.at(squares, use.which, square / c**2)
+        precision = (alpha + counts.reshape(scale.shape) / 2) / (rate + squares.reshape(scale.shape) / 2)
+        log_scale = np.log(precision) if scale.is_precision else -np.log(precision)
+        name = scale.value.name
+        new[name] = np.asarray(log_scale if scale.is_log else np.exp(log_scale), point[name].dtype)
+    return new
+
+
+def at_point(expressions: Sequence[Variable], point: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Evaluate expressions of value variables at a point, in double precision."""
+    inputs = list(explicit_graph_inputs(expressions))
+    values = pytensor.function(inputs, expressions, mode=AS_WRITTEN)(*(point[v.name] for v in inputs))
+    return [np.asarray(x, "float64") for x in values]
