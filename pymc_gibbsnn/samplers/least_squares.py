@@ -34,7 +34,7 @@ __all__ = ["Fit", "LeastSquares", "suits_least_squares"]
 
 WIDER = 1.5  # how much wider than the network a fit begins
 FIRST, BETWEEN, LAST = 15, 4, 10  # steps of the fit of a round: at first, after each unit that goes, and at the end
-LARGEST = 3_200  # weights of a network that is fitted in this way
+LARGEST, LARGEST_LEARNED = 3_200, 1_500  # weights of a network that is fitted in this way, or with learned noise
 WORK, MOST = 120_000, 400  # the budget of a search: steps times weights, and at most so many steps
 NUMBERS = 2**23  # how many numbers of a Jacobian are held in memory at a time
 
@@ -287,10 +287,13 @@ class LeastSquares:
 
 
 def suits_least_squares(network: Network) -> bool:
-    """Whether all layers are dense, with activations between them, and have not too many weights."""
+    """Whether all layers are dense, with activations between them, and have few enough weights for a fit to be quick.
+
+    With learned noise it takes longer, and chains need it less.
+    """
     layers = network.layers
-    return (
-        all(isinstance(layer.operator, Dense) for layer in layers)
-        and all(network.activations)
-        and sum(np.prod(layer.operator.augmented_shape) for layer in layers) <= LARGEST
-    )
+    if not all(isinstance(layer.operator, Dense) for layer in layers) or not all(network.activations):
+        return False
+    learns_noise = any(use.value is None for scale in network.variances for use in scale.uses)
+    weights = sum(np.prod(layer.operator.augmented_shape) for layer in layers)
+    return weights <= (LARGEST_LEARNED if learns_noise else LARGEST)
