@@ -1,21 +1,22 @@
 r"""Learned scales of a network that is being fitted: the variances of its noise and the precisions of its priors.
 
-A fit W̃ of :mod:`pymc_gibbsnn.samplers.least_squares` minimises errors plus prior for known scales. For learned ones the
-data have a say as well, through their density with weights and noise integrated out, the evidence. Near the fit, where
-the network is linear in weights and noise, the evidence is stationary where [1]_, for every precision τ ~ Gamma(α, β)
-and every variance 1/τ ~ InverseGamma(α, β),
+A fit W̃ of :mod:`pymc_gibbsnn.samplers.least_squares` minimises errors plus prior for known scales. Learned scales
+have a density given the data alone, with weights and noise integrated out: the evidence, times the prior of the scales.
+It is found as if the network were linear in weights and noise, as it nearly is close to the fit. It is stationary, for
+every precision τ ~ Gamma(α, β) and every variance 1/τ ~ InverseGamma(α, β), where [1]_
 
     τ = (α + Σ_i γ_i/2) / (β + Σ_i r_i²/2c_i²),     residuals r_i ~ N(0, c_i²/τ).
 
 Here γ_i says how far the data determine the residual r_i, from 0 to 1. With H the matrix of Gauss and Newton, v the
-variance that all noise together gives a target, J the derivatives of the n targets by all noises of one variance Δ, and
-γ the sum of all γ_i of weights,
+variance that all noise together gives a target, J the derivatives of the n targets by all noise that has one variance
+Δ, and γ the sum of all γ_i of weights,
 
     weights:   r = W̃,                               γ_i = 1 − Λ_i (H⁻¹)_ii,
     noises:    Σ r² = (Δ/v)² ‖J‖² Σ (y − f)²/n,      Σ γ_i = (Δ/v) ‖J‖² (1 − γ/n).
 
-A call of :func:`learned_scales` makes one step of this fixed point. Variances of hidden noise alone stay as they are,
-because near a fit the data hardly tell hidden noise from that of the targets.
+Under Student's law each squared error counts by its importance, as in the fit. A call of :func:`learned_scales` makes
+one step of this fixed point. Variances of hidden noise alone stay as they are, because near a fit the data hardly tell
+hidden noise from that of the targets.
 
 References
 ----------
@@ -62,12 +63,13 @@ def learned_scales(
     """
     now, n = problem.linearised(fit), problem.targets.size
     spread = np.split(now.covariance.diagonal(), np.cumsum([w.size for w in fit.weights])[:-1])
-    determined = [1 - p * x.reshape(p.shape) for p, x in zip(fit.precisions, spread, strict=True)]
+    determined = [np.clip(1 - p * x.reshape(p.shape), 0, 1) for p, x in zip(fit.precisions, spread, strict=True)]
     left = 1 - sum(x.sum() for x in determined) / n  # the share of the targets that weights do not use up
     weights, shares = {}, {}
     for layer, w, share in zip(network.layers, fit.weights, determined, strict=True):
         weights |= layer.operator.values(w)
-        shares |= layer.operator.values(share)
+        units = layer.operator.values(np.ones_like(w))  # W̃ holds factors of the weights; γ does not
+        shares |= {v: x / units[v] for v, x in layer.operator.values(share).items()}
     parts, reach = network.noisy, list(now.reach)
     reach += reach[-1:] * (len(parts) - len(reach))  # noise of data around the last latent reaches as far as its own
     noises = at_point([part.noise for part in parts], point)
@@ -77,20 +79,22 @@ def learned_scales(
     }
     of_targets, new = {network.layers[-1].name, parts[-1].name}, {}
     for scale in network.variances:
-        noisy = {use.part for use in scale.uses if use.value is None}
-        if noisy and not noisy & of_targets:
-            continue
         known = [scale.alpha, scale.rate, *(use.coefficient for use in scale.uses)]
-        alpha, rate, *coefficients = at_point(known, point)
+        alpha, rate, *coefficients = at_point(known, point | new)
         counts, squares = (np.zeros(math.prod(scale.shape)) for _ in range(2))
+        moves = np.zeros(counts.shape, bool)
         for use, c in zip(scale.uses, coefficients, strict=True):
             share, square = explained[use.part] if use.value is None else (shares[use.value], weights[use.value] ** 2)
             np.add.at(counts, use.which, share)
             np.add.at(squares, use.which, square / c**2)
-        precision = (alpha + counts.reshape(scale.shape) / 2) / (rate + squares.reshape(scale.shape) / 2)
+            moves[use.which] |= use.value is not None or use.part in of_targets
+        counts, squares, moves = (x.reshape(scale.shape) for x in (counts, squares, moves))
+        precision = (alpha + counts / 2) / (rate + squares / 2)
         log_scale = np.log(precision) if scale.is_precision else -np.log(precision)
-        name = scale.value.name
-        new[name] = np.asarray(log_scale if scale.is_log else np.exp(log_scale), point[name].dtype)
+        if moves.any():
+            old = point[scale.value.name]
+            moved = np.where(moves, log_scale if scale.is_log else np.exp(log_scale), old)
+            new[scale.value.name] = np.asarray(moved, old.dtype)
     return new
 
 

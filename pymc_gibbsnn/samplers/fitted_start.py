@@ -13,7 +13,7 @@ method (:mod:`pymc_gibbsnn.samplers.quasi_newton`); both look for a good valley 
 heavy tails around f, errors have Student's law of squared scale v.
 
 Learned variances and precisions are held at the values at which the chain would start until a good valley is found.
-Then they and the weights take turns, as far as the data tell these scales (:mod:`pymc_gibbsnn.samplers.evidence`).
+Then they and the weights take turns, as far as the data determine these scales (:mod:`pymc_gibbsnn.samplers.evidence`).
 
 Networks with convolutions or class labels and learned noise, and networks so large that a fit would take long beside
 the tuning, start from zero, with heat (:mod:`pymc_gibbsnn.samplers.heat`) where their noise is known.
@@ -23,6 +23,7 @@ The tuning steps that follow are plain sweeps, which need not know any of this: 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -43,7 +44,7 @@ ROUNDS = 15  # in which learned scales and weights take turns, a step each
 
 
 def can_be_fitted(network: Network) -> bool:
-    """Whether a fit pays, and all noise is known or, for real targets, drawn with the network."""
+    """Whether a fit is worth its time; all noise must be known or, for real targets, drawn with the network."""
     layers, observation = network.layers, network.observation
     if len(layers) == 1 or any(layer.offset is not None for layer in layers):
         return False
@@ -149,8 +150,9 @@ def _least_squares(
     problem, precisions = at(point)
     fit = problem.search(Fit([np.zeros(p.shape) for p in precisions], precisions), rng)
     scales: dict[str, np.ndarray] = {}
-    for _ in range(ROUNDS if fit and network.variances else 0):
-        scales = learned_scales(network, point | scales, problem, fit)
-        problem, precisions = at(point | scales)
-        fit = problem.fitted(replace(fit, precisions=precisions), 1)
+    with suppress(LinAlgError, ValueError):  # what was found before is good enough to start from
+        for _ in range(ROUNDS if fit and network.variances else 0):
+            new = learned_scales(network, point | scales, problem, fit)
+            problem, precisions = at(point | new)
+            fit, scales = problem.fitted(replace(fit, precisions=precisions), 1), new
     return fit and fit.weights, scales

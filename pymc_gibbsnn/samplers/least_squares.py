@@ -23,7 +23,6 @@ from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.linalg.lapack import dpotri
 
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.layers import Dense
@@ -103,7 +102,7 @@ class Linearised:
     variance : float
         The variance v that all noise together gives a target.
     squares : float
-        The sum of the squared errors, each times its weight.
+        The sum of the squared errors, each times its importance.
     objective : float
         What is minimised.
     """
@@ -118,8 +117,9 @@ class Linearised:
     @property
     def covariance(self) -> np.ndarray:
         """The inverse of the matrix: the covariance of the weights given the data, near these weights."""
-        inverse, _ = dpotri(*cho_factor(self.matrix))
-        return np.triu(inverse) + np.triu(inverse, 1).T
+        return np.linalg.inv(
+            self.matrix
+        )  # which is not as soon at a loss for data of very different scales as Cholesky
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +181,7 @@ class LeastSquares:
         return (self.degrees + 1) / 2 * np.log1p(errors**2 / (self.degrees * v)).sum()
 
     def importances(self, errors: np.ndarray, v: float) -> np.ndarray:
-        """How much each error counts in least squares that have the gradient of the loss: 1 under the normal law."""
+        """How much each error counts in weighted least squares with the gradient of the loss: 1 for the normal law."""
         if np.isinf(self.degrees):
             return np.ones_like(errors)
         return (self.degrees + 1) / (self.degrees + errors**2 / v)

@@ -227,6 +227,61 @@ def test_learned_scales_end_where_the_evidence_is_stationary():
     assert point["t_log__"] == model.initial_point()["t_log__"]  # the scale of hidden noise alone
 
 
+@pytest.mark.parametrize("factor", [0.1, 10.0, -1.0])
+def test_a_factor_of_the_weights_does_not_change_learned_scales(factor):
+    """Weights with a factor, and a prior that makes up for it, are the same model."""
+
+    def found(factor):
+        with pm.Model() as model:
+            s = pm.Gamma("s", 2, 1)
+            W1, b1 = pm.Normal("W1", 0, s**-0.5 / abs(factor), shape=(2, 3)), pm.Normal("b1", 0, s**-0.5, shape=3)
+            W2 = pm.Normal("W2", 0, 1, shape=3)
+            Z = pm.Normal("Z", factor * pm.math.dot(X, W1) + b1, 0.1, shape=(12, 3))
+            A = pm.Normal("A", pm.math.tanh(Z), 0.1, shape=(12, 3))
+            pm.Normal("y", pm.math.dot(A, W2), 0.1, observed=Y)
+        return fitted_start(read_network(model), model.initial_point(), np.random.default_rng(1))["s_log__"]
+
+    np.testing.assert_allclose(found(factor), found(1.0), rtol=1e-6)
+
+
+def test_of_several_learned_variances_in_one_array_those_of_hidden_noise_stay():
+    with pm.Model() as model:
+        v = pm.InverseGamma("v", 1, 0.001, shape=3)
+        W1, W2 = pm.Normal("W1", 0, 1, shape=(2, 3)), pm.Normal("W2", 0, 1, shape=3)
+        Z = pm.Normal("Z", pm.math.dot(X, W1), v[0] ** 0.5, shape=(12, 3))
+        A = pm.Normal("A", pm.math.maximum(Z, 0), v[1] ** 0.5, shape=(12, 3))
+        pm.Normal("y", pm.math.dot(A, W2), v[2] ** 0.5, observed=Y)
+    point = model.initial_point()
+    new = fitted_start(read_network(model), point, np.random.default_rng(1))
+    stays = new["v_log__"] == point["v_log__"]
+    assert stays.tolist() == [True, True, False]
+
+
+def test_learned_scales_that_multiply_each_other_settle():
+    """Four variances whose product is that of the noise: each is moved given the others."""
+    with pm.Model() as model:
+        scales = [pm.InverseGamma(f"v{i}", 3, 1) for i in range(4)]
+        W1, W2 = pm.Normal("W1", 0, 1, shape=(2, 3)), pm.Normal("W2", 0, 1, shape=3)
+        Z = pm.Normal("Z", pm.math.dot(X, W1), 0.01, shape=(12, 3))
+        A = pm.Normal("A", pm.math.maximum(Z, 0), 0.01, shape=(12, 3))
+        pm.Normal("y", pm.math.dot(A, W2), (scales[0] * scales[1] * scales[2] * scales[3]) ** 0.5, observed=Y)
+    network, point, rng = read_network(model), model.initial_point(), np.random.default_rng(3)
+    fit = Fit([rng.normal(size=(3, 2)), rng.normal(size=(1, 3))], [np.ones((3, 2)), np.ones((1, 3))])
+    sums = []
+    for _ in range(30):
+        sums.append(sum(point[f"v{i}_log__"] for i in range(4)))
+        problem = LeastSquares(X, Y[:, None], [ACTIVATIONS["relu"]], [1e-4, 1e-4, np.exp(sums[-1])])
+        point |= learned_scales(network, point, problem, fit)
+    assert sums[-1] == pytest.approx(sums[-2], abs=0.01)
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-6])
+def test_inputs_that_are_not_standardised(noise):
+    """The covariance of the weights is then close to singular."""
+    model = pmg.mlp(1e4 * X, Y, 5, noise=noise)
+    assert fitted_start(read_network(model), model.initial_point(), np.random.default_rng(1))
+
+
 @pytest.mark.parametrize("likelihood", ["normal", "student"])
 def test_learned_noise_is_fitted(likelihood):
     """The fit finds the teacher and the size of the noise; a few outliers do not matter under Student's law."""
