@@ -72,8 +72,10 @@ def test_what_is_heated(model, images):
         return [name for name in pmg.GibbsNN(model=model).transition.carry if name.startswith("hottest")]
 
     assert hottest(images) == ["hottest_y"]
-    assert hottest(pmg.mlp(X, Y, 3, likelihood="student", noise=0.1)) == ["hottest_Z3"]
-    assert hottest(pmg.mlp(np.zeros((12, 400)), np.zeros(12), 40, noise=0.1)) == ["hottest_y"]
+    large = np.zeros((12, 400)), np.zeros(12), 40
+    assert hottest(pmg.mlp(*large, likelihood="student", noise=0.1)) == ["hottest_Z3"]
+    assert hottest(pmg.mlp(*large, noise=0.1)) == ["hottest_y"]
+    assert hottest(pmg.mlp(X, Y, 3, likelihood="student", noise=0.1)) == []
     assert hottest(pmg.mlp(X, Y, 3, noise="learned")) == []
     assert hottest(model) == []
 
