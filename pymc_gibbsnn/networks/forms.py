@@ -6,6 +6,7 @@ The graphs are those of PyTensor after its canonicalisation, which makes one for
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pytensor.scalar as ps
@@ -256,11 +257,15 @@ def spans_channels(bias: Variable) -> bool:
     return bias.ndim == 4 and all(bias.type.broadcastable[axis] for axis in (0, 2, 3))
 
 
-def evaluate(expression: Variable) -> np.ndarray:
-    """Evaluate an expression of constants and shared variables, node by node: to compile it would take far longer.
+def evaluate(expression: Variable, values: Mapping[Variable, np.ndarray] | None = None) -> np.ndarray:
+    """Evaluate an expression node by node: to compile it would take far longer.
 
-    The value of a constant or of a shared variable itself is not copied, and must not be changed.
+    It may hold constants, shared variables, and other variables whose values are given. The value of a constant or of a
+    variable itself is not copied, and must not be changed.
     """
+    values = values or {}
+    if expression in values:
+        return values[expression]
     if isinstance(expression, Constant):
         return np.asarray(expression.data)
     if isinstance(expression, SharedVariable):
@@ -268,7 +273,9 @@ def evaluate(expression: Variable) -> np.ndarray:
     storage: dict[Variable, list] = {}
     for node in toposort([expression]):
         for x in node.inputs:
-            if x.owner is None:
+            if x in values:
+                storage[x] = [values[x]]
+            elif x.owner is None:
                 storage[x] = [x.data if isinstance(x, Constant) else x.get_value(borrow=True)]
         storage |= {output: [None] for output in node.outputs}
         computed = {x: [True] for x in node.inputs} | {output: [False] for output in node.outputs}

@@ -29,11 +29,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import pytensor
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import explicit_graph_inputs
 
-from pymc_gibbsnn.networks.forms import AS_WRITTEN
+from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.samplers.least_squares import Fit, LeastSquares
 
@@ -100,6 +99,5 @@ def learned_scales(
 
 def at_point(expressions: Sequence[Variable], point: dict[str, np.ndarray]) -> list[np.ndarray]:
     """Evaluate expressions of value variables at a point, in double precision."""
-    inputs = list(explicit_graph_inputs(expressions))
-    values = pytensor.function(inputs, expressions, mode=AS_WRITTEN)(*(point[v.name] for v in inputs))
-    return [np.asarray(x, "float64") for x in values]
+    values = {v: point[v.name] for v in explicit_graph_inputs(expressions)}
+    return [np.asarray(evaluate(x, values), "float64") for x in expressions]

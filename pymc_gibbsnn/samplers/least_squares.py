@@ -117,9 +117,7 @@ class Linearised:
     @property
     def covariance(self) -> np.ndarray:
         """The inverse of the matrix: the covariance of the weights given the data, near these weights."""
-        return np.linalg.inv(
-            self.matrix
-        )  # which is not as soon at a loss for data of very different scales as Cholesky
+        return np.linalg.inv(self.matrix)  # Cholesky fails sooner, for data of very different scales
 
 
 @dataclass(frozen=True, eq=False)
