@@ -62,7 +62,7 @@ def mlp(
         likelihood, the last Z. That of y is in the units of y; for a Student likelihood it is also that of the last Z.
         Where it is "learned", the variance is a variable of the model, such as "variance_Z2". That of y has the prior
         InverseGamma(1, 0.001), which allows anything from about 1e-4 up, for y of unit variance; that of a latent has
-        InverseGamma(5, 0.001), which favours little noise, about 2e-4. For a probit likelihood ``noise="learned"``
+        InverseGamma(5, 0.0001), which favours little noise, about 2e-5. For a probit likelihood ``noise="learned"``
         leaves that of the last Z at 1, since labels do not tell it from the size of the last weights.
     prior : float, "learned", "relevance", or a sequence of them, optional
         Precision λ (one over the variance) of the prior of a layer's weights and biases: one for all layers, or one for

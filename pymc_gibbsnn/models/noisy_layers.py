@@ -140,7 +140,8 @@ def deviation(name: str, noise: float | str) -> float | Variable:
     """
     if noise != "learned":
         return noise
-    return pt.sqrt(pm.InverseGamma(f"variance_{name}", 1 if name == "y" else 5, 0.001))
+    shape, scale = (1, 0.001) if name == "y" else (5, 0.0001)
+    return pt.sqrt(pm.InverseGamma(f"variance_{name}", shape, scale))
 
 
 def scales(name: str, prior: float | str, d: int, inputs: str) -> tuple[dict[str, float | Variable], dict[str, float]]:

@@ -31,7 +31,7 @@ def test_mlp_is_the_model_one_would_write_by_hand():
 def test_learned_scales_are_the_model_one_would_write_by_hand(prior):
     model = pmg.mlp(X, Y, 4, noise=["learned", 0.2, "learned"], prior=prior)
     with pm.Model() as by_hand:
-        variance_z2 = pm.InverseGamma("variance_Z2", 5, 0.001)
+        variance_z2 = pm.InverseGamma("variance_Z2", 5, 0.0001)
         variance_y = pm.InverseGamma("variance_y", 1, 0.001)
         tau1 = pm.Gamma("precision_W1", 2, 1, shape=2 if prior[0] == "relevance" else ())
         tau2 = pm.Gamma("precision_W2", 2, 0.5) if prior[1] == "learned" else 5.0
