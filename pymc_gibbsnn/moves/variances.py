@@ -39,10 +39,9 @@ def variances(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable
         # τ | r ~ Gamma(α + N/2, rate β + Σ r²/2c²)
         size = sizes(scale.shape)
         rng, precision = draw(vectorised_gamma, rng, alpha + counts / 2, 1 / (rate + squares / 2), size=size)
-        log_scale = pt.log(precision) if scale.is_precision else -pt.log(precision)
-        new = pt.cast(log_scale if scale.is_log else pt.exp(log_scale), scale.alpha.dtype)
-        values = values | {scale.value: new}
-        densities[scale.name] = _log_density(log_scale, alpha, rate, scale.is_precision, scale.is_log).sum()
+        log_precision = pt.log(precision)
+        values = values | {scale.value: scale.value_of(log_precision)}
+        densities[scale.name] = _log_density(log_precision, alpha, rate, scale.is_precision, scale.is_log).sum()
     return rng, replace(state, values=values, network=state.read(values), densities=densities), carry, {}
 
 
@@ -81,13 +80,15 @@ def moments(
     return counts.reshape(shape), squares.reshape(shape)
 
 
-def _log_density(log_scale: Variable, alpha: Variable, rate: Variable, is_precision: bool, is_log: bool) -> Variable:
+def _log_density(
+    log_precision: Variable, alpha: Variable, rate: Variable, is_precision: bool, is_log: bool
+) -> Variable:
     """Compute the prior log density of a precision or a variance, elementwise.
 
     Parameters
     ----------
-    log_scale : Variable
-        The logarithm of the precision or variance.
+    log_precision : Variable
+        The logarithm of the precision, or that of the variance with its sign changed.
     alpha, rate : Variable
         The parameters α and β of its prior.
     is_precision : bool
@@ -99,6 +100,7 @@ def _log_density(log_scale: Variable, alpha: Variable, rate: Variable, is_precis
     -------
     Variable
     """
-    log_precision = log_scale if is_precision else -log_scale
     of_log = alpha * (pt.log(rate) + log_precision) - rate * pt.exp(log_precision) - pt.gammaln(alpha)
-    return of_log if is_log else of_log - log_scale
+    if is_log:
+        return of_log
+    return of_log - log_precision if is_precision else of_log + log_precision

@@ -157,8 +157,17 @@ class LearnedVariance:
 
     def value_at(self, noise: Variable) -> Variable:
         """Compute the value with which the noise of the first use has this variance."""
-        variance = noise / self.uses[0].coefficient ** 2
-        return pt.cast(pt.log(variance) if self.is_log else variance, self.value.dtype)
+        return self.value_of(-pt.log(noise / self.uses[0].coefficient ** 2))
+
+    def log_precision(self, value: Variable) -> Variable:
+        """Compute log τ, or −log v, from a value of its value variable."""
+        log = value if self.is_log else pt.log(value)
+        return log if self.is_precision else -log
+
+    def value_of(self, log_precision: Variable) -> Variable:
+        """Compute the value of its value variable from log τ, or −log v."""
+        log = log_precision if self.is_precision else -log_precision
+        return pt.cast(log if self.is_log else pt.exp(log), self.value.dtype)
 
 
 @dataclass(frozen=True, eq=False)

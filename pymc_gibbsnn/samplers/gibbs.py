@@ -14,6 +14,7 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
         c_j, the scale of each unit          (where σ allows it)
         c, ΔZ, ΔA, the scale of the layer    (where σ allows it)
         W̃_l | A_l, Z_{l+1}
+    c, λ, the scale of W̃_L | A_L, y          if y are class labels, with latents of labels integrated out
     Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say
     Δ, λ | all others                        if they have conjugate priors
 
@@ -44,6 +45,7 @@ from pymc_gibbsnn.moves.centred_scale import centred_scales
 from pymc_gibbsnn.moves.collapsed_variances import collapsed_variances
 from pymc_gibbsnn.moves.interweave_filters import activation_above, interweave_filters
 from pymc_gibbsnn.moves.interweaving import interweaving, kinds_of_interweaving
+from pymc_gibbsnn.moves.label_scale import label_scale
 from pymc_gibbsnn.moves.layer_parallel import all_postactivations, all_preactivations, all_weights_above_data
 from pymc_gibbsnn.moves.layer_scale import layer_scale
 from pymc_gibbsnn.moves.noncentred_scale import noncentred_scales
@@ -60,6 +62,7 @@ from pymc_gibbsnn.moves.statistics import log_densities, statistic_names, statis
 from pymc_gibbsnn.moves.stretched_scale import stretched_scales, stretches
 from pymc_gibbsnn.moves.variances import variances
 from pymc_gibbsnn.moves.weights import data_weights, weights_above
+from pymc_gibbsnn.networks.likelihoods import LabelLikelihood
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.samplers.fitted_start import can_be_fitted, fitted_start
 from pymc_gibbsnn.samplers.heat import can_be_heated, choose_hottest, heated
@@ -92,8 +95,9 @@ def gibbs(
         Whether to draw the scale of each unit whose activation is homogeneous (relu, leaky relu, abs, identity) or
         scale-free (sign), and whose pre-activation has no offset: with its noise scaled
         (:mod:`pymc_gibbsnn.moves.centred_scale`) and, if homogeneous, with its noise fixed
-        (:mod:`pymc_gibbsnn.moves.noncentred_scale`); and then, where its variances are learned, the scale of the layer
-        (:mod:`pymc_gibbsnn.moves.layer_scale`).
+        (:mod:`pymc_gibbsnn.moves.noncentred_scale`); where its variances are learned, the scale of the layer
+        (:mod:`pymc_gibbsnn.moves.layer_scale`); and that of the last weights below class labels
+        (:mod:`pymc_gibbsnn.moves.label_scale`).
     interweave : {"auto", "pieces", "langevin", False}
         How to move the weights of each unit with the noise of its pre-activations held fixed: by Gaussian steps on the
         linear pieces of the activation (:mod:`pymc_gibbsnn.moves.interweave_pieces`), by a Langevin step
@@ -284,6 +288,8 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
         moves.append(at(l, *hidden))
     if len(network.activations) - 1 in stretched:
         moves.append(stretched_scales(*stretched[len(network.activations) - 1]))
+    if scale_move and learns[-1] and isinstance(network.observation, LabelLikelihood):
+        moves.append(label_scale)  # c, λ
     last = [last_latents] if network.observation else []
     moves.append(at(len(network.activations), *last))  # Z_{L+1} | W̃_L, A_L, y
     if network.variances:

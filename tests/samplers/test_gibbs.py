@@ -218,9 +218,9 @@ def labelled(classes, hidden=2, **kwargs):
     return pmg.mlp(X, y, hidden, noise=1.0, likelihood="probit", **kwargs)
 
 
-@pytest.mark.parametrize(("classes", "hidden"), [(2, 2), (3, [])])
-def test_geweke_with_labels(classes, hidden):
-    check_geweke(labelled(classes, hidden), 6000, **NUMBA)
+@pytest.mark.parametrize(("classes", "hidden", "prior"), [(2, 2, 1.0), (3, [], 1.0), (3, [], "learned")])
+def test_geweke_with_labels(classes, hidden, prior):
+    check_geweke(labelled(classes, hidden, prior=prior), 6000, **NUMBA)
 
 
 @pytest.mark.slow

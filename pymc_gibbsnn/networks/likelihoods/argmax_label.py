@@ -28,6 +28,7 @@ from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.random.argmax_normal import argmax_normal
 from pymc_gibbsnn.random.draw import draw
+from pymc_gibbsnn.random.log_normal_cdf import log_normal_cdf
 
 __all__ = ["ArgmaxLabel", "ArgmaxLabelRV", "ArgmaxLikelihood"]
 
@@ -186,6 +187,19 @@ class ArgmaxLikelihood(LabelLikelihood):
         """
         logits = mean * (np.pi / pt.sqrt(6 * variance))
         return pt.special.log_softmax(logits, axis=1)[np.arange(len(y)), y].sum()
+
+    def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
+        """Compute Σ log Φ((m_y − max_j z_j)/s) with z_j = m_j + noise_j of the other classes j.
+
+        Parameters
+        ----------
+        mean, noise, variance
+            As in :meth:`LabelLikelihood.log_probability_of_means`.
+        """
+        is_label = pt.eq(pt.arange(mean.shape[1]), self.value[:, None])
+        others = pt.switch(is_label, -np.inf, mean + noise).max(axis=1)
+        own = pt.switch(is_label, mean, 0).sum(axis=1)
+        return log_normal_cdf((own - others) / pt.sqrt(variance)).sum()
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
         """Return Z with the largest entry of each row exchanged with that of its label."""

@@ -368,6 +368,22 @@ class LabelLikelihood(LatentLikelihood):
         """
         raise NotImplementedError
 
+    def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
+        """Compute Σ log p(y | mean, noises) with the noise of the latent of each label integrated out.
+
+        Parameters
+        ----------
+        mean, noise : Variable, (n, units)
+            The mean of Z and its noise; that of the latents that are integrated out is not used.
+        variance : Variable, ()
+            The variance of the noise.
+
+        Returns
+        -------
+        Variable, ()
+        """
+        raise NotImplementedError
+
     @classmethod
     def probabilities(cls, y: np.ndarray, z: np.ndarray) -> np.ndarray:
         """Return 1 for the label of Z and 0 for the other classes."""

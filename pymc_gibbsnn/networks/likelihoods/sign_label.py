@@ -23,6 +23,7 @@ from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.random.draw import draw
+from pymc_gibbsnn.random.log_normal_cdf import log_normal_cdf
 from pymc_gibbsnn.random.truncated_normal import truncated_normal
 
 __all__ = ["SignLabel", "SignLabelRV", "SignLikelihood"]
@@ -149,6 +150,17 @@ class SignLikelihood(LabelLikelihood):
         signs = np.where(y == 1, 1.0, -1.0).reshape(len(y), -1)
         x = signs * mean * (np.pi / pt.sqrt(3 * variance))
         return (pt.minimum(x, 0) - pt.log1p(pt.exp(-abs(x)))).sum()
+
+    def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
+        """Compute Σ log Φ(m/s) over the labels 1, plus Σ log Φ(−m/s) over the labels 0.
+
+        Parameters
+        ----------
+        mean, noise, variance
+            As in :meth:`LabelLikelihood.log_probability_of_means`.
+        """
+        signs = pt.cast(2 * self.value.reshape(mean.shape) - 1, mean.dtype)
+        return log_normal_cdf(signs * mean / pt.sqrt(variance)).sum()
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
         """Return Z with the sign that each label asks for."""
