@@ -8,15 +8,16 @@ squares are quick. So before the first tuning step the function f of the network
 
 where v is the variance that all noise together gives y, to first order. Small networks of dense layers are fitted by
 steps of Gauss and Newton (:mod:`pymc_gibbsnn.samplers.least_squares`), networks with convolutions by a quasi-Newton
-method (:mod:`pymc_gibbsnn.samplers.quasi_newton`); both look for a good valley among several. For class labels
-−log P(y | f) takes the place of the squared errors, and the quasi-Newton method fits all networks. For data with
-heavy tails around f, errors have Student's law of squared scale v.
+method (:mod:`pymc_gibbsnn.samplers.quasi_newton`); both look for a good valley among several. For class labels of
+images −log P(y | f) takes the place of the squared errors. For data with heavy tails around f, errors have Student's
+law of squared scale v.
 
 Learned variances and precisions are held at the values at which the chain would start until a good valley is found.
 Then they and the weights take turns, as far as the data determine these scales (:mod:`pymc_gibbsnn.samplers.evidence`).
 
-Networks with convolutions or class labels and learned noise, and networks so large that a fit would take long beside
-the tuning, start from zero, with heat (:mod:`pymc_gibbsnn.samplers.heat`) where their noise is known.
+Networks with convolutions and learned noise, dense networks with class labels, whose chains get no further from a fit
+than with heat, and networks so large that a fit would take long beside the tuning, start from zero, with heat
+(:mod:`pymc_gibbsnn.samplers.heat`) where their noise is known.
 
 The tuning steps that follow are plain sweeps, which need not know any of this: a sampler is exact from any start.
 """
@@ -44,7 +45,7 @@ ROUNDS = 15  # in which learned scales and weights take turns, a step each
 
 
 def can_be_fitted(network: Network) -> bool:
-    """Whether a fit is worth its time; all noise must be known or, for real targets, drawn with the network."""
+    """Whether a fit is worth its time; all noise must be known or, in dense networks, drawn with the network."""
     layers, observation = network.layers, network.observation
     if len(layers) == 1 or any(layer.offset is not None for layer in layers):
         return False
@@ -84,7 +85,7 @@ def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.
     new = {}
     with np.errstate(all="ignore"):
         try:
-            if suits_least_squares(network) and not has_labels:
+            if suits_least_squares(network):
                 matrices, new = _least_squares(network, point, inputs, targets, rng)
             else:
                 noises, precisions = _scales(network, point)

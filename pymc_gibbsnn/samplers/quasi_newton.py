@@ -1,4 +1,4 @@
-r"""Fits of networks with convolutions or class labels, by a quasi-Newton method that needs gradients only.
+r"""Fits of networks with convolutions, by a quasi-Newton method that needs gradients only.
 
 A fit ends in a bad valley more often than not, and shows it early. So sixteen networks are drawn from the prior and
 fitted by a few steps of L-BFGS [1]_; the better half is fitted by twice as many more, and so on, until one is left

@@ -127,7 +127,7 @@ IMAGES = np.random.default_rng(2).normal(size=(12, 6, 6))
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: pmg.mlp(X, np.arange(12) % 2, 3, noise="learned", likelihood="probit"),
+        lambda: pmg.mlp(X, np.arange(12) % 2, 3, noise=0.1, likelihood="probit"),
         lambda: _with_noise_of(lambda: pm.HalfNormal("s")),
         lambda: pmg.cnn(RNG.normal(size=(12, 1, 6, 6)), Y, 2, noise="learned"),
         lambda: pmg.mlp(np.zeros((12, 400)), Y, 40, noise=0.1),
@@ -135,7 +135,7 @@ IMAGES = np.random.default_rng(2).normal(size=(12, 6, 6))
         lambda: pmg.cnn(np.zeros((200, 28, 28)), np.zeros(200), 64, noise=0.1),
     ],
     ids=[
-        "learned noise of labels",
+        "class labels of dense layers",
         "noise drawn by another step",
         "learned noise on images",
         "too large",
@@ -161,18 +161,6 @@ def _with_noise_of(sigma):
 def test_data_that_cannot_be_fitted(make):
     model = make(1e200 * Y)
     assert fitted_start(read_network(model), model.initial_point(), np.random.default_rng(1)) == {}
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_class_labels_are_fitted_by_their_probabilities(classes):
-    study = pmg.teacher_student((3, 4, classes), n=200, n_test=5, noise=0.1, likelihood="probit", random_seed=1)
-    point = study.model.initial_point()
-    point |= fitted_start(read_network(study.model), point, np.random.default_rng(1))
-    f, z = _output(study, point), point["Z3"]
-    found = (f > 0).ravel() if classes == 2 else f.argmax(1)
-    assert (found == study.y).mean() > 0.85
-    assert (((z > 0).ravel() if classes == 2 else z.argmax(1)) == study.y).all()
-    assert np.isfinite(study.model.compile_logp(mode="AS_WRITTEN")(point))
 
 
 # Learned scales
@@ -325,13 +313,18 @@ def test_a_convolutional_teacher_is_found():
     assert (images_of(study, point) - study.y).std() < 0.03
 
 
-def test_labels_of_images_are_fitted_by_their_probabilities():
-    model = pmg.cnn(np.zeros((150, 6, 6)), np.arange(150) % 3, 2, size=3, pool=2, noise=0.1, likelihood="probit")
+@pytest.mark.parametrize("classes", [2, 3])
+def test_labels_of_images_are_fitted_by_their_probabilities(classes):
+    labels = np.arange(150) % classes
+    model = pmg.cnn(np.zeros((150, 6, 6)), labels, 2, size=3, pool=2, noise=0.1, likelihood="probit")
     study = pmg.teacher_student(model, 150, n_test=5, random_seed=1)
-    point = study.model.initial_point()
-    point |= fitted_start(read_network(study.model), point, np.random.default_rng(1))
-    assert (images_of(study, point).argmax(1) == study.y).mean() > 0.85
-    assert (point["Z3"].argmax(1) == study.y).all()
+    network, point = read_network(study.model), study.model.initial_point()
+    assert can_be_fitted(network)
+    point |= fitted_start(network, point, np.random.default_rng(1))
+    f, z = images_of(study, point), point["Z3"]
+    found, latent = ((f > 0).ravel(), z > 0) if classes == 2 else (f.argmax(1), z.argmax(1))
+    assert (found == study.y).mean() > 0.85
+    assert (latent == study.y).all()
     assert np.isfinite(study.model.compile_logp(mode="AS_WRITTEN")(point))
 
 
