@@ -37,6 +37,7 @@ __all__ = [
     "failures",
     "graph_function",
     "kernels",
+    "mistaking_columns",
     "named_intrinsic",
     "of_any_layout",
     "typed",
@@ -147,6 +148,16 @@ def named_intrinsic(names: Sequence[str], typed: Callable) -> Callable:
 def of_any_layout(kernel: Dispatcher, *inputs: int) -> Dispatcher:
     """Let a kernel be compiled once for all layouts in memory of the inputs at these positions, and return it."""
     kernel.any_layout = inputs
+    return kernel
+
+
+def mistaking_columns(kernel: Callable) -> Callable:
+    """Let a kernel take arrays that lie column by column in memory as arrays of any layout, and return it.
+
+    PyTensor takes a part of an array for an array of the same layout. If the whole lies column by column, a part of it
+    does not, and wrong numbers are read.
+    """
+    kernel.mistakes_columns = True  # type: ignore[attr-defined]
     return kernel
 
 
@@ -295,7 +306,9 @@ class _Graph:
 
 def _as_taken(kernel: Callable, arguments: tuple[types.Type, ...]) -> tuple[types.Type, ...]:
     """Return the types for which a kernel is compiled that is to take arguments of these types."""
-    free = getattr(kernel, "any_layout", ())
+    free = set(getattr(kernel, "any_layout", ()))
+    if getattr(kernel, "mistakes_columns", False):
+        free |= {i for i, kind in enumerate(arguments) if getattr(kind, "layout", None) == "F"}
     return tuple(kind.copy(layout="A") if i in free else kind for i, kind in enumerate(arguments))
 
 

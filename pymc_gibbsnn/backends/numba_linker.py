@@ -29,13 +29,22 @@ from pytensor.link.numba.dispatch.basic import (
 )
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.blockwise import OpWithCoreShape
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
 from pymc_gibbsnn._compat import SCALAR_ITEMS, SCALAR_JOINS, Cholesky, SolveTriangular
 from pymc_gibbsnn.backends.declare import source_key
-from pymc_gibbsnn.backends.numba_calls import CacheByKey, Call, cached, failures, graph_function, kernels
+from pymc_gibbsnn.backends.numba_calls import (
+    CacheByKey,
+    Call,
+    cached,
+    failures,
+    graph_function,
+    kernels,
+    mistaking_columns,
+)
 from pymc_gibbsnn.backends.numba_elemwise import elementwise, filled, joined
 from pymc_gibbsnn.backends.numba_lapack import cholesky, solve_triangular
 from pymc_gibbsnn.backends.numba_parts import in_parts
@@ -165,6 +174,8 @@ def _function_and_key(node: Apply, **kwargs) -> tuple[Callable, str | None, bool
     ours = (IN_LINE | OURS).get(type(node.op))
     found = ours and ours(node.op, node)
     function, key = found or numba_funcify_and_cache_key(node.op, node=node, **kwargs)
+    if not found and isinstance(node.op, OpWithCoreShape):
+        function = mistaking_columns(function)
     is_kernel = not (found and type(node.op) in IN_LINE)
     return function, key if config.numba__cache else None, is_kernel
 

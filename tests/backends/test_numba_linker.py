@@ -90,6 +90,20 @@ def test_a_kernel_of_any_layout_is_compiled_once():
     assert set(names) <= {"numba_funcified_fgraph"}
 
 
+def test_parts_of_batches_that_lie_column_by_column():
+    """Each is read as it lies, by operations on batches and by draws of vectors."""
+    mode, rng = with_our_kernels(compilation_mode("NUMBA")), np.random.default_rng(3)
+    x, y = pt.matrix("x"), pt.tensor3("y")
+    a, b = np.tril(rng.normal(size=(4, 3, 3))) + 3 * np.eye(3), rng.normal(size=(3, 4))
+    columns = pt.linalg.solve_triangular(y, x.T[:, :, None], lower=True, b_ndim=2)[:, :, 0]
+    vectors = pt.linalg.solve_triangular(y, x.T, lower=True, b_ndim=1)
+    draws = pt.random.multivariate_normal(x.T, 1e-20 * np.eye(3))
+    found = pytensor.function([x, y], [columns, vectors, draws], mode=mode)(b, a)
+    expected = np.linalg.solve(a, b.T[:, :, None])[:, :, 0]
+    for result, wanted in zip(found, (expected, expected, b.T), strict=True):
+        np.testing.assert_allclose(result, wanted, atol=1e-8)
+
+
 def test_a_kernel_with_an_argument_that_is_left_out():
     """PyTensor 3 multiplies batches of matrices by a function with an argument that has a default."""
     x, y = np.random.default_rng(2).normal(size=(2, 3, 4, 4))

@@ -201,6 +201,18 @@ def test_geweke_with_asymmetric_noise():
     check_geweke(network(hidden=2, noise=[0.5, 1.0, 1.5]), 6000, **NUMBA)
 
 
+def test_geweke_with_priors_of_each_unit():
+    """Weights and biases of each unit have deviations of their own, some of them learned."""
+    with pm.Model() as model:
+        W1 = pm.Normal("W1", 0, np.array([[0.4], [1.0], [0.7]]), shape=(3, 2))
+        b1 = pm.Normal("b1", 0, [0.3, 1.0, 0.6], shape=3)
+        A2 = pm.Normal("A2", pt.maximum(pm.Normal("Z2", X @ W1.T + b1, 1), 0), 1)
+        scale = pm.Gamma("scale", 6, 5, shape=(2, 1))
+        W2, b2 = pm.Normal("W2", 0, scale**-0.5, shape=(2, 3)), pm.Normal("b2", 0, [0.5, 1.0], shape=2)
+        pm.Normal("y", A2 @ W2.T + b2, 1, observed=pm.Data("y_data", np.zeros((len(X), 2))))
+    check_geweke(model, 6000, interweave=False, **NUMBA)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "draws"), [("AS_WRITTEN", 3000), ("JAX", 12_000)])
 def test_geweke_in_other_backends(mode, draws):
