@@ -20,9 +20,9 @@ class GibbsNN(GraphStep):
 
     The model is that of :func:`mlp` [1]_, written in one call or by hand: latents Z ~ N(A Wᵀ + b, ΔZ) and
     A ~ N(σ(Z), ΔA), which are free variables of the model. One sweep draws all weights and latents, each block from its
-    conditional law given the others, without gradients and without rejections; only pre-activations below a smooth
-    activation, such as tanh, take Metropolis steps. Scale and interweaving moves, which are exact, too, let the chain
-    cross the narrow valleys of the posterior. :mod:`pymc_gibbsnn.samplers.gibbs` states the sweep line by line, and the
+    conditional law given the others; only pre-activations below a smooth activation, such as tanh, take Metropolis
+    steps. Moves of scales and interweaving moves, which are exact, too, let the chain cross the narrow valleys of the
+    posterior. :mod:`pymc_gibbsnn.samplers.gibbs` states the sweep line by line, and the
     statistics that a draw has.
 
     Parameters
@@ -33,8 +33,9 @@ class GibbsNN(GraphStep):
         Whether to integrate post-activations out when pre-activations, and learned variances of noise, are drawn. False
         gives Algorithm 1 of the paper.
     scale_move : bool
-        Whether to draw the scale of each unit exactly, where the activation allows it. Without ``interweave`` and
-        far from equilibrium this does harm: see :mod:`pymc_gibbsnn.moves.centred_scale`.
+        Whether to draw the scale of each unit, where the activation allows it, and to move that of the last weights
+        below class labels. Without ``interweave`` and far from equilibrium this does harm: see
+        :mod:`pymc_gibbsnn.moves.centred_scale`.
     interweave : {"auto", "pieces", "langevin", False}
         How to move the weights of each unit together with its pre-activations, by a Metropolis step that lets the
         outputs of the network decorrelate in tens of sweeps instead of thousands. "pieces" proposes from the exact

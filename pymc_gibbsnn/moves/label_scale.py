@@ -4,14 +4,14 @@ Model, in the letters of :mod:`pymc_gibbsnn.moves`, for the last layer,
 
     Z = M + N(0, Δ),   M = Ã W̃ᵀ + offset,   W̃ ~ N(0, 1/Λ),   y = argmax Z, or y = 1[Z > 0].
 
-Given Z, its n k residuals fix the size of W̃ to within about sqrt(Δ/n) of that of Z, and given W̃ that of Z is fixed as
-well. Labels fix it much less where classes are far apart, and then plain Gibbs moves cross this valley in small steps.
-So W̃ becomes c W̃ given Ã, y and, for the argmax, the noises of Z_j of all classes j but the label's; the latent Z_y of
-the label is integrated out. If a prior precision τ ~ Gamma(α, β) of weights of this layer is learned, and serves
-nothing else, it becomes τ/c², so that their prior does not hold them back; the same goes for a learned variance
-1/τ ~ InverseGamma(α, β). With u = log c, exactly
+The n k noises of Z tie the size of W̃ to that of Z, and the other way round. Labels fix both much less where classes are
+far apart, and then plain Gibbs moves cross this valley in small steps. So W̃ becomes c W̃ given Ã, y and, for the
+argmax, the noises of Z_j of all classes j but the label's; the latent Z_y of the label is integrated out. If a prior
+precision τ ~ Gamma(α, β) of weights of this layer is learned, and serves nothing else, it becomes τ/c², so that their
+prior does not hold them back; the same goes for a learned variance 1/τ ~ InverseGamma(α, β). With u = log c, and a sum
+over all such τ, exactly
 
-    log p(u) = Σ_i log P_i(u) + p u − ½ Q e^{2u} − 2 α u − β τ e^{−2u} + const,
+    log p(u) = Σ_i log P_i(u) + p u − ½ Q e^{2u} − Σ_τ (2 α u + β τ e^{−2u}) + const,
 
     argmax:   P_i(u) = Φ((M_y − max_j (M_j + E_j))/√Δ),   with M at c W̃, and E = Z − M, the noises, as they are,
     sign:     P_i(u) = Φ(±M/√Δ),                          with + for the label 1 and − for 0.
@@ -78,7 +78,8 @@ def label_scale_law(state: NetworkState) -> tuple[Callable[[Variable], Variable]
     stays = np.ones(operator.augmented_shape, w.dtype)  # whether the precision of a weight stays as it is
     operator.linear(stays)[:] = operator.weights not in learned
     stays[:, -1] *= operator.bias not in learned
-    count, squares = given(stays).sum(), (given(stays) * operator.precision * w**2).sum()
+    count = given(np.asarray(stays.sum(), w.dtype))
+    squares = (given(stays) * operator.precision * w**2).sum()
     precisions = [pt.exp(scale.log_precision(state.values[scale.value])) for scale in scales]
 
     def log_density(u: Variable) -> Variable:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
@@ -26,7 +27,17 @@ from pytensor.tensor.type import TensorType
 from pymc_gibbsnn.networks.forms import AS_WRITTEN, evaluate
 from pymc_gibbsnn.networks.substitution import substitute
 
-__all__ = ["Given", "checked_beforehand", "computed_beforehand", "folded", "given", "is_given", "loose", "sizes"]
+__all__ = [
+    "Given",
+    "checked_beforehand",
+    "computed_beforehand",
+    "folded",
+    "given",
+    "is_given",
+    "loose",
+    "real",
+    "sizes",
+]
 
 
 class Given(TensorSharedVariable):
@@ -52,6 +63,11 @@ def is_given(expression: Variable) -> bool:
 def folded(expression: Variable) -> Variable:
     """Evaluate an expression that depends on no variable and no data; a program is then given its value."""
     return given(evaluate(expression), expression.name) if is_given(expression) else expression
+
+
+def real(expression: Variable) -> Variable:
+    """Fold an expression in PyTensor's default precision, ``floatX``."""
+    return folded(pt.cast(expression, pytensor.config.floatX))
 
 
 def loose(kind: TensorType) -> TensorType:

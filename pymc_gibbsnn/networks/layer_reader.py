@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
@@ -34,10 +33,11 @@ from pymc_gibbsnn.networks.forms import (
     terms,
     undimshuffle,
 )
-from pymc_gibbsnn.networks.given import folded
+from pymc_gibbsnn.networks.given import real
 from pymc_gibbsnn.networks.layers import AveragePool, Conv2D, Dense, Operator
 from pymc_gibbsnn.networks.layers.convolution import Convolution
 from pymc_gibbsnn.networks.layers.pooling import Pooling
+from pymc_gibbsnn.networks.layers.weighted import times
 from pymc_gibbsnn.networks.learned_variances import VarianceReader
 from pymc_gibbsnn.networks.notation import show
 from pymc_gibbsnn.networks.substitution import substitute
@@ -193,8 +193,8 @@ class LayerReader:
             if number == 0 or not math.isfinite(number):
                 raise NetworkError(refusals.impossible_factor(f"'{rv.name}'", number, z.name))
         sigma, bias_sigma = self.variances.sigmas([weights, bias])
-        sigma = sigma * abs(found.factor)
-        bias_sigma = None if bias is None else bias_sigma * abs(bias_factor)
+        sigma = times(sigma, abs(found.factor))
+        bias_sigma = None if bias is None else times(bias_sigma, abs(bias_factor))
         if found.is_dense:
             shape = Dense.shape_of(found.how, self._shape(weights))
             kind, form = Dense, {"layout": found.how, "shape": shape}
@@ -206,7 +206,7 @@ class LayerReader:
         return kind(
             weights=self.model.rvs_to_values[weights],
             bias=None if bias is None else self.model.rvs_to_values[bias],
-            precision=folded(pt.cast(precision, pytensor.config.floatX)),
+            precision=real(precision),
             factor=found.factor,
             bias_factor=bias_factor,
             **form,
@@ -336,7 +336,7 @@ class LayerReader:
             offset = offset[:, None]
         if z.ndim == 4:
             offset = operator.rows(pt.shape_padleft(offset, 4 - offset.ndim) + np.zeros((1, *operator.row_shapes[0])))
-        return folded(pt.cast(pt.shape_padleft(offset, 2 - offset.ndim), pytensor.config.floatX))
+        return real(pt.shape_padleft(offset, 2 - offset.ndim))
 
     # How the graph is followed
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 import pytensor
-import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.logprob.transforms import LogTransform
 from pytensor.graph.basic import Variable
@@ -14,7 +13,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import GammaRV, InvGammaRV
 
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate, match_monomial
-from pymc_gibbsnn.networks.given import folded
+from pymc_gibbsnn.networks.given import folded, real
 from pymc_gibbsnn.networks.network import LearnedVariance, Use
 
 __all__ = ["VarianceReader"]
@@ -45,11 +44,11 @@ class VarianceReader:
                 f"sigma of '{rv.name}' has shape {sigma.type.shape}; the noise of a layer is one number for all its "
                 f"rows and units. NUTS, PCN and MALA sample models with a sigma for each."
             )
-        return folded(pt.cast(self._value(sigma, rv).reshape(()) ** 2, pytensor.config.floatX))
+        return real(self._value(sigma, rv).reshape(()) ** 2)
 
     def sigmas(self, members: list[Variable | None]) -> list[Variable | None]:
         """Return the standard deviations of weights and biases in value variables; None where there is no bias."""
-        return [None if rv is None else self._value(_sigma(rv), rv) for rv in members]
+        return [None if rv is None else real(self._value(_sigma(rv), rv)) for rv in members]
 
     def value(self, parameter: Variable) -> Variable:
         """Return a parameter of a likelihood in value variables."""
@@ -117,7 +116,7 @@ class VarianceReader:
                         f"{name} of the prior of '{rv.name}' must be positive and finite; found {value}."
                     )
         values = self.model.replace_rvs_by_values(list(parameters.values()))
-        return [folded(pt.cast(value, pytensor.config.floatX)) for value in values]
+        return [real(value) for value in values]
 
     def _use(self, member: Variable, r: Variable, power: float, is_weights: bool) -> Use | None:
         """Read how the standard deviation of a variable depends on a variance or precision r.
@@ -146,7 +145,7 @@ class VarianceReader:
             return None
         coefficient, _, elements = found
         [coefficient] = self.model.replace_rvs_by_values([coefficient])
-        coefficient = folded(pt.cast(coefficient, pytensor.config.floatX))
+        coefficient = real(coefficient)
         shape = self.shapes[self.model.rvs_to_values[r].name]
         numbers = pytensor.function([r], elements, mode="FAST_COMPILE", on_unused_input="ignore")(
             np.arange(np.prod(shape, dtype=int), dtype=r.dtype).reshape(shape)

@@ -21,7 +21,7 @@ from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks import refusals
 from pymc_gibbsnn.networks.forms import AS_WRITTEN, NetworkError, match_scaled_product, terms
-from pymc_gibbsnn.networks.given import folded
+from pymc_gibbsnn.networks.given import folded, real
 from pymc_gibbsnn.networks.layer_reader import LayerReader, match_linear
 from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.likelihoods import NOISY, LatentLikelihood, find_likelihood
@@ -191,7 +191,7 @@ class Reader(LayerReader):
         mean, sigma = self._normal(z)
         mean, leaves = self._simplified(mean)
         operator, offset, source, members = self._affine(mean, leaves, z, number)
-        output = folded(pt.cast(self.model.rvs_to_values[z], pytensor.config.floatX))
+        output = real(self.model.rvs_to_values[z])
         layer = Layer(z.name, operator, output, self.variances.noise(sigma, z), offset)
         if source in leaves:
             source = leaves[source]

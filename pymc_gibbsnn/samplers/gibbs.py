@@ -14,7 +14,7 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
         c_j, the scale of each unit          (where σ allows it)
         c, ΔZ, ΔA, the scale of the layer    (where σ allows it)
         W̃_l | A_l, Z_{l+1}
-    c, λ, the scale of W̃_L | A_L, y          if y are class labels, with latents of labels integrated out
+    c, λ, the scale of W̃_L | A_L, y          if y are class labels, the noise of Z_{L+1} held fixed
     Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say
     Δ, λ | all others                        if they have conjugate priors
 

@@ -41,7 +41,7 @@ def several_outputs(n, d, units, outputs, noise):
 
 
 def probit(n, d, units, outputs, noise):
-    return pmg.mlp(data(n, d)[0], labels(n, outputs), units, noise=noise, likelihood="probit")
+    return pmg.mlp(data(n, d)[0], labels(n, outputs), units, noise=noise, prior="learned", likelihood="probit")
 
 
 def binary(n, d, units, outputs, noise):
@@ -65,8 +65,8 @@ def learned_scales(n, d, units, outputs, noise):
     X, y = data(n, d)
     with pm.Model() as model:
         v, tau = pm.InverseGamma("v", 2 + noise, noise), pm.Gamma("tau", 1 + noise, 2)
-        W1 = pm.Normal("W1", 0, tau**-0.5, shape=(units, d))
-        A2 = pm.Normal("A2", pt.maximum(pm.Normal("Z2", X @ W1.T, pt.sqrt(v)), 0), noise)
+        W1, b1 = pm.Normal("W1", 0, tau**-0.5, shape=(units, d)), pm.Normal("b1", 0, noise * 3, shape=units)
+        A2 = pm.Normal("A2", pt.maximum(pm.Normal("Z2", X @ W1.T / d**0.5 + b1, pt.sqrt(v)), 0), noise)
         W2 = pm.Normal("W2", 0, noise * 4, shape=units)
         pm.Normal("y", A2 @ W2, pt.sqrt(v), observed=y)
     return model
@@ -128,7 +128,7 @@ def keys(model, step):
             marks=pytest.mark.slow,
         ),
         pytest.param(convolutional, pmg.GibbsNN, id="convolutional"),
-        pytest.param(probit, lambda: pmg.GibbsNN(**PLAIN), id="probit"),
+        pytest.param(probit, lambda: pmg.GibbsNN(interweave=False), id="probit"),
         pytest.param(binary, pmg.GibbsNN, id="probit langevin"),
         pytest.param(written_by_hand, pmg.GibbsNN, id="by hand"),
         pytest.param(learned_scales, lambda: pmg.GibbsNN(**PLAIN), id="learned scales"),
