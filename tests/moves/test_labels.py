@@ -192,6 +192,14 @@ def test_labels_of_a_noiseless_output_are_refused():
         pmg.GibbsNN(model=model, **FAST)
 
 
+def test_the_largest_of_one_output_is_refused():
+    with pm.Model() as model:
+        W1 = pm.Normal("W1", 0, 1, shape=(1, 2))
+        pmg.ArgmaxLabel("y", pm.Normal("Z2", X @ W1.T, 1), observed=0 * Y)
+    with pytest.raises(pmg.NetworkError, match=r"'y' is the number of the largest of one output, .* pmg.SignLabel"):
+        pmg.GibbsNN(model=model, **FAST)
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_class_probabilities_of_a_noisy_network(classes):
     """Shares of labels, as posterior prediction by PyMC gives them."""

@@ -23,7 +23,7 @@ from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr
 
 from pymc_gibbsnn.backends.declare import declare
-from pymc_gibbsnn.networks.forms import evaluate
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.random.argmax_normal import argmax_normal
@@ -115,6 +115,15 @@ class ArgmaxLikelihood(LabelLikelihood):
     def row_shapes(self, layer: Dense) -> list[tuple[int, ...]]:
         """A row of y is one label."""
         return [()]
+
+    def check(self, x: np.ndarray, layer: Dense) -> None:
+        """Refuse a network of one output as well, of which all labels would be 0."""
+        if layer.shape[0] == 1:
+            raise NetworkError(
+                f"'{self.name}' is the number of the largest of one output, so that all labels would be 0: give the "
+                f"last layer an output for each class or, for two classes and one output, use pmg.SignLabel."
+            )
+        super().check(x, layer)
 
     def largest(self, width: int) -> ArrayLike:
         """The largest label is the number of the last class."""
