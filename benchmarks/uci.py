@@ -44,13 +44,13 @@ SCORES = ("RMSE", "NLL", "coverage", "CRPS")
 
 
 def gibbs(
-    X, y, X_test, y_test, hidden, seed, likelihood="student", tune=1000, chains=4, anneal="auto"
+    X, y, X_test, y_test, hidden, seed, likelihood="student", chains=4, anneal="auto"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws of new targets (draw, point) and their log densities (point,)."""
     with pmg.mlp(X, y, hidden, noise="learned", prior="relevance", likelihood=likelihood) as model:
         names = [rv.name for rv in model.free_RVs if rv.name[0] not in "ZA"]
         idata = pm.sample(
-            1000, tune=tune, chains=chains, cores=1, step=pmg.GibbsNN(anneal=anneal), var_names=names, random_seed=seed,
+            1000, tune=1000, chains=chains, cores=1, step=pmg.GibbsNN(anneal=anneal), var_names=names, random_seed=seed,
             progressbar=False, compute_convergence_checks=False,
         )  # fmt: skip
     thinned = idata.isel(draw=slice(None, None, 5))
@@ -104,7 +104,6 @@ METHODS = {  # the method and its hidden layers
     "GibbsNN": (gibbs, [50]),
     "GibbsNN, one chain": (partial(gibbs, chains=1), [50]),
     "GibbsNN, from zero": (partial(gibbs, anneal=None), [50]),
-    "GibbsNN, from zero, 4,000 tuning steps": (partial(gibbs, anneal=None, tune=4000), [50]),
     "GibbsNN, two layers": (gibbs, [50, 50]),
     "GibbsNN, Gaussian noise": (partial(gibbs, likelihood="normal"), [50]),
     "NUTS": (nuts, [50]),
