@@ -93,7 +93,7 @@ def label_scale_law(state: NetworkState) -> tuple[Callable[[Variable], Variable]
 
 
 def _own_scales(state: NetworkState) -> list[LearnedVariance]:
-    """List the learned precisions and variances of the last weights and biases alone, at most one for each of both."""
+    """List the learned scales of the last weights and biases alone: at most one for the weights, one for the biases."""
     rest, found = set(state.network.layers[-1].operator.variables), []
     for scale in state.network.variances:
         users = {use.value for use in scale.uses}

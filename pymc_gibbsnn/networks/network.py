@@ -21,6 +21,7 @@ from pymc_gibbsnn._arguments import check_finite
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers import Operator
+from pymc_gibbsnn.networks.layers.weighted import Array, library
 from pymc_gibbsnn.networks.likelihoods import LatentLikelihood, Likelihood, NormalLikelihood
 from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.networks.substitution import substitute
@@ -164,10 +165,10 @@ class LearnedVariance:
         log = value if self.is_log else pt.log(value)
         return log if self.is_precision else -log
 
-    def value_of(self, log_precision: Variable) -> Variable:
+    def value_of(self, log_precision: Array) -> Array:
         """Compute the value of its value variable from log τ, or −log v."""
         log = log_precision if self.is_precision else -log_precision
-        return pt.cast(log if self.is_log else pt.exp(log), self.value.dtype)
+        return (log if self.is_log else library(log).exp(log)).astype(self.value.dtype)
 
 
 @dataclass(frozen=True, eq=False)

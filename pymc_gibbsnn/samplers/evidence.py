@@ -89,11 +89,8 @@ def learned_scales(
             moves[use.which] |= use.value is not None or use.part in of_targets
         counts, squares, moves = (x.reshape(scale.shape) for x in (counts, squares, moves))
         precision = (alpha + counts / 2) / (rate + squares / 2)
-        log_scale = np.log(precision) if scale.is_precision else -np.log(precision)
         if moves.any():
-            old = point[scale.value.name]
-            moved = np.where(moves, log_scale if scale.is_log else np.exp(log_scale), old)
-            new[scale.value.name] = np.asarray(moved, old.dtype)
+            new[scale.value.name] = np.where(moves, scale.value_of(np.log(precision)), point[scale.value.name])
     return new
 
 
