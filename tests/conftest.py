@@ -42,3 +42,8 @@ register_mode("AS_WRITTEN", Mode(VMLinker(use_cloop=False, c_thunks=False), "mer
 def pytest_collection_finish():
     """What has been imported stays: the garbage collector need not look at it again."""
     gc.freeze()
+
+
+def pytest_sessionfinish():
+    """Nor, in the ten collections with which pytest ends, at what the tests have left."""
+    gc.freeze()
