@@ -180,6 +180,8 @@ def score_splits(
                 results[key] = found
                 print(key, {k: float(f"{v:.4g}") for k, v in found.items()}, flush=True)
     found = {key: values for key, values in results.items() if int(key.rpartition("/")[2]) < arguments.splits}
+    if not found:
+        parser.exit(1, f"{arguments.output} has no scores yet: leave out --table to compute them\n")
     return found, arguments.output
 
 

@@ -15,9 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 from numba.core.registry import cpu_target
+from pytensor.graph.basic import Constant
 from pytensor.graph.op import Op
 from pytensor.link.jax.linker import JAXLinker
+from pytensor.tensor.basic import ARange
 from pytensor.tensor.random.op import RandomVariable
 
 __all__ = [
@@ -55,6 +58,21 @@ def register_jax() -> None:
         op_class, implementation = _IMPLEMENTATIONS.pop()
         dispatcher = jax_sample_fn if issubclass(op_class, RandomVariable) else jax_funcify
         dispatcher.register(op_class, implementation)
+
+
+def _arange(op: ARange, node, **kwargs) -> Callable:
+    """Make the function of a range for JAX, with its constants in the type of the range.
+
+    PyTensor writes small constants as integers of 8 bits, and its version 2 hands them to JAX as they are, which then
+    fails to count more than 127 rows of class labels.
+    """
+    from pytensor.link.jax.dispatch.tensor_basic import jax_funcify_ARange
+
+    ends = [pt.constant(x.data, dtype=op.dtype) if isinstance(x, Constant) else x for x in node.inputs]
+    return jax_funcify_ARange(op, node=op.make_node(*ends), **kwargs)
+
+
+declare_jax(ARange, _arange)
 
 
 def xla_options(platform: str, program: str = "exponential_minus_one") -> dict[str, str]:

@@ -7,6 +7,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.jax_backend import keep_programs, xla_options
 from pymc_gibbsnn.backends.modes import compilation_mode
 
@@ -33,6 +34,15 @@ def test_a_step_in_jax_sums_many_rows_right():
     found = pytensor.function([u, z], risky(u, z, pt), mode=mode)
     x = np.linspace(-1, 1, ROWS)
     np.testing.assert_allclose(found(x, Z), risky(x, Z, np), rtol=1e-6, atol=1e-6)
+
+
+def test_class_labels_of_many_rows():
+    """PyTensor 2 counts them with integers of 8 bits."""
+    labels = np.arange(200) % 3
+    model = pmg.classical_mlp(np.random.default_rng(0).normal(size=(200, 2)), labels, 2)
+    step = pmg.MALA(model=model, step_size=0.01, rng=1, compile_kwargs={"mode": "JAX"})
+    point, [stats] = step.step(model.initial_point())
+    np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="AS_WRITTEN")(point))
 
 
 UNARY = {
