@@ -52,7 +52,7 @@ class GibbsNN(GraphStep):
         the network is not too large (without convolutions up to some 3,000 weights, and no class labels) and its noise
         is known, it fits the network without noise to the data, or to a random part of many images, before the first
         tuning step, and starts the chain there (:mod:`pymc_gibbsnn.samplers.fitted_start`). So it does with learned
-        noise in regressions by dense layers of up to 2,000 weights; learned variances then start where they suit the
+        noise in regressions by dense layers of up to 1,500 weights; learned variances then start where they suit the
         fit. Networks that are not fitted are heated: variances of the noise that are not learned fall over the tuning
         steps from that of the data to their own values (:mod:`pymc_gibbsnn.samplers.heat`); ``lp`` is then that of the
         network with more noise.

@@ -33,7 +33,7 @@ __all__ = ["Fit", "LeastSquares", "suits_least_squares"]
 
 WIDER = 1.5  # how much wider than the network a fit begins
 FIRST, BETWEEN, LAST = 15, 4, 10  # steps of the fit of a round: at first, after each unit that goes, and at the end
-LARGEST, LARGEST_LEARNED = 3_200, 2_000  # weights of a network that is fitted in this way, or with learned noise
+LARGEST, LARGEST_LEARNED = 3_200, 1_500  # weights of a network that is fitted in this way, or with learned noise
 WORK, MOST = 120_000, 400  # the budget of a search: steps times weights, and at most so many steps
 NUMBERS = 2**23  # how many numbers of a Jacobian are held in memory at a time
 

@@ -10,6 +10,10 @@ which is accepted with probability min(1, exp(log π(v) − ‖m₁‖²/2 − l
 is flipped to −m₀ [2]_. With α = 1 this is MALA [1]_: v = u + ε²/2 ∇log π(u) + ε ξ with the Metropolis-Hastings ratio of
 that proposal.
 
+The acceptance to which ε is tuned is the best for MALA in many dimensions [1]_. Kept momentum needs a higher one: after
+a rejection the chain goes back where it came from, so that rejections must be rarer than momentum is forgotten. On a
+Gaussian of 300 dimensions and on digits, α between 0.01 and 0.1 did best where 0.8 to 0.97 of the steps were accepted.
+
 References
 ----------
 .. [1] G. O. Roberts, J. S. Rosenthal. Optimal scaling of discrete approximations to Langevin diffusions. JRSSB 60
@@ -26,7 +30,7 @@ from pymc_gibbsnn.targets.target import Place, Target
 
 __all__ = ["mala"]
 
-TARGET_ACCEPTANCE = 0.574
+TARGET_ACCEPTANCE, WITH_KEPT_MOMENTUM = 0.574, 0.9
 
 
 def mala(target: Target, *, step_size: float | None = None, momentum_refresh: float = 1.0) -> Transition:
@@ -37,7 +41,7 @@ def mala(target: Target, *, step_size: float | None = None, momentum_refresh: fl
     target : Target
         What is moved, and its density.
     step_size : float, optional
-        ε, positive, in the units of the coordinates; None tunes it to an acceptance of 0.574.
+        ε, positive, in the units of the coordinates; None tunes it to an acceptance of 0.574, or of 0.9 if α < 1.
     momentum_refresh : float
         α, in (0, 1].
 
@@ -93,7 +97,7 @@ def mala(target: Target, *, step_size: float | None = None, momentum_refresh: fl
         propose,
         step_size=step_size,
         start=0.1,
-        target_acceptance=TARGET_ACCEPTANCE,
+        target_acceptance=TARGET_ACCEPTANCE if momentum_refresh == 1 else WITH_KEPT_MOMENTUM,
         with_gradient=True,
         memory=names,
     )

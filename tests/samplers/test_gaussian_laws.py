@@ -81,7 +81,8 @@ def test_mala_on_an_asymmetric_target(refresh):
     truths |= {"g": (g, 1.5), "g²": (g**2, 3), "log g": (np.log(g), 0.922784335 - np.log(2))}
     for name, (draws, truth) in truths.items():
         check_mean(draws, truth, name)
-    assert 0.45 < float(stats["acceptance_rate"].mean()) < 0.7
+    target = 0.574 if refresh == 1 else 0.9
+    assert abs(float(stats["acceptance_rate"].mean()) - target) < 0.13
     point = {"x": x[1, 7], "g_log__": np.log(g[1, 7])}
     np.testing.assert_allclose(stats["lp"].values[1, 7], model.compile_logp(mode="AS_WRITTEN")(point), atol=1e-6)
 
