@@ -28,6 +28,7 @@ TABLES: dict[str, tuple[str, str | None, str | None]] = {
     "convolutions": ("image_mixing.py", "--teachers 1 --sweeps 2000", ""),
     "zero": ("gibbs_mixing.py --part zero", None, ""),
     "noise": ("small_noise.py", None, ""),
+    "momentum": ("kept_momentum.py", None, ""),
     "thermalised": ("thermalised_fraction.py", "--part small --teachers 100-101", ""),
     "verdicts": ("thermalisation.py --part calibration", "--quick", ""),
     "paths": ("thermalisation.py --part figure", "--quick", ""),
