@@ -61,14 +61,17 @@ def register_jax() -> None:
 
 
 def _arange(op: ARange, node, **kwargs) -> Callable:
-    """Make the function of a range for JAX, with its constants in the type of the range.
+    """Make the function of a range for JAX, with whole numbers among its constants in 64 bits.
 
-    PyTensor writes small constants as integers of 8 bits, and its version 2 hands them to JAX as they are, which then
-    fails to count more than 127 rows of class labels.
+    PyTensor writes small ones in 8 bits, and its version 2 hands them to JAX as they are, which then fails to count
+    more than 127 rows of class labels.
     """
     from pytensor.link.jax.dispatch.tensor_basic import jax_funcify_ARange
 
-    ends = [pt.constant(x.data, dtype=op.dtype) if isinstance(x, Constant) else x for x in node.inputs]
+    ends = [
+        pt.constant(x.data, dtype="int64") if isinstance(x, Constant) and x.type.dtype.startswith("int") else x
+        for x in node.inputs
+    ]
     return jax_funcify_ARange(op, node=op.make_node(*ends), **kwargs)
 
 

@@ -11,8 +11,8 @@ is flipped to −m₀ [2]_. With α = 1 this is MALA [1]_: v = u + ε²/2 ∇log
 that proposal.
 
 The step size is tuned to the acceptance that is best for MALA in many dimensions [1]_. Kept momentum needs a higher
-one: after a rejection the chain goes back where it came from, so that rejections must be rarer than momentum is
-forgotten (``benchmarks/kept_momentum.py``).
+one, since after a rejection the chain goes back where it came from; the less is drawn anew, the higher is the best
+acceptance, and 0.9 is a compromise (``benchmarks/kept_momentum.py``).
 
 References
 ----------
