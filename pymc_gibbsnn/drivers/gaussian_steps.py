@@ -164,8 +164,8 @@ class MALA(GraphStep):
         The size ε of the leapfrog step, positive, in the units of the coordinates (without units if ``reparametrise``);
         None tunes it, while the chain tunes, to an acceptance of 0.574, or of 0.9 if momentum is kept.
     momentum_refresh : float
-        α, the share of the momentum that is drawn anew at each step, in (0, 1]; 1 is MALA. With 0.03 to
-        0.1 a chain runs on in its direction until a rejection turns it back, and so crosses a long posterior sooner.
+        α, the share of the momentum that is drawn anew at each step, in (0, 1]; 1 is MALA. With 0.03 to 0.1 a
+        chain runs on in its direction until a rejection turns it back, and so crosses a long posterior sooner.
     reparametrise : bool
         Whether to move the whitened inner weights of a network with its linear readout integrated out, as :class:`PCN`
         does.

@@ -81,8 +81,8 @@ def test_mala_on_an_asymmetric_target(refresh):
     truths |= {"g": (g, 1.5), "g²": (g**2, 3), "log g": (np.log(g), 0.922784335 - np.log(2))}
     for name, (draws, truth) in truths.items():
         check_mean(draws, truth, name)
-    target = 0.574 if refresh == 1 else 0.9
-    assert abs(float(stats["acceptance_rate"].mean()) - target) < 0.13
+    low, high = (0.45, 0.7) if refresh == 1 else (0.8, 0.96)  # around 0.574, and 0.9
+    assert low < float(stats["acceptance_rate"].mean()) < high
     point = {"x": x[1, 7], "g_log__": np.log(g[1, 7])}
     np.testing.assert_allclose(stats["lp"].values[1, 7], model.compile_logp(mode="AS_WRITTEN")(point), atol=1e-6)
 
