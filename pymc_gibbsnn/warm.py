@@ -1,7 +1,8 @@
 """Compile the sweeps of common networks ahead, for images of machines, continuous integration and courses.
 
 What is compiled for a network serves every other one with as many layers, the same activations and the same kind of
-data, whatever its widths, rows, noise and priors, and is kept on disk. Run once, as the user who will sample::
+data, whatever its widths, rows, and values of noise and priors, and is kept on disk. Run once, as the user who will
+sample::
 
     python -m pymc_gibbsnn.warm
 """

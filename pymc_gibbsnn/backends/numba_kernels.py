@@ -48,7 +48,7 @@ from pymc_gibbsnn.backends.declare import SAMPLED, declare
 from pymc_gibbsnn.backends.numba_lapack import dot
 from pymc_gibbsnn.backends.numba_linker import KernelLinker
 from pymc_gibbsnn.backends.tall_products import is_tall, tall_by_few, tall_by_tall
-from pymc_gibbsnn.backends.vector_math import erf, erfc, vectorisable
+from pymc_gibbsnn.backends.vector_math import copy_matrix, erf, erfc, vectorisable
 from pymc_gibbsnn.random.draw import apply_to_types
 
 __all__ = ["MANY", "with_our_kernels"]
@@ -167,9 +167,9 @@ def _numba_gram(op, node):
         n = x.shape[0]
         out = np.empty((n, n), x.dtype)
         for i in range(0, n, block):
-            j = min(i + block, n)
-            out[i:j, :j] = np.dot(x[i:j], x[:j].T)
-            out[:i, i:j] = out[i:j, :i].T
+            rows = np.dot(x[i : i + block], x[: i + block].T)
+            copy_matrix(rows, out[i : i + block])
+            copy_matrix(rows[:, :i].T, out[:, i : i + block])
         return out
 
     return gram

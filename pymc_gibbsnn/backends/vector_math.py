@@ -9,7 +9,7 @@ from numba import types
 from numba.extending import intrinsic
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-__all__ = ["add_multiple", "erf", "erfc", "erfcx", "exp", "inlined", "summing", "vectorisable"]
+__all__ = ["add_multiple", "copy", "copy_matrix", "erf", "erfc", "erfcx", "exp", "inlined", "summing", "vectorisable"]
 
 vectorisable = partial(numba_njit, fastmath={"contract"}, error_model="numpy")
 """``njit`` for loops that LLVM shall vectorise: sums keep their order, and divisions do not check for 0."""
@@ -26,6 +26,20 @@ def add_multiple(x, factor, out):
     """Add ``factor`` times a vector to a vector."""
     for i in range(len(out)):
         out[i] += factor * x[i]
+
+
+@vectorisable
+def copy(x, out):
+    """Copy a vector. Numba takes two seconds to compile ``out[:] = x``, most of them for its error message."""
+    for i in range(len(x)):
+        out[i] = x[i]
+
+
+@vectorisable
+def copy_matrix(x, out):
+    """Copy a matrix."""
+    for i in range(len(x)):
+        copy(x[i], out[i])
 
 
 @intrinsic

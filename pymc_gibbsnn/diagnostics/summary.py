@@ -223,9 +223,9 @@ def _in_words(table: pd.DataFrame, names: list[str], lp: np.ndarray | None) -> s
             [
                 *words,
                 "Chains that are apart have not reached one equilibrium, and the one that is alone may be the one that "
-                "is right. Try twice as many tuning steps, from the start that GibbsNN chooses by itself; then "
-                "more draws; then a wider network or more noise. pymc_gibbsnn.thermalisation says whether a sampler "
-                "reaches equilibrium on data of this kind.",
+                "is right. Try twice as many tuning steps (with GibbsNN, from the start that it chooses by itself); "
+                "then more draws; then a wider network or more noise. pymc_gibbsnn.thermalisation says whether a "
+                "sampler reaches equilibrium on data of this kind.",
             ]
         )
     if len(names) == 1:

@@ -21,6 +21,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from pymc_gibbsnn._compat import shape_inference
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.threads import share
+from pymc_gibbsnn.backends.vector_math import copy, copy_matrix
 from pymc_gibbsnn.networks.layers.convolution import AT_ONCE, add_products, count_parts, window_kernels
 from pymc_gibbsnn.networks.layers.windows import Windows
 
@@ -122,7 +123,7 @@ def _numba(op, node):
                 for p in range(places):
                     slope = slopes[i * step, j, p]
                     if slope != 0:  # as ReLU has at half of them
-                        active[m] = seen[p]
+                        copy(seen[p], active[m])
                         for k in range(c):
                             pulled[k, m] = b[k, j, p] * slope
                         m += 1
@@ -142,7 +143,8 @@ def _numba(op, node):
         share(part, parts, (parts, step, images, slopes, b, sums))
         total = sums.sum(0) * images.dtype.type(n / taken)
         for j in range(1, units):
-            total[: j * d, j * d : (j + 1) * d] = total[j * d : (j + 1) * d, : j * d].T
+            rows = slice(j * d, (j + 1) * d)
+            copy_matrix(total[rows, : j * d].T, total[:, rows])
         return total
 
     return gram

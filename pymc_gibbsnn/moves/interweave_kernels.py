@@ -13,7 +13,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_gibbsnn.backends.numba_calls import of_any_layout
 from pymc_gibbsnn.backends.numba_lapack import dot, factor_in_place
-from pymc_gibbsnn.backends.vector_math import add_multiple
+from pymc_gibbsnn.backends.vector_math import add_multiple, copy, copy_matrix
 
 __all__ = ["numba_passes"]
 
@@ -124,20 +124,6 @@ def _transposed(x):
 
 
 @numba_njit
-def _copy(x, out):
-    """Copy a vector."""
-    for i in range(len(x)):
-        out[i] = x[i]
-
-
-@numba_njit
-def _copy_matrix(x, out):
-    """Copy a matrix."""
-    for i in range(len(x)):
-        _copy(x[i], out[i])
-
-
-@numba_njit
 def _gradient(slopes, pull, x, precision, w):
     """Compute ∇ = Ãᵀ(a ∘ pull) − Λ W̃_j (d,) of one unit.
 
@@ -184,11 +170,11 @@ def numba_passes(op, node):
                 add_multiple(s[j], -v[k, j], r[k])
             _update_gram(gram[j], squares[j], a[j], x)
             lam = precision[min(j, len(precision) - 1)]
-            _copy_matrix(_factor(gram[j], kappas[j], lam), factors[j])
+            copy_matrix(_factor(gram[j], kappas[j], lam), factors[j])
             if math.isnan(factors[j, 0, 0]):  # Rounding errors of earlier changes may be the cause.
                 squares[j], gram[j] = 0, 0
                 _update_gram(gram[j], squares[j], a[j], x)
-                _copy_matrix(_factor(gram[j], kappas[j], lam), factors[j])
+                copy_matrix(_factor(gram[j], kappas[j], lam), factors[j])
         for p in range(len(rho)):
             for j in range(h):
                 lam = precision[min(j, len(precision) - 1)]
@@ -209,8 +195,8 @@ def numba_passes(op, node):
                 for i in range(n):
                     z_new[i] = z[j, i] + shift[i]
                 _line_unit(z_new, edges, slopes, intercepts, s_new, a_new)
-                _copy_matrix(gram[j], gram_new)
-                _copy(squares[j], squares_new)
+                copy_matrix(gram[j], gram_new)
+                copy(squares[j], squares_new)
                 _update_gram(gram_new, squares_new, a_new, x)
                 factor = _factor(gram_new, kappa, lam)
                 log_ratio = 0.0
@@ -232,13 +218,13 @@ def numba_passes(op, node):
                     for k in range(c):
                         for i in range(n):
                             r[k, i] -= (s_new[i] - s[j, i]) * v[k, j]
-                    _copy(w_new, w[j])
-                    _copy(z_new, z[j])
-                    _copy(s_new, s[j])
-                    _copy(a_new, a[j])
-                    _copy(squares_new, squares[j])
-                    _copy_matrix(gram_new, gram[j])
-                    _copy_matrix(factor, factors[j])
+                    copy(w_new, w[j])
+                    copy(z_new, z[j])
+                    copy(s_new, s[j])
+                    copy(a_new, a[j])
+                    copy(squares_new, squares[j])
+                    copy_matrix(gram_new, gram[j])
+                    copy_matrix(factor, factors[j])
         return w, z.T, gram, squares, accepted
 
     return of_any_layout(passes, 1), ()

@@ -32,7 +32,7 @@ from scipy.special import log_ndtr, ndtri_exp
 
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.lines import on_lines
-from pymc_gibbsnn.backends.vector_math import exp
+from pymc_gibbsnn.backends.vector_math import copy, exp
 from pymc_gibbsnn.random._piecewise_numba import activate_unit, coupled_sampler, unit_sampler
 from pymc_gibbsnn.random._streams import uniforms
 from pymc_gibbsnn.random.piecewise_normal import _invert
@@ -162,7 +162,7 @@ def _numba(op, node):
 
     @numba_njit
     def write_activation(z, edges, slopes, intercepts, s):
-        s[:] = activate(z)
+        copy(activate(z), s)
 
     @numba_njit
     def move(stream, z, s, m, v, t, kappa, edges, slopes, intercepts, work):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pymc_gibbsnn.backends.vector_math import exp, vectorisable
+from pymc_gibbsnn.backends.vector_math import add_multiple, copy, copy_matrix, exp, vectorisable
 
 __all__ = ["FAST", "make_sweep"]
 
@@ -89,7 +89,8 @@ def _shifts(x, steps, pieces):
         np.dot(np.ascontiguousarray(steps[:, first : min(end, d_in)]), columns.T, shifts[g])
         if end > d_in:
             for k in range(len(steps)):
-                shifts[g, k] += steps[k, d_in]
+                for i in range(len(x)):
+                    shifts[g, k, i] += steps[k, d_in]
     return shifts
 
 
@@ -151,7 +152,8 @@ def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Calla
         np.dot(np.ascontiguousarray(w[:, :d_in]), x.T, z[:d_out])
         if bias:
             for k in range(d_out):
-                z[k] += w[k, d_in]
+                for i in range(n):
+                    z[k, i] += w[k, d_in]
         current = from_layer(0, z, y, theta, layers, a, above, scratch)
 
         log_ratios = np.empty_like(log_u)
@@ -169,7 +171,7 @@ def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Calla
                 affine(l + 1, a, theta, layers, z_next)
             for k in range(d_out):
                 for g in range(pieces):
-                    rows[0] = z[k]
+                    copy(z[k], rows[0])
                     _add(z[k], 1, shifts[g, k], rows[1])
                     if l < last:
                         activate(l, rows, posts)
@@ -179,8 +181,8 @@ def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Calla
                         for j in range(layers[l + 1, 0]):
                             _add(z_next[j], column[j], posts[1], new_next[j])
                     else:
-                        new_next[:] = z
-                        new_next[k] = rows[1]
+                        copy_matrix(z, new_next)
+                        copy(rows[1], new_next[k])
                     new = from_layer(min(l + 1, last), new_next, y, theta, layers, a, above, scratch)
                     unit = number + k * (d_in + bias)
                     first, end = unit + cuts[g, 0], unit + cuts[g, 1]
@@ -190,8 +192,8 @@ def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Calla
                     log_ratios[q] = log_ratio
                     if log_u[q] < log_ratio:  # false if the ratio is NaN
                         current = new
-                        theta[first:end] += steps[first:end]
-                        z[k] = rows[1]
+                        add_multiple(steps[first:end], 1, theta[first:end])
+                        copy(rows[1], z[k])
                         z_next, new_next = new_next, z_next
                     q += 1
             number += d_out * (d_in + bias)

@@ -11,7 +11,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.basic import CategoricalRV
 from pytensor.tensor.special import Softmax
 
-from pymc_gibbsnn.backends.vector_math import exp, vectorisable
+from pymc_gibbsnn.backends.vector_math import copy, exp, vectorisable
 from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
@@ -58,7 +58,7 @@ class CategoricalLikelihood(Likelihood):
     def kernel(z, y, scratch):
         """Compute :meth:`log_density` in loops over samples, for Numba."""
         largest, total = scratch[0], scratch[1]
-        largest[:] = z[0]
+        copy(z[0], largest)
         for k in range(1, z.shape[0]):
             for i in range(z.shape[1]):
                 largest[i] = z[k, i] if z[k, i] > largest[i] else largest[i]
