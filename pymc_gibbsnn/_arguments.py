@@ -411,9 +411,11 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
     if isinstance(values, Variable) or values is None:
         raise TypeError(f"{name} must be an array of numbers; found {describe(values)}.")
     values = np.asarray(values)
-    if values.dtype.kind not in "biuf":
-        first = next((one for one in values.ravel().tolist() if not isinstance(one, Real)), None)
-        raise ValueError(f"{name} must hold numbers; found {describe(first)} in an array of dtype {values.dtype}.")
+    others = [] if values.dtype.kind in "biuf" else list(values.ravel())
+    if values.dtype.kind == "O":  # such as a data frame with columns of numbers and of truth values
+        others = [one for one in others if not isinstance(one, Real | np.bool_)]
+    if others:
+        raise ValueError(f"{name} must hold numbers; found {describe(others[0])} in an array of dtype {values.dtype}.")
     values = values.astype(float)
     check_finite(name, values)
     return values

@@ -46,6 +46,10 @@ SCALAR_JOINS = (_scalarize.ScalarizedJoin,) if _scalarize else ()
 JOINS_ALONG_INPUT = not PYTENSOR_3
 
 
+# Whether the parts of an array that is split come as a list from PyTensor's Numba code, and not as a tuple
+SPLITS_INTO_LIST = not PYTENSOR_3
+
+
 # The operations of linear algebra, which lie elsewhere in PyTensor 3
 _linear_algebra = import_module("pytensor.tensor.linalg" if PYTENSOR_3 else "pytensor.tensor.slinalg")
 Cholesky, SolveTriangular = _linear_algebra.Cholesky, _linear_algebra.SolveTriangular

@@ -28,13 +28,13 @@ from pytensor.link.numba.dispatch.basic import (
     numba_typify,
 )
 from pytensor.link.numba.linker import NumbaLinker
-from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Split, TensorFromScalar
 from pytensor.tensor.blockwise import OpWithCoreShape
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
-from pymc_gibbsnn._compat import SCALAR_ITEMS, SCALAR_JOINS, Cholesky, SolveTriangular
+from pymc_gibbsnn._compat import SCALAR_ITEMS, SCALAR_JOINS, SPLITS_INTO_LIST, Cholesky, SolveTriangular
 from pymc_gibbsnn.backends.declare import source_key
 from pymc_gibbsnn.backends.numba_calls import (
     CacheByKey,
@@ -176,8 +176,18 @@ def _function_and_key(node: Apply, **kwargs) -> tuple[Callable, str | None, bool
     function, key = found or numba_funcify_and_cache_key(node.op, node=node, **kwargs)
     if not found and isinstance(node.op, OpWithCoreShape):
         function = mistaking_columns(function)
+    if SPLITS_INTO_LIST and isinstance(node.op, Split):
+        function = _in_tuple(function, len(node.outputs))
     is_kernel = not (found and type(node.op) in IN_LINE)
     return function, key if config.numba__cache else None, is_kernel
+
+
+def _in_tuple(function: Callable, count: int) -> Callable:
+    """Let what Numba can call return so many items of its list as a tuple."""
+    items = ", ".join(f"found[{i}]" for i in range(count))
+    scope = {"function": function, "__name__": __name__}
+    exec(f"def split(x, axis, sizes):\n    found = function(x, axis, sizes)\n    return {items}", scope)
+    return numba_njit(scope["split"])
 
 
 def _hash(*parts: object) -> str:

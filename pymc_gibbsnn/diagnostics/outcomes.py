@@ -12,7 +12,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import random_generator_type
 
-from pymc_gibbsnn.networks.laws import Law, in_numpy, law_node
+from pymc_gibbsnn.networks.laws import Law, in_64_bits, in_numpy, law_node
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_likelihood
 from pymc_gibbsnn.random.draw import draw
 
@@ -58,7 +58,7 @@ def log_density(observed: Variable) -> Callable[[Law, np.ndarray], np.ndarray]:
     cores = op.ndims_params
     axes = observed.ndim + 1 - op.ndim_supp
     inputs = [
-        pt.tensor(dtype=p.dtype, shape=(None,) * (axes + core))
+        pt.tensor(dtype=in_64_bits(p.dtype).name, shape=(None,) * (axes + core))
         for p, core in zip(op.dist_params(law_node(observed)), cores, strict=True)
     ]
     value = pt.tensor(dtype=observed.dtype, shape=(None,) * (observed.ndim + 1))

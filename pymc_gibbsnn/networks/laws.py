@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from numpy.typing import DTypeLike
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import io_toposort
@@ -18,13 +19,22 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.random.op import RandomVariable
 
-__all__ = ["Conditional", "Law", "in_numpy", "law_node"]
+__all__ = ["Conditional", "Law", "in_64_bits", "in_numpy", "law_node"]
 
 
 def law_node(rv: Variable) -> Apply:
     """Return the node of the graph that draws a variable, inside PyMC's wrapper for an observed minibatch."""
     node = rv.owner
     return node.inputs[0].owner if isinstance(node.op, MinibatchRandomVariable) else node
+
+
+def in_64_bits(dtype: DTypeLike) -> np.dtype:
+    """Return a dtype, or int64 in place of a smaller one of whole numbers.
+
+    PyTensor keeps the number 100 in 8 bits, where its square is 16.
+    """
+    dtype = np.dtype(dtype)
+    return np.dtype("int64") if dtype.kind in "iu" else dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +89,7 @@ class Conditional:
         """Compute the law at rows of data, given so many draws of the parents."""
         op, axes = law_node(self.rv).op, len(self.of_size)
         size, *parameters = self.function(*data, *(values[parent] for parent in self.parents))
+        parameters = [x.astype(in_64_bits(x.dtype), copy=False) for x in parameters]
         size = np.asarray(size).reshape(-1)[-axes:] if np.size(size) else np.ones(axes, int)
         cores = op.ndims_params
         parameters = [x if x.ndim > axes + core else x[None] for x, core in zip(parameters, cores, strict=True)]

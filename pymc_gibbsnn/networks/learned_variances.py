@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.logprob.transforms import LogTransform
 from pytensor.graph.basic import Variable
@@ -44,7 +45,7 @@ class VarianceReader:
                 f"sigma of '{rv.name}' has shape {sigma.type.shape}; the noise of a layer is one number for all its "
                 f"rows and units. NUTS, PCN and MALA sample models with a sigma for each."
             )
-        return real(self._value(sigma, rv).reshape(()) ** 2)
+        return folded(pt.cast(self._value(sigma, rv), pytensor.config.floatX).reshape(()) ** 2)
 
     def sigmas(self, members: list[Variable | None]) -> list[Variable | None]:
         """Return the standard deviations of weights and biases in value variables; None where there is no bias."""
@@ -53,7 +54,7 @@ class VarianceReader:
     def value(self, parameter: Variable) -> Variable:
         """Return a parameter of a likelihood in value variables."""
         [value] = self.model.replace_rvs_by_values([parameter])
-        return folded(value)
+        return real(value)
 
     def _value(self, sigma: Variable, rv: Variable) -> Variable:
         """Return the standard deviation of a variable in value variables; it is checked if it is a known number."""

@@ -147,7 +147,7 @@ class _Reader:
         residual = self._as_matrix(pt.cast(y, pytensor.config.floatX))
         for offset in self.offsets:
             residual = residual - self._as_matrix(offset)
-        noise = pt.cast(sigma.dimshuffle() ** 2, pytensor.config.floatX)
+        noise = pt.cast(sigma.dimshuffle(), pytensor.config.floatX) ** 2
         return [self._part(*found[:3]) for found in self.found], residual, noise
 
     def _collect(self, term: Variable, factor: Variable) -> None:

@@ -112,6 +112,14 @@ def test_a_kernel_with_an_argument_that_is_left_out():
     np.testing.assert_allclose(pytensor.function([z, w], z @ w, mode=mode)(x, y), x @ y)
 
 
+def test_parts_of_a_split_array():
+    """PyTensor 2 gives them as a list. The gradient of joined arrays is split."""
+    x, y = np.random.default_rng(4).normal(size=(2, 3, 4))
+    parts = function(lambda x, y: pt.split(x @ y.T, [1, 2], n_splits=2, axis=1))(x, y)
+    for found, expected in zip(parts, np.split(x @ y.T, [1], axis=1), strict=True):
+        np.testing.assert_allclose(found, expected)
+
+
 def test_another_process_compiles_nothing():
     runs = [
         subprocess.run([sys.executable, "-c", TWO_PROCESSES], capture_output=True, text=True, check=True).stdout

@@ -153,6 +153,32 @@ def test_leave_one_out_of_a_conjugate_model(latents):
     assert bool((found["latent_mcse"] > 0).all()) == latents
 
 
+@pytest.mark.parametrize("likelihood", ["normal", "student", "sign", "argmax"])
+def test_standard_deviations_may_be_whole_numbers(likelihood):
+    y = (Y > 0).astype(int) if likelihood in ("sign", "argmax") else 100 * Y
+
+    def build(sigma):
+        with pm.Model() as model:
+            x = pm.Data("X", X)
+            w = pm.Normal("W1", 0, 50, shape=(2, 3))
+            z = pm.Normal("Z2", x @ w, sigma)
+            a = pm.Normal("A2", pm.math.maximum(z, 0), sigma)
+            mean = a @ pm.Normal("W2", 0, 50, shape=(3, 2) if likelihood == "argmax" else 3)
+            if likelihood == "normal":
+                pm.Normal("y", mean, sigma, observed=y)
+                return model
+            z = pm.Normal("Z3", mean, sigma)
+            if likelihood == "student":
+                pm.StudentT("y", 4, z, sigma=sigma, observed=y)
+            else:
+                {"sign": pmg.SignLabel, "argmax": pmg.ArgmaxLabel}[likelihood]("y", z, observed=y)
+        return model
+
+    idata = prior_draws(build(100.0))
+    whole, real = (pmg.log_predictive(idata, build(sigma), X, y, random_seed=2) for sigma in (100, 100.0))
+    np.testing.assert_allclose(whole["log_density"], real["log_density"], rtol=1e-12)
+
+
 def test_bad_arguments_are_refused():
     model = pmg.mlp(X, np.arange(9) % 3, 3, likelihood="probit")
     idata = prior_draws(model)

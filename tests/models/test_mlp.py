@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 
@@ -111,6 +112,14 @@ def test_another_number_of_rows_is_predicted(model):
     assert predictive["predictions"]["y"].shape[:3] == (1, 2, 12)
 
 
+def test_numbers_beside_truth_values():
+    """NumPy keeps the columns of such a data frame as objects."""
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(c=X[:, 0] > 0)
+    model = pmg.mlp(frame, Y.astype(object), 2)
+    np.testing.assert_array_equal(model["X"].get_value(), np.column_stack([X, X[:, 0] > 0]))
+    np.testing.assert_array_equal(model.rvs_to_values[model["y"]].eval(), Y)
+
+
 def test_an_activation_written_in_pytensor():
     import pytensor.tensor as pt
 
@@ -128,6 +137,7 @@ def test_an_activation_written_in_pytensor():
         ({"X": np.where(X > 1, np.nan, X)}, "X holds .* NaN or infinite"),
         ({"y": np.where(Y[0] == Y, np.inf, Y)}, "y holds 1 values that are NaN or infinite"),
         ({"y": np.array(["a"] * 9)}, "y must hold numbers; found 'a'"),
+        ({"y": np.arange(9).astype("M8[ns]")}, "y must hold numbers; found .* in an array of dtype datetime64"),
         ({"hidden": 0}, "hidden must hold positive integers"),
         ({"hidden": [3, 2.5]}, "hidden must hold positive integers"),
         ({"noise": 0.0}, "noise must be a standard deviation"),

@@ -354,3 +354,17 @@ def test_a_minibatch_of_a_classical_network_points_to_its_sampler(likelihood):
     model = pmg.classical_mlp(X, targets, 2, likelihood=likelihood, batch_size=2, total_size=len(X))
     with pytest.raises(NetworkError, match=r"'y' observes a minibatch, .* pmg.FNBG\(\)"):
         pmg.GibbsNN(model=model)
+
+
+@pytest.mark.parametrize("sigma", [12, 16, 100, 200])  # PyTensor keeps these in 8 or 16 bits, where squares do not fit
+def test_standard_deviations_may_be_whole_numbers(sigma):
+    with pm.Model() as model:
+        z = pm.Normal("Z2", X @ pm.Normal("W1", 0, sigma, shape=(H, D)).T, sigma)
+        a = pm.Normal("A2", pm.math.maximum(z, 0), sigma)
+        z = pm.Normal("Z3", a @ pm.Normal("W2", 0, sigma, shape=(2, H)).T, sigma)
+        pm.StudentT("y", 127, z, sigma=sigma, observed=Y)
+    network = read_network(model)
+    noises = [part.noise for part in (*network.layers, *network.activations)] + [network.observation.noise]
+    np.testing.assert_allclose([noise.eval() for noise in noises], sigma**2)
+    np.testing.assert_allclose(network.layers[0].operator.precision.eval(), sigma**-2)
+    assert network.observation.degrees.eval() + np.int8(1) == 128
