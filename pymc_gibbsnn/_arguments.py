@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._compat import dataset_of
@@ -29,6 +29,7 @@ __all__ = [
     "model_of",
     "named_variables",
     "number",
+    "of_dtype",
     "one_of",
     "pair",
     "positive",
@@ -419,6 +420,21 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
     values = values.astype(float)
     check_finite(name, values)
     return values
+
+
+def of_dtype(name: str, values: np.ndarray, dtype: DTypeLike, data: str | None) -> np.ndarray:
+    """Return finite numbers in the dtype of the data that they replace.
+
+    Raises
+    ------
+    ValueError
+        If it is one of whole numbers, and cannot hold them.
+    """
+    with np.errstate(invalid="ignore"):  # numbers far out of its range
+        found = values.astype(dtype)
+    if found.dtype.kind in "iu" and (found != values).any():
+        raise ValueError(f"{name} must hold whole numbers that {found.dtype} can hold, the dtype of '{data}'.")
+    return found
 
 
 def check_finite(name: str, values: np.ndarray, error: type[ValueError] = ValueError) -> None:

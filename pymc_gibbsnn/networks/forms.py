@@ -213,11 +213,12 @@ def match_monomial(x: Variable, r: Variable) -> tuple[Variable, float, Variable 
             power = float(operands[1].data.item())
             return c**power, p * power, e
         case ps.Mul() | ps.TrueDiv():
-            sign = 1 if isinstance(op.scalar_op, ps.Mul) else -1
+            divides = isinstance(op.scalar_op, ps.TrueDiv)
             for other_c, other_p, other_e in others:
                 if None not in (e, other_e) and e is not other_e:
                     return None
-                c, p, e = c * other_c**sign, p + sign * other_p, other_e if e is None else e
+                e = other_e if e is None else e
+                c, p = (c / other_c, p - other_p) if divides else (c * other_c, p + other_p)
             return c, p, e
     return None
 

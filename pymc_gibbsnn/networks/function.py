@@ -17,6 +17,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_gibbsnn._arguments import of_dtype
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
@@ -140,7 +141,7 @@ def _likelihood_evaluator(model: pm.Model, refusal: str) -> Callable[[xr.Dataset
     function = pytensor.function(arguments, output, mode="FAST_COMPILE", on_unused_input="ignore")
 
     def evaluate(posterior: xr.Dataset, X_new: ArrayLike | None = None) -> xr.Dataset:
-        x = data.get_value() if X_new is None else np.asarray(X_new, dtype=data.dtype)
+        x = data.get_value() if X_new is None else of_dtype("X_new", np.asarray(X_new), data.dtype, data.name)
         if x.shape[1:] != data.get_value(borrow=True).shape[1:]:
             raise ValueError(f"X_new must have rows like those of '{data.name}'; found shape {x.shape}.")
         values = _arrays(posterior, [rv.name for rv in parameters])

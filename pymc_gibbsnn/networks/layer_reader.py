@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
@@ -329,6 +330,7 @@ class LayerReader:
         for rv in self._leaves_of(others, leaves):
             if rv in members:
                 raise NetworkError(f"'{rv.name}' enters the mean of '{z.name}' twice, where each part may enter once.")
+        others = [pt.cast(term, pytensor.config.floatX) for term in others]  # a sum of small integers could overflow
         offset = pt.add(*others) if len(others) > 1 else others[0]
         [offset] = substitute([offset], leaves)
         [offset] = self.model.replace_rvs_by_values([offset])

@@ -12,7 +12,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
-from pymc_gibbsnn._arguments import column_names, describe, finite
+from pymc_gibbsnn._arguments import column_names, describe, finite, of_dtype
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 
@@ -149,9 +149,7 @@ class Inputs:
             of = f"'{leaf.name}'" if leaf.name else "the inputs"
             raise ValueError(f"{name} must have shape {whole}, rows like those of {of}; found {x.shape}.")
         finite(name, x)
-        if old.dtype.kind in "iu" and (x != np.floor(x)).any():
-            raise ValueError(f"{name} must hold integers, as '{leaf.name}' does.")
-        return x.astype(old.dtype)
+        return of_dtype(name, x, old.dtype, leaf.name)
 
     def _check_columns(self, name: str, leaf: Variable, x: ArrayLike) -> None:
         """Refuse a data frame whose columns are named otherwise than those of the data, or stand in another order."""

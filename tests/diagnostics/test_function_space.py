@@ -53,6 +53,18 @@ def test_a_deterministic_network_for_arviz():
         pmg.function_space({"posterior": idata["posterior"].drop_vars("V")}, model)
 
 
+@pytest.mark.parametrize("new", [1.9, 300, -1, 1e30])
+def test_whole_numbers_are_replaced_by_what_their_dtype_holds(new):
+    with pm.Model() as model:
+        x = pm.Data("X", np.ones((9, 2), "uint8"))
+        pm.Poisson("y", pm.math.exp(x @ pm.Normal("w", 0, 1, shape=2)), observed=np.ones(9, int))
+    idata = posterior(w=(2,))
+    for evaluate in (lambda x: pmg.function_space(idata, model, x), lambda x: pmg.predict(idata, model, x)):
+        evaluate(np.full((3, 2), 2.0))
+        with pytest.raises(ValueError, match="X_new must hold whole numbers that uint8 can hold, the dtype of 'X'"):
+            evaluate(np.full((3, 2), new))
+
+
 def test_models_without_a_function_are_refused():
     def two_inputs():
         a, b = pm.Data("A", X), pm.Data("B", X)

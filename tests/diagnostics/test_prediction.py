@@ -248,7 +248,7 @@ def test_bad_arguments_are_refused():
         (np.full((3, 2), np.nan), "X_new holds 6 values that are NaN"),
         (X_NEW, "'y' at new inputs is not known: it depends on 'groups'"),
         ({"X": X_NEW, "groups": [0, 1]}, "same number of rows; found {'X': 4, 'groups': 2}"),
-        ({"X": X_NEW, "groups": [0, 1, 1.5, 0]}, "groups must hold integers"),
+        ({"X": X_NEW, "groups": [0, 1, 1.5, 0]}, "groups must hold whole numbers"),
         ({"Q": X_NEW}, r"names 'Q', but 'y' depends on the pm.Data \['X', 'groups'\]"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -368,3 +368,21 @@ def test_standard_deviations_may_be_whole_numbers(sigma):
     np.testing.assert_allclose([noise.eval() for noise in noises], sigma**2)
     np.testing.assert_allclose(network.layers[0].operator.precision.eval(), sigma**-2)
     assert network.observation.degrees.eval() + np.int8(1) == 128
+
+
+def test_a_learned_variance_may_be_divided_by_the_length_of_an_axis():
+    with pm.Model() as model:
+        x = pm.Data("X", X)
+        v = pm.InverseGamma("v", 3, 2)
+        w = pm.Normal("W1", 0, pt.sqrt(v / x.shape[1]), shape=D)
+        pm.Normal("y", x @ w, pt.sqrt(v) / pm.Data("k", np.int32(4)), observed=Y[:, 0])
+    [scale] = read_network(model).variances
+    np.testing.assert_allclose([np.squeeze(use.coefficient.eval()) for use in scale.uses], [1 / 4, D**-0.5])
+
+
+def test_offsets_of_small_integers_are_added_as_real_numbers():
+    with pm.Model() as model:
+        offsets = [pm.Data(name, np.full(N, 200, "uint8")) for name in "ab"]
+        w = pm.Normal("W1", 0, 1, shape=D)
+        pm.Normal("y", X @ w + offsets[0] + offsets[1], 0.1, observed=Y[:, 0])
+    np.testing.assert_array_equal(read_network(model).layers[0].offset.eval(), np.full((N, 1), 400))
