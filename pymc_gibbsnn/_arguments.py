@@ -425,6 +425,21 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
 def of_dtype(name: str, values: np.ndarray, dtype: DTypeLike, data: str | None) -> np.ndarray:
     """Return finite numbers in the dtype of the data that they replace.
 
+    Parameters
+    ----------
+    name : str
+        The name of the argument, for the error.
+    values : array
+        The numbers.
+    dtype : dtype_like
+        The dtype of the data.
+    data : str or None
+        The name of the data, for the error.
+
+    Returns
+    -------
+    array
+
     Raises
     ------
     ValueError
