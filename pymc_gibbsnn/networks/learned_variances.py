@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 import pytensor
-import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.logprob.transforms import LogTransform
 from pytensor.graph.basic import Variable
@@ -45,7 +44,7 @@ class VarianceReader:
                 f"sigma of '{rv.name}' has shape {sigma.type.shape}; the noise of a layer is one number for all its "
                 f"rows and units. NUTS, PCN and MALA sample models with a sigma for each."
             )
-        return folded(pt.cast(self._value(sigma, rv), pytensor.config.floatX).reshape(()) ** 2)
+        return folded(real(self._value(sigma, rv)).reshape(()) ** 2)
 
     def sigmas(self, members: list[Variable | None]) -> list[Variable | None]:
         """Return the standard deviations of weights and biases in value variables; None where there is no bias."""
