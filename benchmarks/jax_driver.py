@@ -1,14 +1,17 @@
 """Time of ``pmg.sample`` by chains, samples and precision, against ``pm.sample``; compile time and memory.
 
-A run makes as many draws as it can in a few seconds, after the program is compiled, recording the weights. ``ms`` is
-the time of one sweep of one chain. ``pm.sample`` runs the same step, compiled by Numba, one chain in one process. Peak
-memory is that of the device, where it tells (GPUs do). Every row is measured in a process of its own.
+A run makes as many draws as it can in a few seconds, after the program is compiled, recording the weights, of the wide
+network those of the readout alone. ``ms`` is the time of one draw of one chain: a sweep, or 25 steps of pCN.
+``pm.sample`` runs the same step, compiled by Numba, one chain in one process. Peak memory is that of the device, where
+it tells (GPUs do). Every row is measured in a process of its own.
 
 Run on the CPU, or on a GPU if JAX finds one::
 
-    python benchmarks/jax_driver.py [--quick] [--chains 1 4 16] [--output FILE]
-    python benchmarks/jax_driver.py --mnist FILE.npz     # 784-12-10, n = 60,000, without interweaving and with it
+    python benchmarks/jax_driver.py [--quick] [--networks paper wide] [--chains 1 4 16] [--output FILE]
+    python benchmarks/jax_driver.py --networks mnist --mnist FILE.npz
 
+The networks are that of the paper (2,084 rows, 50-10-1), a small one (200 rows, 5-3-1), a wide one (256 rows of 3,072
+inputs, 4,192 hidden units, 10 outputs, pCN in the row space of the data), and 784-12-10 on MNIST, n = 60,000, for which
 FILE.npz holds ``x_train`` (60000, 28, 28) or (60000, 784) and ``y_train``.
 """
 
@@ -17,33 +20,61 @@ from __future__ import annotations
 import argparse
 import itertools
 import logging
+import os
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
 import jax
 import numpy as np
 import pymc as pm
-from common import PAPER, RESULTS, VARIANTS, Problem, Results, draw_teacher, make_model, print_table
+from common import PAPER, RESULTS, VARIANTS, Point, Problem, Results, draw_teacher, make_model, print_table
 
 import pymc_gibbsnn as pmg
 
 SMALL = Problem(n=200, d=5, hidden=(3,), delta=1e-2)
-MEASURED = {name: VARIANTS[name] for name in ("collapsed + scale", "all")}
+GIBBS = {name: VARIANTS[name] for name in ("collapsed + scale", "all")}
+SAMPLERS = {
+    "paper": GIBBS,
+    "small": GIBBS,
+    "mnist": GIBBS,
+    "wide": {"pCN": {"beta": 0.1, "reparametrise": True, "sweeps_per_draw": 25}},
+}
 SECONDS = 5.0
 
 
-def rate(problem: Problem | Path, variant: str, chains: int, precision: str) -> dict:
+def load(network: str, mnist: Path | None) -> tuple[pm.Model, Point | None, list[str]]:
+    """The model, the teacher to start from, and what is recorded."""
+    if network == "wide":
+        rng = np.random.default_rng(0)
+        labels = np.eye(10)[rng.integers(10, size=256)] - 0.1
+        return pmg.wide_mlp(rng.normal(size=(256, 3072)), labels, width=4192, noise=0.1), None, ["W2"]
+    if network == "mnist":
+        data = np.load(mnist)
+        x = data["x_train"].reshape(len(data["x_train"]), -1) / 255
+        x, y = (x - x.mean()) / x.std(), data["y_train"].astype(int)
+        model, start = pmg.mlp(x, y, 12, noise=2**0.5, likelihood="probit"), None
+    else:
+        problem = PAPER if network == "paper" else SMALL
+        teacher = draw_teacher(problem, seed=0)
+        model, start = make_model(problem, teacher), teacher.point
+    return model, start, [rv.name for rv in model.free_RVs if rv.name[0] in "Wb"]
+
+
+def make_step(network: str, sampler: str):
+    return (pmg.PCN if network == "wide" else pmg.GibbsNN)(**SAMPLERS[network][sampler])
+
+
+def rate(network: str, sampler: str, mnist: Path | None, chains: int, precision: str) -> dict:
     """Time of a sweep and of the compilation."""
-    model, start = load_problem(problem)
-    names = [rv.name for rv in model.free_RVs if rv.name[0] in "Wb"]
+    model, start, names = load(network, mnist)
 
     def run(draws: int):
         with model:
             idata = pmg.sample(
                 draws,
-                step=pmg.GibbsNN(**MEASURED[variant]),
+                step=make_step(network, sampler),
                 tune=0,
                 chains=chains,
                 precision=precision,
@@ -67,15 +98,14 @@ def rate(problem: Problem | Path, variant: str, chains: int, precision: str) -> 
     }
 
 
-def rate_of_pm_sample(problem: Problem | Path, variant: str) -> float:
+def rate_of_pm_sample(network: str, sampler: str, mnist: Path | None) -> float:
     """Milliseconds per draw of one chain."""
     logging.getLogger("pymc").setLevel(logging.ERROR)
-    model, start = load_problem(problem)
+    model, start, names = load(network, mnist)
     with model:
-        step = pmg.GibbsNN(**MEASURED[variant])
-        names = [rv.name for rv in model.free_RVs if rv.name[0] in "Wb"]
-        times = {}
-        for draws in (1, 20, 1020):  # the first call compiles
+        step = make_step(network, sampler)
+
+        def seconds(draws: int) -> float:
             idata = pm.sample(
                 draws,
                 tune=0,
@@ -87,22 +117,15 @@ def rate_of_pm_sample(problem: Problem | Path, variant: str) -> float:
                 progressbar=False,
                 compute_convergence_checks=False,
             )
-            times[draws] = idata["posterior"].attrs["sampling_time"]
-    return (times[1020] - times[20]) / 1000 * 1e3
+            return idata["posterior"].attrs["sampling_time"]
+
+        seconds(1)  # this compiles
+        few = seconds(4)
+        draws = int(np.clip(SECONDS / (few / 4), 4, 1000))
+        return (seconds(4 + draws) - few) / draws * 1e3
 
 
-def load_problem(problem: Problem | Path) -> tuple[pm.Model, dict[str, np.ndarray] | None]:
-    """The model, and the teacher to start from."""
-    if isinstance(problem, Problem):
-        teacher = draw_teacher(problem, seed=0)
-        return make_model(problem, teacher), teacher.point
-    data = np.load(problem)
-    x = data["x_train"].reshape(len(data["x_train"]), -1) / 255
-    x = (x - x.mean()) / x.std()
-    return pmg.mlp(x, data["y_train"].astype(int), 12, noise=2**0.5, likelihood="probit"), None
-
-
-def alone(function: Callable, *arguments):
+def alone(function: Callable, *arguments) -> object:
     """Call in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
@@ -110,7 +133,9 @@ def alone(function: Callable, *arguments):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one to sixteen chains at the paper's size only")
+    parser.add_argument("--quick", action="store_true", help="one to sixteen chains of the paper's network only")
+    parser.add_argument("--networks", nargs="+", choices=list(SAMPLERS), default=["paper", "small"])
+    parser.add_argument("--samplers", nargs="+", help="some of 'collapsed + scale', 'all', 'pCN'; by default all")
     parser.add_argument("--chains", type=int, nargs="+", default=[1, 4, 16, 64, 256])
     parser.add_argument("--precision", nargs="+", default=["float32", "float64"])
     parser.add_argument("--mnist", type=Path)
@@ -118,17 +143,24 @@ def main() -> None:
     arguments = parser.parse_args()
     results = Results(arguments.output)
     chains = [c for c in arguments.chains if c <= 16] if arguments.quick else arguments.chains
-    problems = [arguments.mnist] if arguments.mnist else [PAPER] if arguments.quick else [PAPER, SMALL]
+    cases = [
+        (network, sampler, arguments.mnist)
+        for network in (["paper"] if arguments.quick else arguments.networks)
+        for sampler in SAMPLERS[network]
+        if sampler in (arguments.samplers or [sampler])
+    ]
+    with ThreadPoolExecutor(max(1, os.cpu_count() // 4)) as pool:  # each on one core
+        references = list(pool.map(lambda case: alone(rate_of_pm_sample, *case), cases))
     rows = []
-    for problem, variant in itertools.product(problems, MEASURED):
-        reference = alone(rate_of_pm_sample, problem, variant)
-        for precision, count in itertools.product(arguments.precision, chains):
-            found = alone(rate, problem, variant, count, precision)
-            row = {"problem": str(problem), "variant": variant, "precision": precision, "chains": count, **found}
-            row["pm.sample (ms)"] = reference
-            row["draws/s over pm.sample's"] = found["draws/s"] * reference / 1e3
-            rows.append(row)
-            results[" ".join(map(str, list(row.values())[:4]))] = row
+    for (case, reference), precision, count in itertools.product(
+        zip(cases, references, strict=True), arguments.precision, chains
+    ):
+        found = alone(rate, *case, count, precision)
+        row = {"network": case[0], "sampler": case[1], "precision": precision, "chains": count, **found}
+        row["pm.sample (ms)"] = reference
+        row["draws/s over pm.sample's"] = found["draws/s"] * reference / 1e3
+        rows.append(row)
+        results[" ".join(map(str, list(row.values())[:4]))] = row
     print_table(f"pmg.sample on {jax.devices()[0].device_kind}", rows)
 
 

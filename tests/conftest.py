@@ -32,6 +32,7 @@ import matplotlib  # noqa: E402
 
 matplotlib.use("Agg")
 
+import pytest  # noqa: E402
 from pytensor.compile.mode import Mode, register_mode  # noqa: E402
 from pytensor.link.vm import VMLinker  # noqa: E402
 
@@ -42,6 +43,15 @@ register_mode("AS_WRITTEN", Mode(VMLinker(use_cloop=False, c_thunks=False), "mer
 def pytest_collection_finish():
     """What has been imported stays: the garbage collector need not look at it again."""
     gc.freeze()
+
+
+def pytest_runtest_setup(item):
+    """Where JAX finds a GPU, tests of what it does on CPUs alone have nothing to test."""
+    if item.get_closest_marker("cpu"):
+        import jax
+
+        if jax.default_backend() != "cpu":
+            pytest.skip("JAX computes on another device than a CPU")
 
 
 def pytest_sessionfinish():

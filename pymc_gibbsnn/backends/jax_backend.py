@@ -9,7 +9,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -26,6 +26,7 @@ from pytensor.tensor.random.op import RandomVariable
 __all__ = [
     "ROWS_ARE_SPREAD",
     "ExactJAXLinker",
+    "by_platform",
     "declare_jax",
     "jax_settings",
     "keep_programs",
@@ -156,6 +157,17 @@ def keep_programs() -> None:
     if jax.config.jax_compilation_cache_dir is None and jax.config.jax_enable_compilation_cache:
         machine = sha256(repr(cpu_target.target_context.codegen().magic_tuple()).encode()).hexdigest()[:16]
         jax.config.update("jax_compilation_cache_dir", str(pytensor.config.base_compiledir / "jax" / machine))
+
+
+def by_platform(function: Callable, *arguments: Any, cpu: int, gpu: int) -> Any:
+    """Call ``function(count, *arguments)`` in a JAX program, with a count that depends on where the program runs.
+
+    A loop that ends when the numbers say so costs a GPU far more for each turn than for what it computes in it, and
+    goes on until the last of many chains has ended: there it should do more in each turn than on a CPU.
+    """
+    import jax
+
+    return jax.lax.platform_dependent(*arguments, cpu=partial(function, cpu), default=partial(function, gpu))
 
 
 @contextmanager

@@ -47,7 +47,7 @@ from scipy.linalg import solve_triangular
 
 from pymc_gibbsnn._compat import shape_inference
 from pymc_gibbsnn.backends.declare import declare
-from pymc_gibbsnn.backends.jax_backend import ROWS_ARE_SPREAD
+from pymc_gibbsnn.backends.jax_backend import ROWS_ARE_SPREAD, by_platform
 from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.moves.interweave_kernels import numba_passes
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
@@ -55,7 +55,7 @@ from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["Interweave", "interweave_pieces", "no_gram"]
 
-ROWS_AT_ONCE = 32  # how many samples JAX adds to or removes from a Gram matrix at a time
+ROWS_AT_ONCE = {"cpu": 32, "gpu": 256}  # how many samples JAX adds to or removes from a Gram matrix at a time
 SWEEPS_A_RENEWAL = 4  # in single precision, the Gram matrix of one unit at random is formed anew once in so many sweeps
 
 
@@ -278,13 +278,16 @@ def _jax(op, node):
         if ROWS_ARE_SPREAD.get():
             return _form_gram(x, new)
 
-        def update(kept):
-            gram, change = kept
-            _, rows = jax.lax.top_k(jnp.abs(change).astype(jnp.float32), min(ROWS_AT_ONCE, len(x)))
-            moved = x[rows]
-            return gram + (moved * change[rows][:, None]).T @ moved, change.at[rows].set(0)
+        def update(count, *kept):
+            def some(kept):
+                gram, change = kept
+                _, rows = jax.lax.top_k(jnp.abs(change).astype(jnp.float32), min(count, len(x)))
+                moved = x[rows]
+                return gram + (moved * change[rows][:, None]).T @ moved, change.at[rows].set(0)
 
-        return jax.lax.while_loop(lambda kept: (kept[1] != 0).any(), update, (gram, new - squares))[0]
+            return jax.lax.while_loop(lambda kept: (kept[1] != 0).any(), some, kept)[0]
+
+        return by_platform(update, gram, new - squares, **ROWS_AT_ONCE)
 
     def passes(*inputs):
         # Inputs of a model in single precision may arrive here in double: JAX's sums promote them.

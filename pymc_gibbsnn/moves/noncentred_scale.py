@@ -34,6 +34,7 @@ from pytensor.tensor.random import uniform
 
 from pymc_gibbsnn._compat import shape_inference
 from pymc_gibbsnn.backends.declare import declare
+from pymc_gibbsnn.backends.jax_backend import by_platform
 from pymc_gibbsnn.moves.noncentred_kernels import numba_scales
 from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
@@ -44,7 +45,7 @@ __all__ = ["NoncentredScale", "draw_noncentred_scales", "noncentred_scales"]
 
 # How many points are tried for one scale. A slice of width .02 takes seven on average; of slices as narrow as 2e-4, one
 # in four thousand is not found. The scale then stays as it is, which leaves the law invariant too.
-POINTS = 32
+POINTS, AT_ONCE = 32, {"cpu": 1, "gpu": 8}  # how many points are tried at most, and how many of them at a time in JAX
 
 
 class NoncentredScale(Op):
@@ -234,15 +235,25 @@ def _jax(op, node):
             j, m, z, incoming, outgoing, log_u, points = numbers
             log_ratio, changes = _unit(state[0], m, z, *state[1:], j, incoming, outgoing, noise, power, bends, jnp)
 
-            def shrink(search):
-                k, low, high, u, _ = search
-                low, high = jnp.where(u < 0, u, low), jnp.where(u < 0, high, u)
-                u = low + points[k] * (high - low)
-                return k + 1, low, high, u, log_u < log_ratio(u)
+            def search(count, low):
+                """Look for a point under the density, ``count`` points at a time, and say whether one was found."""
 
-            low = -points[0]
-            start = jnp.asarray(1), low, low + 1, low, jnp.asarray(False)
-            *_, u, found = jax.lax.while_loop(lambda search: ~search[-1] & (search[0] < len(points)), shrink, start)
+                def shrink(search):
+                    k, low, high, u, _ = search
+                    tried = []
+                    for i in range(count):
+                        low, high = jnp.where(u < 0, u, low), jnp.where(u < 0, high, u)
+                        u = low + points[k + i] * (high - low)
+                        tried.append(u)
+                    tried = jnp.stack(tried)
+                    under = (log_u < jax.vmap(log_ratio)(tried)) & (k + jnp.arange(count) < len(points))
+                    found = under.any()
+                    return k + count, low, high, jnp.where(found, tried[under.argmax()], u), found
+
+                start = jnp.asarray(1), low, low + 1, low, jnp.asarray(False)
+                return jax.lax.while_loop(lambda search: ~search[-1] & (search[0] < len(points)), shrink, start)[-2:]
+
+            u, found = by_platform(search, -points[0], **AT_ONCE)
             u = jnp.where(found, u, 0)
             return changes(u), u
 

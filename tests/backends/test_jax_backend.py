@@ -20,6 +20,7 @@ def risky(u, z, xp):
     return (xp.exp(u)[:, None] * z).sum(1) + xp.expm1(u) + xp.expm1(-u)
 
 
+@pytest.mark.cpu
 @pytest.mark.skipif(not xla_options("cpu"), reason="this jaxlib has no YNNPACK")
 def test_xla_still_has_to_be_told():
     """When this fails, the options can go."""
@@ -70,6 +71,7 @@ BESIDE_SUMS = [
 ]
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("f", UNARY.values(), ids=list(UNARY))
 def test_only_programs_with_expm1_have_to_be_told(f):
     """Functions that stand twice beside a sum over many rows."""

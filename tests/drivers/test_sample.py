@@ -20,6 +20,7 @@ from pymc_gibbsnn.drivers import chain_loop
 from pymc_gibbsnn.drivers import program as _program
 from pymc_gibbsnn.drivers.jax_transition import jaxify
 from pymc_gibbsnn.drivers.program import Program, _factors_batches
+from pymc_gibbsnn.moves import interweave_pieces, noncentred_scale
 from tests.helpers import check_mean, pmg_sample
 
 X = np.random.default_rng(0).normal(size=(8, 2))
@@ -70,6 +71,7 @@ def test_the_draws_are_those_of_the_step_in_jax(model):
                 np.testing.assert_allclose(idata["sample_stats"][name][chain, draw], value, rtol=1e-6)
 
 
+@pytest.mark.cpu
 def test_chains_do_not_depend_on_those_beside_them(model, monkeypatch):
     """Three calls of a chain, which is spared vmap, or one call of three chains."""
     programs, run = [], Program.run
@@ -84,6 +86,25 @@ def test_chains_do_not_depend_on_those_beside_them(model, monkeypatch):
             np.testing.assert_allclose(series, together[group][name], rtol=1e-6, err_msg=name)
 
 
+def test_a_gpu_does_more_in_each_turn_of_a_loop(monkeypatch):
+    """And draws the same; here a CPU does as much."""
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    model = pmg.mlp(x, np.abs(x[:, 0]), 3, noise=0.1)
+    less = pmg_sample(model, 5, chains=2, random_seed=4)
+    asked = []
+
+    def on_gpu(function, *arguments, cpu, gpu):
+        asked.append(gpu)
+        return function(gpu, *arguments)
+
+    for module in (interweave_pieces, noncentred_scale):
+        monkeypatch.setattr(module, "by_platform", on_gpu)
+    more = pmg_sample(model, 5, chains=2, random_seed=4)
+    assert {interweave_pieces.ROWS_AT_ONCE["gpu"], noncentred_scale.AT_ONCE["gpu"]} <= set(asked)
+    np.testing.assert_allclose(w1(less), w1(more), rtol=1e-6)
+
+
+@pytest.mark.cpu
 @pytest.mark.parametrize("function", [jnp.linalg.cholesky, jnp.linalg.eigh, jnp.linalg.inv])
 def test_batches_of_matrices_are_seen(function):
     """Two programs that factor them at once can wait for each other for ever."""
@@ -160,6 +181,7 @@ def test_var_names_and_start(model):
     assert not np.allclose(idata["sample_stats"]["lp"][0], idata["sample_stats"]["lp"][1])
 
 
+@pytest.mark.cpu
 def test_a_program_is_compiled_once(model, monkeypatch):
     programs, run, compiled = [], Program.run, []  # of each compilation, its options
     monkeypatch.setattr(Program, "run", lambda self, *arguments: (programs.append(self), run(self, *arguments))[1])

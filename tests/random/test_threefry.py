@@ -100,6 +100,7 @@ def test_gamma_variables_are_drawn_all_at_once():
         np.testing.assert_array_equal(ours(keys[0]), plain(keys[1]))
 
 
+@pytest.mark.cpu
 def test_few_numbers_are_drawn_without_a_loop():
     with jax.threefry_partitionable(False):
         key = jax.random.wrap_key_data(np.zeros(2, np.uint32), impl=KEYS)
