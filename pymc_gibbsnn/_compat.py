@@ -53,6 +53,7 @@ SPLITS_INTO_LIST = not PYTENSOR_3
 # The operations of linear algebra, which lie elsewhere in PyTensor 3
 _linear_algebra = import_module("pytensor.tensor.linalg" if PYTENSOR_3 else "pytensor.tensor.slinalg")
 Cholesky, SolveTriangular = _linear_algebra.Cholesky, _linear_algebra.SolveTriangular
+Eigh = _linear_algebra.Eigh if PYTENSOR_3 else import_module("pytensor.tensor.nlinalg").Eigh
 
 # Whether PyTensor's Numba code solves A X = B, with B row by row in memory, as Xᵀ Aᵀ = Bᵀ: the last digits differ
 SOLVES_FROM_THE_RIGHT = PYTENSOR_3

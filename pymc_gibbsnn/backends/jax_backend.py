@@ -164,6 +164,20 @@ def by_platform(function: Callable, *arguments: Any, cpu: int, gpu: int) -> Any:
 
     A loop that ends when the numbers say so costs a GPU far more for each turn than for what it computes in it, and
     goes on until the last of many chains has ended: there it should do more in each turn than on a CPU.
+
+    Parameters
+    ----------
+    function : callable
+        The function to call.
+    *arguments : array
+        Its arguments after the count.
+    cpu, gpu : int
+        The count on a CPU, and on any other device.
+
+    Returns
+    -------
+    tree of array
+        What the function returns.
     """
     import jax
 

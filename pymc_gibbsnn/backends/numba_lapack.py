@@ -1,7 +1,7 @@
-"""Products of matrices, Cholesky factors and triangular systems in Numba, by calls of BLAS and LAPACK.
+"""Products of matrices, Cholesky factors, eigenvectors and triangular systems in Numba, by calls of BLAS and LAPACK.
 
 PyTensor's and Numba's own code for these looks at layouts and raises errors in functions of its own, which take a
-second each to compile. What is computed, and in which order, is the same.
+second each to compile. What is computed, and in which order, is the same; eigenvectors are found as NumPy finds them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pymc_gibbsnn._compat import SOLVES_FROM_THE_RIGHT
 from pymc_gibbsnn.backends.declare import code_key, properties
 from pymc_gibbsnn.backends.numba_calls import of_any_layout
 
-__all__ = ["cholesky", "dot", "factor_in_place", "solve_triangular"]
+__all__ = ["cholesky", "dot", "eigh", "factor_in_place", "solve_triangular"]
 
 # The letters by which BLAS and LAPACK are told what to do
-LEFT, RIGHT, LOWER, UPPER, TRANSPOSED, AS_IT_IS, OF_ONES = map(ord, "LRLUTNU")
+LEFT, RIGHT, LOWER, UPPER, TRANSPOSED, AS_IT_IS, OF_ONES, WITH_VECTORS = map(ord, "LRLUTNUV")
 
 
 @intrinsic
@@ -57,7 +57,7 @@ def _routine(library: str, name: str) -> Callable:
     """Return what Numba can call as a routine of BLAS or LAPACK, with a tuple of its arguments.
 
     It returns the last argument as the routine leaves it, which for LAPACK is whether it has succeeded. The name lacks
-    its first letter, which is that of the precision.
+    its first letter, which is that of the precision. Arrays of whole numbers are of 32 bits.
     """
     for letter in "sd":
         address = get_cython_function_address(f"scipy.linalg.cython_{library}", letter + name)
@@ -65,7 +65,8 @@ def _routine(library: str, name: str) -> Callable:
 
     @intrinsic
     def routine(typing_context, arguments):
-        [dtype] = {kind.dtype for kind in arguments.types if isinstance(kind, types.Array)}
+        arrays = {kind.dtype for kind in arguments.types if isinstance(kind, types.Array)}
+        [dtype] = arrays - {types.int32}
 
         def code(context, builder, signature, values):
             pointers = []
@@ -92,6 +93,7 @@ def _symbol(name: str) -> str:
 
 
 _potrf, _trtrs, _trsm = _routine("lapack", "potrf"), _routine("lapack", "trtrs"), _routine("blas", "trsm")
+_syevd = _routine("lapack", "syevd")
 
 
 def _is_real(node: Apply) -> bool:
@@ -143,6 +145,39 @@ def factor_in_place(q):
     """
     n = len(q)
     return _potrf((LOWER, n, q, n, 0)) == 0
+
+
+def eigh(op: Op, node: Apply) -> tuple[Callable, str] | None:
+    """Make the function of eigenvalues and eigenvectors for Numba, with its key; None where the operation is another.
+
+    Where LAPACK does not find them, they are NaN.
+    """
+    if len(node.inputs) != 1 or node.inputs[0].type.dtype not in ("float64", "float32"):
+        return None
+    triangle = ord(getattr(op, "UPLO", None) or ("L" if op.lower else "U"))
+
+    @numba_njit
+    def decompose(a):
+        n, bad = len(a), a.dtype.type(np.nan)
+        if a.shape[1] != n:
+            raise np.linalg.LinAlgError("A matrix that has eigenvectors is square.")
+        values, vectors = np.empty(n, a.dtype), np.empty((n, n), a.dtype)  # which LAPACK reads column by column
+        for i in range(n):
+            for j in range(n):
+                vectors[j, i] = a[i, j]
+        work, whole_work = np.empty(1 + 6 * n + 2 * n * n, a.dtype), np.empty(3 + 5 * n, np.int32)
+        sizes = len(work), len(whole_work)
+        if (
+            n > 0
+            and _syevd((WITH_VECTORS, triangle, n, vectors, n, values, work, sizes[0], whole_work, sizes[1], 0)) != 0
+        ):
+            for i in range(n):
+                values[i] = bad
+                for j in range(n):
+                    vectors[i, j] = bad
+        return values, vectors.T
+
+    return decompose, code_key(type(op), properties(op), __name__)
 
 
 @numba_njit

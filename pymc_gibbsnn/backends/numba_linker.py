@@ -34,7 +34,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
-from pymc_gibbsnn._compat import SCALAR_ITEMS, SCALAR_JOINS, SPLITS_INTO_LIST, Cholesky, SolveTriangular
+from pymc_gibbsnn._compat import SCALAR_ITEMS, SCALAR_JOINS, SPLITS_INTO_LIST, Cholesky, Eigh, SolveTriangular
 from pymc_gibbsnn.backends.declare import source_key
 from pymc_gibbsnn.backends.numba_calls import (
     CacheByKey,
@@ -46,7 +46,7 @@ from pymc_gibbsnn.backends.numba_calls import (
     mistaking_columns,
 )
 from pymc_gibbsnn.backends.numba_elemwise import elementwise, filled, joined
-from pymc_gibbsnn.backends.numba_lapack import cholesky, solve_triangular
+from pymc_gibbsnn.backends.numba_lapack import cholesky, eigh, solve_triangular
 from pymc_gibbsnn.backends.numba_parts import in_parts
 from pymc_gibbsnn.backends.numba_views import array_of, length, number_of, part, vector, view
 
@@ -57,6 +57,7 @@ __all__ = ["KernelLinker", "telling_of_compilation"]
 OURS = {
     Alloc: filled,
     Cholesky: cholesky,
+    Eigh: eigh,
     Elemwise: elementwise,
     Join: joined,
     SolveTriangular: solve_triangular,

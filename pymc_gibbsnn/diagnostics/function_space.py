@@ -11,7 +11,8 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import finite, model_of, posterior_of
+from pymc_gibbsnn._arguments import model_of, posterior_of
+from pymc_gibbsnn._data import finite
 from pymc_gibbsnn.networks.function import function_evaluator
 
 __all__ = ["function_space"]

@@ -28,8 +28,9 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from scipy.special import logsumexp
 
-from pymc_gibbsnn._arguments import finite, model_of, posterior_of
+from pymc_gibbsnn._arguments import model_of, posterior_of
 from pymc_gibbsnn._compat import add_group, dataset_of
+from pymc_gibbsnn._data import finite
 from pymc_gibbsnn.diagnostics.outcomes import count_classes, log_density, log_normal
 from pymc_gibbsnn.diagnostics.prediction import name_axes
 from pymc_gibbsnn.networks.laws import Conditional, law_node

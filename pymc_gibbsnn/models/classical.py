@@ -8,7 +8,8 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import boolean, column_names, finite, one_of, positive, positive_array, whole, widths
+from pymc_gibbsnn._arguments import boolean, one_of, positive, positive_array, whole, widths
+from pymc_gibbsnn._data import column_names, finite
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL
 from pymc_gibbsnn.networks.named_activations import named_activation

@@ -10,7 +10,8 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import boolean, describe, each, finite, pair, widths
+from pymc_gibbsnn._arguments import boolean, describe, each, pair, widths
+from pymc_gibbsnn._data import finite
 from pymc_gibbsnn.models.images import average_pool2d, conv2d
 from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of, read_targets, scales
 from pymc_gibbsnn.networks.activations import PiecewiseLinear

@@ -8,7 +8,8 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import boolean, column_names, each, finite, widths
+from pymc_gibbsnn._arguments import boolean, each, widths
+from pymc_gibbsnn._data import column_names, finite
 from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of, read_targets
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import named_activation

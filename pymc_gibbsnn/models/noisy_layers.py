@@ -10,7 +10,8 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn._arguments import column_names, each, finite, one_of
+from pymc_gibbsnn._arguments import each, one_of
+from pymc_gibbsnn._data import column_names, finite
 from pymc_gibbsnn.networks.likelihoods import ArgmaxLabel, SignLabel
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 

@@ -23,8 +23,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.type import TensorType
 
-from pymc_gibbsnn._arguments import check_finite
 from pymc_gibbsnn._compat import observed_variables
+from pymc_gibbsnn._data import check_finite
 from pymc_gibbsnn.networks.forms import (
     NetworkError,
     NotElementwiseError,

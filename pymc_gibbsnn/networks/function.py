@@ -17,8 +17,8 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
-from pymc_gibbsnn._arguments import of_dtype
 from pymc_gibbsnn._compat import observed_variables
+from pymc_gibbsnn._data import of_dtype
 from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.network import Network

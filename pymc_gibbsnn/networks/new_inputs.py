@@ -12,8 +12,9 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
-from pymc_gibbsnn._arguments import column_names, describe, finite, of_dtype
+from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import observed_variables
+from pymc_gibbsnn._data import column_names, finite, of_dtype
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 
 __all__ = ["Inputs", "evaluate_leaf", "find_observed", "is_leaf"]

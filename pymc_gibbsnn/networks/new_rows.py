@@ -32,7 +32,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneTypeT
 
-from pymc_gibbsnn._arguments import check_finite
+from pymc_gibbsnn._data import check_finite
 from pymc_gibbsnn.networks.laws import Conditional, Law, in_numpy, law_node
 from pymc_gibbsnn.networks.likelihoods import NOISY, find_likelihood
 from pymc_gibbsnn.networks.network import NetworkError, evaluate

@@ -29,7 +29,8 @@ import pytensor.tensor as pt
 from numpy.polynomial import chebyshev
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import boolean, finite, whole
+from pymc_gibbsnn._arguments import boolean, whole
+from pymc_gibbsnn._data import finite
 
 __all__ = ["closest_gaussian", "log_size", "stable_from_logs", "stable_parameters"]
 

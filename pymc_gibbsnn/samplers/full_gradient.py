@@ -17,8 +17,9 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn._arguments import describe, finite
+from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import ONCE
+from pymc_gibbsnn._data import finite
 from pymc_gibbsnn.targets.target import Target
 
 __all__ = ["control_variate", "full_gradient"]

@@ -1,4 +1,4 @@
-"""Cholesky factors, triangular systems and other views of arrays, in the Numba code of this package, against NumPy."""
+"""Factors, eigenvectors, triangular systems and other views of arrays, in the Numba code of this package, against NumPy."""
 
 import numpy as np
 import pytensor
@@ -40,6 +40,20 @@ def test_what_has_no_factor_or_solution_is_nan(compiled):
     assert np.isnan(found[0]).all()
     assert np.isnan(found[2]).all()
     np.testing.assert_array_equal(found[-1], np.ones((3, 1)))  # its diagonal is not read
+
+
+@pytest.mark.parametrize("size", [0, 1, 6])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_eigenvectors_are_those_of_numpy(dtype, size):
+    s = pt.matrix("s", dtype=dtype)
+    compiled = compile_for("NUMBA", [s], pt.linalg.eigh(s))
+    a = np.random.default_rng(size).normal(size=(size, size)).astype(dtype)
+    for found, expected in zip(compiled(a + a.T), np.linalg.eigh(a + a.T), strict=True):
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, expected, atol=1e-13 if dtype == "float64" else 1e-5)
+    lower = np.tril(a)  # one triangle is read
+    for found, expected in zip(compiled(lower), np.linalg.eigh(lower), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-13 if dtype == "float64" else 1e-5)
 
 
 def test_an_axis_that_is_dropped_must_have_length_one():

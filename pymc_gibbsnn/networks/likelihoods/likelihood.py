@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_gibbsnn._arguments import check_finite, finite
+from pymc_gibbsnn._data import check_finite, finite
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers.dense import Dense
 

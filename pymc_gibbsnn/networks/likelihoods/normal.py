@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.basic import NormalRV
 
-from pymc_gibbsnn._arguments import finite
+from pymc_gibbsnn._data import finite
 from pymc_gibbsnn.networks.likelihoods.elementwise import ElementwiseLikelihood
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
 

@@ -1,0 +1,91 @@
+"""How data are checked before anything is computed from them, in the manner of :mod:`pymc_gibbsnn._arguments`."""
+
+from __future__ import annotations
+
+from numbers import Real
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+from pytensor.graph.basic import Variable
+
+from pymc_gibbsnn._arguments import describe
+
+__all__ = ["check_finite", "column_names", "finite", "of_dtype"]
+
+
+def finite(name: str, values: ArrayLike) -> np.ndarray:
+    """Require data without missing values, and return them as an array of floats.
+
+    Raises
+    ------
+    TypeError
+        If there are no data, or they are a PyTensor variable.
+    ValueError
+        If a value is masked, no number or not finite.
+    """
+    if np.ma.is_masked(values):
+        count = np.ma.count_masked(values)
+        raise ValueError(f"{name} holds {count} masked values: drop or impute these rows first.")
+    if isinstance(values, Variable) or values is None:
+        raise TypeError(f"{name} must be an array of numbers; found {describe(values)}.")
+    values = np.asarray(values)
+    others = [] if values.dtype.kind in "biuf" else list(values.ravel())
+    if values.dtype.kind == "O":  # such as a data frame with columns of numbers and of truth values
+        others = [one for one in others if not isinstance(one, Real | np.bool_)]
+    if others:
+        raise ValueError(f"{name} must hold numbers; found {describe(others[0])} in an array of dtype {values.dtype}.")
+    values = values.astype(float)
+    check_finite(name, values)
+    return values
+
+
+def of_dtype(name: str, values: np.ndarray, dtype: DTypeLike, data: str | None) -> np.ndarray:
+    """Return finite numbers in the dtype of the data that they replace.
+
+    Parameters
+    ----------
+    name : str
+        The name of the argument, for the error.
+    values : array
+        The numbers.
+    dtype : dtype_like
+        The dtype of the data.
+    data : str or None
+        The name of the data, for the error.
+
+    Returns
+    -------
+    array
+
+    Raises
+    ------
+    ValueError
+        If it is one of whole numbers, and cannot hold them.
+    """
+    with np.errstate(invalid="ignore"):  # numbers far out of its range
+        found = values.astype(dtype)
+    if found.dtype.kind in "iu" and (found != values).any():
+        raise ValueError(f"{name} must hold whole numbers that {found.dtype} can hold, the dtype of '{data}'.")
+    return found
+
+
+def check_finite(name: str, values: np.ndarray, error: type[ValueError] = ValueError) -> None:
+    """Raise an error that names the data if one of their values is NaN or infinite."""
+    bad = int((~np.isfinite(values)).sum())
+    if bad:
+        raise error(f"{name} holds {bad} values that are NaN or infinite: drop or impute these rows first.")
+
+
+def column_names(values: ArrayLike, count: int) -> np.ndarray:
+    """Return the names of the columns of a data frame, or their numbers where the values are no frame of named columns.
+
+    Parameters
+    ----------
+    values : array_like, or a data frame of pandas or polars
+    count : int
+        How many columns there are.
+    """
+    names = getattr(values, "columns", None)
+    listed = [] if names is None or callable(names) else list(names)
+    named = len(listed) == count and all(isinstance(name, str) for name in listed)
+    return np.array(listed) if named else np.arange(count)
