@@ -1,4 +1,4 @@
-"""Factors, eigenvectors, triangular systems and other views of arrays, in the Numba code of this package, against NumPy."""
+"""Factors, eigenvectors, triangular systems and other views of arrays in our Numba code, against NumPy."""
 
 import numpy as np
 import pytensor
