@@ -53,14 +53,21 @@ def fingerprint_of_model(model: pm.Model) -> dict[str, str]:
     """Return the fingerprint of a model: of each of its variables, and of its data.
 
     That of a variable covers the expression by which other variables of the model determine it, with all constants, its
-    type, the transformation of its values and the names of its axes. Changed data are told apart from a changed model.
+    type, the names of its axes, and of a random one the expressions of its log density, which a user may have written,
+    and of the transformation of its values. Changed data are told apart from a changed model.
     """
     observed, data = observed_variables(model), list(model.data_vars)
-    variables = [*model.free_RVs, *observed, *model.deterministics, *model.potentials]
+    random = [*model.free_RVs, *observed]
+    variables = [*random, *model.deterministics, *model.potentials]
     found = {}
     for v in variables:
-        rest = [v.type, model.named_vars_to_dims.get(v.name), model.rvs_to_transforms.get(v)]
-        found[f"the variable '{v.name}'"] = _hash([*_expression(v, {*variables, *data} - {v}), *map(_plain, rest)])
+        transform = model.rvs_to_transforms.get(v)
+        expressions = [v, pm.logp(v, v.type("value"))] if v in random else [v]
+        if transform is not None:
+            expressions.append(transform.backward(model.rvs_to_values[v], *v.owner.inputs))
+        lines = [line for x in expressions for line in _expression(x, {*variables, *data} - {x})]
+        lines += map(_plain, [v.type, model.named_vars_to_dims.get(v.name), transform])
+        found[f"the variable '{v.name}'"] = _hash(lines)
     values = {v.name: _expression(v, set()) for v in data}
     values |= {rv.name: _expression(model.rvs_to_values[rv], set(data)) for rv in observed}
     return found | {f"the data '{name}'": _hash(lines) for name, lines in values.items()}

@@ -54,6 +54,24 @@ def test_long_constants_and_potentials_count():
     assert differences(fingerprint_of_model(network(factor=np.ones(8))), before) == ["the variable 'p' is new"]
 
 
+def test_densities_and_transformations_count():
+    """Of a density that the user has written, and of a transformation, the expression holds no numbers."""
+
+    def model(scale, bound):
+        with pm.Model() as one:
+            pm.CustomDist("a", logp=lambda value: -((value / scale) ** 2))
+            transform = pm.distributions.transforms.Interval(-1, bound)
+            b = pm.Normal("b", default_transform=None, transform=transform)
+            pm.CustomDist("y", b, logp=lambda value, mean: -abs(value - mean) / scale, observed=Y)
+        return one
+
+    before = fingerprint_of_model(model(1.0, 1.0))
+    assert differences(before, fingerprint_of_model(model(1.0, 1.0))) == []
+    changed = ["the variable 'a' is another one", "the variable 'y' is another one"]
+    assert differences(before, fingerprint_of_model(model(2.0, 1.0))) == changed
+    assert differences(before, fingerprint_of_model(model(1.0, 2.0))) == ["the variable 'b' is another one"]
+
+
 def test_minibatches_have_a_fingerprint():
     def model(labels):
         return pmg.classical_mlp(X, labels, 2, likelihood="bernoulli", batch_size=4, total_size=8)
