@@ -62,7 +62,7 @@ def fingerprint_of_model(model: pm.Model) -> dict[str, str]:
     found = {}
     for v in variables:
         transform = model.rvs_to_transforms.get(v)
-        expressions = [v, pm.logp(v, v.type("value"))] if v in random else [v]
+        expressions = [v, pm.logp(v, v.type("value"), warn_rvs=False)] if v in random else [v]
         if transform is not None:
             expressions.append(transform.backward(model.rvs_to_values[v], *v.owner.inputs))
         lines = [line for x in expressions for line in _expression(x, {*variables, *data} - {x})]
