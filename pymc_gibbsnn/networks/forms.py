@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
@@ -17,6 +18,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.shape import SpecifyShape
 
 from pymc_gibbsnn._compat import SUBTENSORS
 from pymc_gibbsnn.networks.notation import show
@@ -34,6 +36,7 @@ __all__ = [
     "spans_channels",
     "spans_columns",
     "split_number",
+    "summands",
     "terms",
     "undimshuffle",
 ]
@@ -70,6 +73,27 @@ def is_elemwise(x: Variable, scalar_op: type) -> bool:
 def terms(sum_: Variable) -> list[Variable]:
     """List the terms of a sum; an expression that is no sum is a single term."""
     return sum_.owner.inputs if is_elemwise(sum_, ps.Add) else [sum_]
+
+
+def summands(x: Variable) -> list[Variable]:
+    """List the terms of sums and differences, also of those inside them, each times the numbers before it."""
+    factor, inner = split_number(x)
+    if inner.owner is not None and isinstance(inner.owner.op, SpecifyShape):
+        found = summands(inner.owner.inputs[0])
+    elif is_elemwise(inner, ps.Add):
+        found = [term for operand in inner.owner.inputs for term in summands(operand)]
+    elif is_elemwise(inner, ps.Sub):
+        first, second = map(summands, inner.owner.inputs)
+        found = first + [_times(-1, term) for term in second]
+    else:
+        return [x]
+    return found if factor == 1 else [_times(factor, term) for term in found]
+
+
+def _times(number: float, x: Variable) -> Variable:
+    """Multiply an expression by a number; of whole numbers, some types have no sign, so that they become real ones."""
+    x = x if x.dtype.startswith("float") else pt.cast(x, pytensor.config.floatX)
+    return -x if number == -1 else pt.constant(np.asarray(number, x.dtype)) * x
 
 
 def undimshuffle(x: Variable) -> Variable:

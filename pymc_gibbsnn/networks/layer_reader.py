@@ -31,6 +31,7 @@ from pymc_gibbsnn.networks.forms import (
     spans_channels,
     spans_columns,
     split_number,
+    summands,
     terms,
     undimshuffle,
 )
@@ -352,10 +353,16 @@ class LayerReader:
         return [leaves[node] for node in ancestors(expressions) if node in leaves]
 
     def _simplified(self, mean: Variable) -> tuple[Variable, dict[Variable, Variable]]:
-        """Return the canonical form of a mean, with its random variables replaced by leaves, and these leaves."""
+        """Return the canonical form of a mean, with its random variables replaced by leaves, and these leaves.
+
+        Of a mean that holds the product of a layer, this is a sum.
+        """
         leaves = {parent: parent.type(name=parent.name) for parent in self._parents([mean])}
         [mean] = clone_replace([mean], leaves, rebuild_strict=False)
         mean = rewrite_graph(mean, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
+        parts = summands(mean)
+        if len(parts) > 1 and any(match_linear(part) for part in parts):
+            mean = pt.add(*parts)
         return mean, {leaf: parent for parent, leaf in leaves.items()}
 
     def _shape(self, rv: Variable) -> tuple[int, ...]:

@@ -265,7 +265,6 @@ def w2(*shape, name="W2"):
 
 REFUSED += [
     (output(lambda a: (a @ w2()) * pm.HalfNormal("s")), r"mean of 'y' is \(A2 @ W2\) \* s, .* into its prior"),
-    (output(lambda a: pm.Normal("b2") - a @ w2()), r"mean of 'y' is b2 - \(A2 @ W2\), .* leave out a minus sign"),
     (output(lambda a: a @ (w2() * pm.HalfNormal("s"))), r"product with .*W2.*, .* factor into its prior"),
     (output(lambda a: 0 * (a @ w2()) + pm.Normal("b2", shape=2)), "holds A2 @ W2 times 0, .* leave out what is"),
     (output(lambda a: 1e-200 * (a @ (1e-200 * w2()))), "holds 'W2' times 0, .* numbers below 1e-308 are 0"),
@@ -378,6 +377,30 @@ def test_a_learned_variance_may_be_divided_by_the_length_of_an_axis():
         pm.Normal("y", x @ w, pt.sqrt(v) / pm.Data("k", np.int32(4)), observed=Y[:, 0])
     [scale] = read_network(model).variances
     np.testing.assert_allclose([np.squeeze(use.coefficient.eval()) for use in scale.uses], [1 / 4, D**-0.5])
+
+
+DIFFERENCES = {  # a mean, the factor of its product, and its offset
+    "subtracted": (lambda f, d, e: f - d, 1, lambda d, e: -d),
+    "from data": (lambda f, d, e: d - f, -1, lambda d, e: d),
+    "from a number": (lambda f, d, e: 2 - f, -1, lambda d, e: 2 + 0 * d),
+    "nested": (lambda f, d, e: (f - d) - (e - 1) + 3 * d, 1, lambda d, e: 2 * d - e + 1),
+    "of a sum": (lambda f, d, e: -(d + f / 2) + e, -0.5, lambda d, e: e - d),
+    "twice a difference": (lambda f, d, e: 2 * (d - f), -2, lambda d, e: 2 * d),
+    "ones": (lambda f, d, e: f + np.ones(N), 1, lambda d, e: 1 + 0 * d),
+    "small integers": (lambda f, d, e: f - pm.Data("s", np.full(N, 200, "uint8")), 1, lambda d, e: 0 * d - 200),
+}
+
+
+@pytest.mark.parametrize("form", DIFFERENCES)
+def test_products_and_offsets_may_be_subtracted(form):
+    mean, factor, offset = DIFFERENCES[form]
+    d, e = np.linspace(-1, 1, N), np.arange(N) % 3
+    with pm.Model() as model:
+        data = pm.Data("d", d), pm.Data("e", e)
+        pm.Normal("y", mean(X @ pm.Normal("w", shape=X.shape[1]), *data), 0.1, observed=Y[:, 0])
+    [layer] = read_network(model).layers
+    assert layer.operator.factor == factor
+    np.testing.assert_allclose(np.broadcast_to(layer.offset.eval(), (N, 1))[:, 0], offset(d, e), rtol=1e-12)
 
 
 def test_offsets_of_small_integers_are_added_as_real_numbers():
