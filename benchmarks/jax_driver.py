@@ -125,7 +125,7 @@ def rate_of_pm_sample(network: str, sampler: str, mnist: Path | None) -> float:
         return (seconds(4 + draws) - few) / draws * 1e3
 
 
-def alone(function: Callable, *arguments) -> object:
+def alone(function: Callable, *arguments):
     """Call in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
@@ -141,6 +141,8 @@ def main() -> None:
     parser.add_argument("--mnist", type=Path)
     parser.add_argument("--output", type=Path, default=RESULTS / "jax_driver.json")
     arguments = parser.parse_args()
+    if "mnist" in arguments.networks and arguments.mnist is None:
+        parser.error("the network 'mnist' needs --mnist FILE.npz")
     results = Results(arguments.output)
     chains = [c for c in arguments.chains if c <= 16] if arguments.quick else arguments.chains
     cases = [

@@ -166,11 +166,8 @@ def eigh(op: Op, node: Apply) -> tuple[Callable, str] | None:
             for j in range(n):
                 vectors[j, i] = a[i, j]
         work, whole_work = np.empty(1 + 6 * n + 2 * n * n, a.dtype), np.empty(3 + 5 * n, np.int32)
-        sizes = len(work), len(whole_work)
-        if (
-            n > 0
-            and _syevd((WITH_VECTORS, triangle, n, vectors, n, values, work, sizes[0], whole_work, sizes[1], 0)) != 0
-        ):
+        arguments = (WITH_VECTORS, triangle, n, vectors, n, values, work, len(work), whole_work, len(whole_work), 0)
+        if n > 0 and _syevd(arguments) != 0:
             for i in range(n):
                 values[i] = bad
                 for j in range(n):

@@ -65,11 +65,11 @@ def fingerprint_of_model(model: pm.Model) -> dict[str, str]:
         expressions = [v, pm.logp(v, v.type("value"), warn_rvs=False)] if v in random else [v]
         if transform is not None:
             expressions.append(transform.backward(model.rvs_to_values[v], *v.owner.inputs))
-        lines = [line for x in expressions for line in _expression(x, {*variables, *data} - {x})]
+        lines = _expressions(expressions, {*variables, *data} - {v})
         lines += map(_plain, [v.type, model.named_vars_to_dims.get(v.name), transform])
         found[f"the variable '{v.name}'"] = _hash(lines)
-    values = {v.name: _expression(v, set()) for v in data}
-    values |= {rv.name: _expression(model.rvs_to_values[rv], set(data)) for rv in observed}
+    values = {v.name: _expressions([v], set()) for v in data}
+    values |= {rv.name: _expressions([model.rvs_to_values[rv]], set(data)) for rv in observed}
     return found | {f"the data '{name}'": _hash(lines) for name, lines in values.items()}
 
 
@@ -116,8 +116,8 @@ def _value(value: Any) -> str:
     return _plain(value.item() if isinstance(value, np.generic) else value)
 
 
-def _expression(variable: Variable, known: set[Variable]) -> list[str]:
-    """Write the expression of a variable as lines of text, one a node, as far as other variables that are known."""
+def _expressions(expressions: Iterable[Variable], known: set[Variable]) -> list[str]:
+    """Write expressions as lines of text, one a node, as far as variables that are known; the last line lists them."""
     numbers, lines = {}, []
 
     def visit(v: Variable) -> str:
@@ -139,13 +139,12 @@ def _expression(variable: Variable, known: set[Variable]) -> list[str]:
             lines.append(text)
         return numbers[v]
 
-    visit(variable)
+    lines.append(" ".join(map(visit, expressions)))
     return lines
 
 
 def _operation(op: Op) -> str:
     """Write an operation as text: its name, its properties, and the graph inside it if it has one."""
     properties = getattr(op, "_props_dict", dict)()
-    inside = getattr(op, "inner_outputs", None) or []
-    within = [line for v in inside for line in _expression(v, set())]
+    within = _expressions(getattr(op, "inner_outputs", None) or [], set())
     return _plain(f"{type(op).__name__} {op} {properties} {within}")

@@ -238,8 +238,8 @@ def _jax(op, node):
             def search(count, low):
                 """Look for a point under the density, ``count`` points at a time, and say whether one was found."""
 
-                def shrink(search):
-                    k, low, high, u, _ = search
+                def shrink(turn):
+                    k, low, high, u, _ = turn
                     tried = []
                     for i in range(count):
                         low, high = jnp.where(u < 0, u, low), jnp.where(u < 0, high, u)
@@ -251,7 +251,7 @@ def _jax(op, node):
                     return k + count, low, high, jnp.where(found, tried[under.argmax()], u), found
 
                 start = jnp.asarray(1), low, low + 1, low, jnp.asarray(False)
-                return jax.lax.while_loop(lambda search: ~search[-1] & (search[0] < len(points)), shrink, start)[-2:]
+                return jax.lax.while_loop(lambda turn: ~turn[-1] & (turn[0] < len(points)), shrink, start)[-2:]
 
             u, found = by_platform(search, -points[0], **AT_ONCE)
             u = jnp.where(found, u, 0)
