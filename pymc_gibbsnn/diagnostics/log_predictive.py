@@ -34,7 +34,7 @@ from pymc_gibbsnn._data import finite
 from pymc_gibbsnn.diagnostics.outcomes import count_classes, log_density, log_normal
 from pymc_gibbsnn.diagnostics.prediction import name_axes
 from pymc_gibbsnn.networks.laws import Conditional, law_node
-from pymc_gibbsnn.networks.likelihoods import NOISY, find_likelihood
+from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_noisy
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.new_inputs import Inputs, find_observed
 from pymc_gibbsnn.networks.new_rows import NewRows
@@ -188,12 +188,12 @@ class _Density:
 
     def __init__(self, model: pm.Model, rows: NewRows):
         self.rows = rows
-        kind = find_likelihood(law_node(rows.observed).op)
-        self.observation = kind if kind in NOISY else None
+        kind = find_noisy(law_node(rows.observed))
+        if kind is not None and issubclass(kind, LabelLikelihood) and rows.noisy_output is None:
+            raise NetworkError(f"'{rows.observed.name}' is not given by a noisy pre-activation.")
+        self.observation = kind if rows.noisy_output is not None else None
         estimates = self.observation is not None and not self.observation.is_integrable
         conditionals = {conditional.rv: conditional for conditional in rows.latents}
-        if self.observation is not None and rows.noisy_output is None:
-            raise NetworkError(f"'{rows.observed.name}' is not given by a noisy pre-activation.")
         # The last Normal is y, or the pre-activation that gives a label or what else is observed.
         self.last = rows.noisy_output or rows.last
         self.is_normal = isinstance(law_node(self.last.rv).op, NormalRV)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.scalar as ps
+import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.logprob.transforms import LogTransform
 from pytensor.graph.basic import Variable
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import GammaRV, InvGammaRV
 
-from pymc_gibbsnn.networks.forms import NetworkError, evaluate, match_monomial
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate, is_elemwise, match_monomial
 from pymc_gibbsnn.networks.given import folded, real
 from pymc_gibbsnn.networks.network import LearnedVariance, Use
 
@@ -42,9 +45,23 @@ class VarianceReader:
         if not all(sigma.type.broadcastable):
             raise NetworkError(
                 f"sigma of '{rv.name}' has shape {sigma.type.shape}; the noise of a layer is one number for all its "
-                f"rows and units. NUTS, PCN and MALA sample models with a sigma for each."
+                f"rows and units. Data may have a sigma for each around a latent of their own, Z = pm.Normal('Z', "
+                f"mean, one number) and pm.Normal('y', Z, sigma, observed=y); NUTS, PCN and MALA sample other models."
             )
         return folded(real(self._value(sigma, rv)).reshape(()) ** 2)
+
+    def noise_of_data(self, sigma: Variable, rv: Variable) -> tuple[Variable, Variable | None]:
+        """Split the standard deviation of data into a number s and factors, which are None if it is one number.
+
+        Returns
+        -------
+        variance : Variable, ()
+            s².
+        factors : Variable or None
+        """
+        number, factors = (None if x is None else real(self._value(x, rv)) for x in _split(sigma))
+        variance = np.array(1.0, pytensor.config.floatX) if number is None else number.reshape(()) ** 2
+        return folded(pt.as_tensor(variance)), factors
 
     def sigmas(self, members: list[Variable | None]) -> list[Variable | None]:
         """Return the standard deviations of weights and biases in value variables; None where there is no bias."""
@@ -139,6 +156,11 @@ class VarianceReader:
             None if the standard deviation has another form.
         """
         *others, sigma = member.owner.op.dist_params(member.owner)
+        if member in self.model.observed_RVs and not all(sigma.type.broadcastable):
+            sigma, factors = _split(sigma)
+            if sigma is None:
+                return None
+            others.append(factors)
         sigma = rewrite_graph(sigma, include=("canonicalize",), clone=False)
         found = match_monomial(sigma, r)
         if r in ancestors(others, blockers=self.parents) or found is None or found[1] != power:
@@ -160,3 +182,19 @@ class VarianceReader:
 def _sigma(rv: Variable) -> Variable:
     """Return the standard deviation of a Normal random variable."""
     return rv.owner.op.dist_params(rv.owner)[1]
+
+
+def _split(sigma: Variable) -> tuple[Variable | None, Variable | None]:
+    """Split an expression into two factors, one number and one array; None stands for one that there is not."""
+    if all(sigma.type.broadcastable):
+        return sigma, None
+    if sigma.owner is not None and isinstance(sigma.owner.op, DimShuffle):
+        number, array = _split(sigma.owner.inputs[0])
+        return number, sigma.owner.op(array)
+    if is_elemwise(sigma, ps.Mul):
+        pairs = zip(*map(_split, sigma.owner.inputs), strict=True)
+        return tuple(pt.mul(*found) if (found := [x for x in of if x is not None]) else None for of in pairs)
+    if is_elemwise(sigma, ps.TrueDiv):
+        pairs = zip(*map(_split, sigma.owner.inputs), strict=True)
+        return tuple(x if y is None else pt.true_div(np.array(1.0) if x is None else x, y) for x, y in pairs)
+    return None, sigma

@@ -30,7 +30,7 @@ __all__ = ["Activation", "Layer", "Network", "NetworkError", "LearnedVariance", 
 
 
 # The parts of a network that other variables of the model may determine
-MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees")
+MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees", "factors")
 NESTED = ("operator", "uses", "layers", "activations", "observation", "variances")
 
 

@@ -34,7 +34,7 @@ from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_gibbsnn._data import check_finite
 from pymc_gibbsnn.networks.laws import Conditional, Law, in_numpy, law_node
-from pymc_gibbsnn.networks.likelihoods import NOISY, find_likelihood
+from pymc_gibbsnn.networks.likelihoods import find_noisy
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.new_inputs import Inputs, evaluate_leaf, find_observed, is_leaf
 
@@ -115,8 +115,8 @@ class NewRows:
         None if what is observed is no function of one.
         """
         node = law_node(self.observed)
-        kind = find_likelihood(node.op)
-        if kind not in NOISY:
+        kind = find_noisy(node)
+        if kind is None:
             return None
         found = [latent for latent in self.latents if latent.rv is kind.centre(node)]
         return found[0] if found and isinstance(law_node(found[0].rv).op, NormalRV) else None

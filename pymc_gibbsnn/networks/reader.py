@@ -24,7 +24,7 @@ from pymc_gibbsnn.networks.forms import AS_WRITTEN, NetworkError, match_scaled_p
 from pymc_gibbsnn.networks.given import folded, real
 from pymc_gibbsnn.networks.layer_reader import LayerReader, match_linear
 from pymc_gibbsnn.networks.layers import Dense
-from pymc_gibbsnn.networks.likelihoods import NOISY, LatentLikelihood, find_likelihood
+from pymc_gibbsnn.networks.likelihoods import LatentLikelihood, find_noisy
 from pymc_gibbsnn.networks.network import Activation, Layer, Network
 from pymc_gibbsnn.networks.notation import show
 from pymc_gibbsnn.networks.smooth import NotElementwiseError, read_activation
@@ -169,8 +169,8 @@ class Reader(LayerReader):
 
     def _observation(self, observed: Variable) -> tuple[LatentLikelihood | None, Variable]:
         """Read the law of data that are drawn given the last pre-activation, if they are; return it with the latter."""
-        kind = find_likelihood(observed.owner.op)
-        if kind not in NOISY:
+        kind = find_noisy(observed.owner)
+        if kind is None:
             return None, observed
         z, parameters = kind.read(observed.owner, observed, self.variances)
         if z not in self.model.free_RVs:

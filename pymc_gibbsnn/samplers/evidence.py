@@ -14,7 +14,8 @@ variance that all noise together gives a target, J the derivatives of the n targ
     weights:   r = W̃,                               γ_i = 1 − Λ_i (H⁻¹)_ii,
     noises:    Σ r² = (Δ/v)² ‖J‖² Σ (y − f)²/n,      Σ γ_i = (Δ/v) ‖J‖² (1 − γ/n).
 
-Under Student's law each squared error counts by its importance, as in the fit. A call of :func:`learned_scales` makes
+Under Student's law each squared error counts by its importance, as in the fit. Where the noise of the data differs
+between them, all count as if theirs were that of a typical one. A call of :func:`learned_scales` makes
 one step of this fixed point. Variances of hidden noise alone stay as they are, because near a fit the data hardly tell
 hidden noise from that of the targets.
 
@@ -72,9 +73,12 @@ def learned_scales(
     parts, reach = network.noisy, list(now.reach)
     reach += reach[-1:] * (len(parts) - len(reach))  # noise of data around the last latent reaches as far as its own
     noises = at_point([part.noise for part in parts], point)
+    typical = np.ones(len(parts))  # by what the variance of a typical residual differs from the part's noise
+    if np.ndim(problem.spread):
+        typical[-1] = (problem.noises[-1] - noises[-2]) / noises[-1]
     explained = {
-        part.name: (x / now.variance * r * left, (x / now.variance) ** 2 * r * now.squares / n)
-        for part, x, r in zip(parts, noises, reach, strict=True)
+        part.name: (x * c / now.variance * r * left, (x / now.variance) ** 2 * c * r * now.squares / n)
+        for part, x, c, r in zip(parts, noises, typical, reach, strict=True)
     }
     of_targets, new = {network.layers[-1].name, parts[-1].name}, {}
     for scale in network.variances:

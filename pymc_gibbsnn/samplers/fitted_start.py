@@ -10,7 +10,7 @@ where v is the variance that all noise together gives y, to first order. Small n
 steps of Gauss and Newton (:mod:`pymc_gibbsnn.samplers.least_squares`), networks with convolutions by a quasi-Newton
 method (:mod:`pymc_gibbsnn.samplers.quasi_newton`); both look for a good valley among several. For class labels of
 images −log P(y | f) takes the place of the squared errors. For data with heavy tails around f, errors have Student's
-law of squared scale v.
+law of squared scale v. Where the noise differs between data, errors are divided by its scale.
 
 Learned variances and precisions are held at the values at which the chain would start until a good valley is found.
 Then they and the weights take turns, as far as the data determine these scales (:mod:`pymc_gibbsnn.samplers.evidence`).
@@ -32,6 +32,7 @@ from numpy.linalg import LinAlgError
 from pytensor.graph.traversal import explicit_graph_inputs
 
 from pymc_gibbsnn.networks.function import forward
+from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
 from pymc_gibbsnn.networks.network import Network, evaluate
@@ -49,7 +50,10 @@ def can_be_fitted(network: Network) -> bool:
     layers, observation = network.layers, network.observation
     if len(layers) == 1 or any(layer.offset is not None for layer in layers):
         return False
-    unknown = set(explicit_graph_inputs([part.noise for part in network.noisy]))
+    noises = [part.noise for part in network.noisy]
+    if isinstance(observation, AroundLatent) and observation.factors is not None:
+        noises.append(observation.factors)
+    unknown = set(explicit_graph_inputs(noises))
     if suits_least_squares(network) and not isinstance(observation, LabelLikelihood):
         return unknown <= {scale.value for scale in network.variances}
     return not unknown and isinstance(observation, LabelLikelihood | None) and suits_quasi_newton(network)
@@ -136,17 +140,25 @@ def _least_squares(
     scales : dict of str to array
         The values of the value variables of learned scales.
     """
-    functions, degrees, student = [activation.function for activation in network.activations], np.inf, None
-    if isinstance(network.observation, StudentTLikelihood):
-        student = network.observation
-        [degrees] = at_point([student.degrees], point)
+    functions, observation = [activation.function for activation in network.activations], network.observation
+    degrees = np.inf
+    if isinstance(observation, StudentTLikelihood):
+        [degrees] = at_point([observation.degrees], point)
 
     def at(point: dict[str, np.ndarray]) -> tuple[LeastSquares, list[np.ndarray]]:
         noises, precisions = _scales(network, point)
-        if student:
+        spread: np.ndarray | float = 1.0
+        if isinstance(observation, AroundLatent):
             *noises, last, around = noises
+            if observation.factors is not None:
+                [factors] = at_point([observation.factors], point)
+                around = around * factors**2
             noises.append(last + around)
-        return LeastSquares(inputs, targets, functions, noises, degrees), precisions
+        if np.ndim(noises[-1]):
+            typical = 1 / np.mean(1 / noises[-1])  # of as many targets as exact as these the data would tell as much
+            spread = np.sqrt(noises[-1] / typical)
+            noises[-1] = typical
+        return LeastSquares(inputs, targets, functions, noises, degrees, spread), precisions
 
     problem, precisions = at(point)
     fit = problem.search(Fit([np.zeros(p.shape) for p in precisions], precisions), rng)

@@ -137,6 +137,8 @@ class LeastSquares:
     degrees : float
         The degrees of freedom ν of the law of the errors y − f, which is Student's of the scale √v; infinite for the
         normal law.
+    spread : array, (n, d_{L+1}), or 1
+        By what each error is divided first, where the scale of the noise of the targets differs between them.
     """
 
     inputs: np.ndarray
@@ -144,6 +146,7 @@ class LeastSquares:
     functions: list[PiecewiseLinear | Smooth]
     noises: Sequence[float]
     degrees: float = np.inf
+    spread: np.ndarray | float = 1.0
 
     def forward(self, fit: Fit, x: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Compute the inputs Ã and the pre-activations Z of all layers; the last Z is f."""
@@ -186,7 +189,7 @@ class LeastSquares:
 
     def objective(self, fit: Fit, v: float) -> float:
         """Compute what is minimised."""
-        return self.loss(self.targets - self.forward(fit, self.inputs)[1][-1], v) + fit.prior
+        return self.loss((self.targets - self.forward(fit, self.inputs)[1][-1]) / self.spread, v) + fit.prior
 
     def linearised(self, fit: Fit) -> Linearised:
         """Linearise the network in its weights and its noise."""
@@ -194,16 +197,18 @@ class LeastSquares:
         reach = self.reach(fit)
         v = reach @ self.noises / self.targets.size
         squares, loss, blocks = 0.0, 0.0, -(-len(self.inputs) * fit.size // NUMBERS)
+        spreads = np.broadcast_to(self.spread, self.targets.shape)
         for rows in np.array_split(np.arange(len(self.inputs)), blocks):
             inputs, outputs = self.forward(fit, self.inputs[rows])
-            errors = outputs[-1] - self.targets[rows]
+            errors = (outputs[-1] - self.targets[rows]) / spreads[rows]
             importance = self.importances(errors, v)
             loss += self.loss(errors, v)
             squares += (importance * errors**2).sum()
             for k, (by_z, _) in enumerate(self.backward(fit, outputs)):
                 root = np.sqrt(importance[:, k])
+                scale = root / spreads[rows, k]
                 parts = [
-                    ((root[:, None] * z)[:, :, None] * a[:, None]).reshape(len(rows), -1)
+                    ((scale[:, None] * z)[:, :, None] * a[:, None]).reshape(len(rows), -1)
                     for z, a in zip(by_z, inputs, strict=True)
                 ]
                 jacobian = np.concatenate(parts, axis=1)

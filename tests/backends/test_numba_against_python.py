@@ -97,6 +97,15 @@ def with_effects_of_groups():
     return model
 
 
+def measured():
+    with pm.Model() as model:
+        v, errors = pm.InverseGamma("v", 3, 2), np.linspace(0.3, 2, 12)
+        A2 = pm.Normal("A2", relu(pm.Normal("Z2", X @ pm.Normal("W1", 0, 1, shape=(4, 3)).T, 0.5)), 0.5)
+        Z3 = pm.Normal("Z3", A2 @ pm.Normal("W2", 0, 1, shape=4), pt.sqrt(v))
+        pm.Normal("y", Z3, pt.sqrt(v) * errors, observed=Y)
+    return model
+
+
 FORMS = {
     "priors of units": by_hand(OF_UNITS[:, None], OF_UNITS, OF_UNITS[:, None], activation=relu),
     "priors of units, transposed": by_hand(OF_UNITS, OF_UNITS, OF_UNITS[:2], transposed=True),
@@ -114,6 +123,7 @@ FORMS = {
     "two networks with effects of groups": with_effects_of_groups,
     "two labels": lambda: pmg.mlp(X, CLASSES > 0, [3, 4], noise="learned", prior="relevance", likelihood="probit"),
     "heavy tails": lambda: pmg.mlp(X, Y, [3, 4], noise="learned", prior="relevance", likelihood="student"),
+    "errors of measurement": measured,
     "fewer rows than inputs": lambda: pmg.mlp(X[:2].repeat(3, 1), np.eye(2), 3, noise=0.5, prior="relevance"),
     "images": lambda: pmg.cnn(IMAGES, CLASSES, 2, pool=2, noise="learned", prior="learned", likelihood="probit"),
 }

@@ -273,7 +273,7 @@ REFUSED += [
     (output(lambda a: a @ np.ones((H, 2))), r"product with array\(4, 2\), .* a variable instead of numbers"),
     (output(lambda a: (a**2 * w2(H)).sum(axis=1), observed=Y[:, 0]), "which carries no noise"),
     (output(lambda a: pt.einsum("ij,jk->ik", a, w2())), r"einsum\(A2, W2\): write this product as A @ W"),
-    (output(lambda a: a), "mean of 'y' is A2, where a layer is A @ W.T"),
+    (output(lambda a: a), r"mean of 'A2' is maximum\(Z2, 0\), where a layer is A @ W.T"),
     (output(lambda a: (2 + a) @ w2()), r"'A2' enters 'y' through 2 \+ A2, which carries no noise"),
     (
         output(lambda a: pt.concatenate([a, X], axis=1) @ w2(H + D, 2)),

@@ -38,10 +38,11 @@ def output(problem, fit):
     return problem.forward(fit, problem.inputs)[1][-1]
 
 
+@pytest.mark.parametrize("spread", [1.0, RNG.uniform(0.5, 2, size=(30, 2))], ids=["equal", "unequal"])
 @pytest.mark.parametrize("degrees", [np.inf, 4.0])
-def test_a_linearised_network_agrees_with_differences(monkeypatch, degrees):
+def test_a_linearised_network_agrees_with_differences(monkeypatch, degrees, spread):
     monkeypatch.setattr("pymc_gibbsnn.samplers.least_squares.NUMBERS", 200)  # several blocks of rows
-    problem = replace(regression(), degrees=degrees)
+    problem = replace(regression(), degrees=degrees, spread=spread)
     now = problem.linearised(FIT)
     assert now.objective == pytest.approx(problem.objective(FIT, now.variance))
     steps = 1e-6 * np.eye(FIT.size)
@@ -50,9 +51,10 @@ def test_a_linearised_network_agrees_with_differences(monkeypatch, degrees):
     ]
     np.testing.assert_allclose(now.gradient, np.array(change) / 2e-6, rtol=1e-5, atol=1e-3)
     jacobian = (
-        np.array([(output(problem, FIT.moved(s)) - output(problem, FIT.moved(-s))).ravel() for s in steps]) / 2e-6
+        np.array([((output(problem, FIT.moved(s)) - output(problem, FIT.moved(-s))) / spread).ravel() for s in steps])
+        / 2e-6
     )
-    errors = output(problem, FIT) - problem.targets
+    errors = (output(problem, FIT) - problem.targets) / spread
     importance = 1 if degrees == np.inf else 5 / (4 + errors.ravel() ** 2 / now.variance)
     assert now.squares == pytest.approx((importance * errors.ravel() ** 2).sum())
     prior = np.diag(np.concatenate([p.ravel() for p in FIT.precisions]))

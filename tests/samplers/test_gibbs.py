@@ -12,6 +12,7 @@ from pymc_gibbsnn.moves.postactivations import draw_postactivations
 from pymc_gibbsnn.moves.preactivations import draw_preactivations, draw_preactivations_collapsed
 from pymc_gibbsnn.moves.weights import draw_weights
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
+from pymc_gibbsnn.networks.likelihoods import AroundLatent
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from tests.helpers import check_mean, check_same_law, compile_draw, dense, random_point, value
 
@@ -92,9 +93,11 @@ def geweke(model, draws, **kwargs):
 
     output = model[last.name]
     [mean] = model.replace_rvs_by_values([output.owner.op.dist_params(output.owner)[0]])
-    law, degrees = [mean, pt.sqrt(last.noise)], None
-    if observation and observation.noise is not None:  # y ~ StudentT(ν, Z, σ)
-        law, degrees = [*law, pt.sqrt(observation.noise)], value(observation.degrees)
+    law = [mean, pt.sqrt(last.noise)]
+    if isinstance(observation, AroundLatent):  # y ~ StudentT(ν, Z, σ) or N(Z, σ)
+        factors = 1 if observation.factors is None else observation.factors.reshape(model["y_data"].shape)
+        law, degrees = [*law, pt.sqrt(observation.noise) * factors], getattr(observation, "degrees", pt.constant(1e9))
+        degrees = value(degrees)
     law = pytensor.function(model.value_vars, law, mode="AS_WRITTEN", on_unused_input="ignore")
     *prior, y = pm.draw([*(model[name] for name in names), output], draws=3000, random_seed=3, mode="AS_WRITTEN")
     prior = [np.log(x) if free[name] != name else x for name, x in zip(names, prior, strict=True)]
@@ -109,7 +112,7 @@ def geweke(model, draws, **kwargs):
         if observation:
             point = {**point, last.name: z}
         y = observation.label(z) if observation else z
-        if degrees is not None:
+        if scale:
             y = y + scale[0] * generator.standard_t(degrees, size=y.shape)
         model["y_data"].set_value(y.astype(model["y_data"].dtype))
         point, _ = step.step(point)

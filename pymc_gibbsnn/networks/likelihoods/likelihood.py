@@ -26,6 +26,9 @@ class Parameters(Protocol):
     def noise(self, sigma: Variable, rv: Variable) -> Variable:
         """Turn the standard deviation ``sigma`` of a random variable into its variance, one number that is checked."""
 
+    def noise_of_data(self, sigma: Variable, rv: Variable) -> tuple[Variable, Variable | None]:
+        """Turn the standard deviation of data into a variance, one number, and factors of its root, if they differ."""
+
     def value(self, parameter: Variable) -> Variable:
         """Turn any other parameter into such an expression."""
 
@@ -61,6 +64,11 @@ class Likelihood:
     value: Variable
 
     @classmethod
+    def reads(cls, node: Apply) -> bool:
+        """Whether a node of the graph draws random variables of this kind."""
+        return isinstance(node.op, cls.rv_type)
+
+    @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
         """Read a random variable of this type: find the output f of the network and the fields of the subclass.
 
@@ -93,7 +101,7 @@ class Likelihood:
 
     def with_parts(self, change: Callable[[list[Variable]], list[Variable]]) -> Likelihood:
         """Return the likelihood with its data and its other expressions changed by a function of all of them."""
-        names = [f.name for f in fields(self) if f.name != "name"]
+        names = [f.name for f in fields(self) if f.name != "name" and getattr(self, f.name) is not None]
         return replace(self, **dict(zip(names, change([getattr(self, name) for name in names]), strict=True)))
 
     # The data

@@ -1,19 +1,12 @@
 r"""Data with heavy tails in a noisy network: y ~ StudentT(ν, Z, σ), with Z its last pre-activation.
 
-Model, elementwise,
+Student's law is a normal law whose precision is random [1]_,
 
-    Z = M + N(0, ΔZ),   M = Ã W̃ᵀ + offset,   y = Z + σ t,   t ~ StudentT(ν).
+    y | Z, τ ~ N(Z, σ²/τ),   τ ~ Gamma(ν/2, rate ν/2),
 
-Student's law is a normal law whose precision is random [1]_: with τ ~ Gamma(ν/2, rate ν/2),
+so that the precisions of :mod:`pymc_gibbsnn.networks.likelihoods.around_latent` have the conditional
 
-    y | Z, τ ~ N(Z, σ²/τ).
-
-Conditionals. The precisions τ are no variables of the model. They are drawn when Z is, and forgotten afterwards:
-
-    τ | Z, y ~ Gamma((ν + 1)/2, rate (ν + (y − Z)²/σ²)/2),
-    Z | τ, y ~ N((M/ΔZ + τ y/σ²)/P, 1/P),   P = 1/ΔZ + τ/σ².
-
-A learned variance σ² is drawn after Z with the same τ, from the noises √τ (y − Z) ~ N(0, σ²).
+    τ | Z, y ~ Gamma((ν + 1)/2, rate (ν + (y − Z)²/σ²)/2).
 
 References
 ----------
@@ -24,18 +17,19 @@ References
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import StudentTRV, normal
+from pytensor.tensor.random.basic import StudentTRV
 from scipy.special import gammaln
 
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.given import is_given
-from pymc_gibbsnn.networks.likelihoods.likelihood import LatentLikelihood, Parameters
+from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
+from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
 from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.vectorised_gamma import vectorised_gamma
 
@@ -46,75 +40,63 @@ AT_ONCE = 2**14  # densities: what is computed on the way then stays in a proces
 
 
 @dataclass(frozen=True, eq=False)
-class StudentTLikelihood(LatentLikelihood):
-    """The likelihood y ~ StudentT(ν, Z, σ), with one ν and one σ for all data.
+class StudentTLikelihood(AroundLatent):
+    """The likelihood y ~ StudentT(ν, Z, σ), with one ν for all data, and one σ or one for each datum.
 
     Attributes
     ----------
     degrees : Variable, ()
         The degrees of freedom ν.
-    noise : Variable, ()
-        The squared scale σ², in the squared units of y.
     """
 
     rv_type = StudentTRV
     form = "pm.StudentT('{name}', nu, Z, sigma=scale)"
-    is_discrete = False
 
-    degrees: Variable
-    noise: Variable
+    degrees: Variable = field(kw_only=True)
 
     @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
-        """Read the latent Z, which is the location, the degrees of freedom and the squared scale."""
+        """Read the latent Z, which is the location, the degrees of freedom and the scale."""
         degrees, z, sigma = node.op.dist_params(node)
-        if not all(degrees.type.broadcastable) or z in ancestors([degrees, sigma]):
+        if not all(degrees.type.broadcastable) or z in ancestors([degrees]):
             raise NetworkError(
-                f"nu of '{observed.name}', which is StudentT, must be one number, and neither nu nor sigma may depend "
-                f"on its location."
+                f"nu of '{observed.name}', which is StudentT, must be one number that does not depend on its location."
             )
         degrees = parameters.value(degrees)
         if is_given(degrees) and not 0 < (found := evaluate(degrees).item()) < np.inf:
             raise NetworkError(f"nu of '{observed.name}' must be positive and finite; found {found}.")
         degrees = pt.cast(degrees.reshape(()), z.dtype)
-        return z, {"degrees": degrees, "noise": parameters.noise(sigma, observed)}
+        return z, {"degrees": degrees} | cls.read_scale(sigma, z, observed, parameters)
 
     @classmethod
     def centre(cls, node: Apply) -> Variable:
         """Return the location."""
         return node.op.dist_params(node)[1]
 
-    def draw_latent(
-        self, rng: Variable, z: Variable, m: Variable, noise: Variable
-    ) -> tuple[Variable, Variable, Variable]:
-        """Draw the precisions τ given Z, then Z given τ; return the sum of the squares τ (y − Z)² beside it.
+    def draw_precisions(self, rng: Variable, squares: Variable) -> tuple[Variable, Variable]:
+        """Draw τ | Z, y ~ Gamma((ν + 1)/2, rate (ν + (y − Z)²/σ²)/2).
 
         Parameters
         ----------
-        rng, z, m, noise
-            As in :meth:`LatentLikelihood.draw_latent`.
+        rng, squares
+            As in :meth:`AroundLatent.draw_precisions`.
         """
-        y = pt.cast(self.value.reshape(z.shape), z.dtype)
-        # τ | Z, y ~ Gamma((ν + 1)/2, rate (ν + (y − Z)²/σ²)/2)
-        shape, rate = (self.degrees + 1) / 2, (self.degrees + (y - z) ** 2 / self.noise) / 2
-        rng, tau = draw(vectorised_gamma, rng, pt.cast(shape, z.dtype), pt.cast(1 / rate, z.dtype))
-        tau = pt.cast(tau, z.dtype)
-        # Z | τ, y ~ N((M/ΔZ + τ y/σ²)/P, 1/P) with P = 1/ΔZ + τ/σ²
-        precision = 1 / noise + tau / self.noise
-        rng, xi = draw(normal, rng, 0.0, 1.0, size=z.shape)
-        z = (m / noise + tau * y / self.noise) / precision + pt.cast(xi, z.dtype) / pt.sqrt(precision)
-        return rng, z, (tau * (y - z) ** 2).sum()
+        dtype = squares.dtype
+        shape, rate = (self.degrees + 1) / 2, (self.degrees + squares) / 2
+        rng, tau = draw(vectorised_gamma, rng, pt.cast(shape, dtype), pt.cast(1 / rate, dtype))
+        return rng, pt.cast(tau, dtype)
 
-    def log_density_given(self, z: Variable) -> Variable:
-        """Compute Σ log p(y | Z) for the rows of Z (n, units)."""
-        nu, y = self.degrees, pt.cast(self.value.reshape(z.shape), z.dtype)
-        each = pt.gammaln((nu + 1) / 2) - pt.gammaln(nu / 2) - 0.5 * pt.log(math.pi * nu * self.noise)
-        return (each - (nu + 1) / 2 * pt.log1p((y - z) ** 2 / (nu * self.noise))).sum()
+    def log_density_of_squares(self, squares: Variable, squared: Variable) -> Variable:
+        """Compute the logarithm of Student's density.
 
-    @staticmethod
-    def label(z: np.ndarray) -> np.ndarray:
-        """Return the data without noise, which are Z."""
-        return z
+        Parameters
+        ----------
+        squares, squared
+            As in :meth:`AroundLatent.log_density_of_squares`.
+        """
+        nu = self.degrees
+        each = pt.gammaln((nu + 1) / 2) - pt.gammaln(nu / 2) - 0.5 * pt.log(math.pi * nu * squared)
+        return each - (nu + 1) / 2 * pt.log1p(squares / nu)
 
     @staticmethod
     def log_probability(

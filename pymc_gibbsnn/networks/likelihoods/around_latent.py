@@ -1,0 +1,161 @@
+r"""Data with noise of their own around the last pre-activation Z of a noisy network.
+
+Model, elementwise, with M the mean that the layers below give Z,
+
+    Z = M + N(0, ΔZ),   M = Ã W̃ᵀ + offset,   y | Z, τ ~ N(Z, σ²/τ),   σ = c s,
+
+where s is one number, and the factors c may differ from datum to datum: known errors of measurement, say. The
+precisions τ are 1 for a normal law; where they are random, y has another law, such as Student's.
+
+Conditionals. Precisions that are random are no variables of the model. They are drawn, given the error y − Z, when Z is
+drawn, and forgotten afterwards:
+
+    Z | τ, y ~ N((M/ΔZ + τ y/σ²)/P, 1/P),   P = 1/ΔZ + τ/σ².
+
+A learned variance s² is drawn after Z with the same τ, from the noises √τ (y − Z)/c ~ N(0, s²).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs
+from pytensor.tensor.random.basic import normal
+
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate
+from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.likelihoods.likelihood import LatentLikelihood, Parameters
+from pymc_gibbsnn.random.draw import draw
+
+__all__ = ["AroundLatent"]
+
+
+@dataclass(frozen=True, eq=False)
+class AroundLatent(LatentLikelihood):
+    """A likelihood of data y around Z with the scale σ = c s.
+
+    Attributes
+    ----------
+    noise : Variable, ()
+        The squared scale s².
+    factors : Variable, (n, units), optional
+        The factors c, which may have axes of length 1; None if all are 1. What has units of y is c s.
+    """
+
+    is_discrete = False
+
+    noise: Variable
+    factors: Variable | None = None
+
+    @classmethod
+    def read_scale(
+        cls, sigma: Variable, z: Variable, observed: Variable, parameters: Parameters
+    ) -> dict[str, Variable]:
+        """Read the fields ``noise`` and ``factors``.
+
+        Parameters
+        ----------
+        sigma : Variable
+            The parameter σ of the random variable.
+        z : Variable
+            Its location Z.
+        observed, parameters
+            As in :meth:`Likelihood.read`.
+        """
+        if z in ancestors([sigma]):
+            raise NetworkError(f"sigma of '{observed.name}' must not depend on its location '{z.name}'.")
+        noise, factors = parameters.noise_of_data(sigma, observed)
+        if factors is None:
+            return {"noise": noise}
+        factors = pt.shape_padleft(factors, observed.ndim - factors.ndim)
+        return {"noise": noise, "factors": factors[:, None] if observed.ndim == 1 else factors}
+
+    def check(self, x: np.ndarray, layer: Dense) -> None:
+        """Refuse data as :meth:`Likelihood.check` does, and factors that do not fit them.
+
+        Parameters
+        ----------
+        x, layer
+            As there.
+        """
+        super().check(x, layer)
+        if self.factors is None or list(explicit_graph_inputs([self.factors])):  # they change with other variables
+            return
+        factors, shape = evaluate(self.factors), (len(x), layer.shape[0])
+        if any(found not in (1, n) for found, n in zip(factors.shape, shape, strict=True)):
+            raise NetworkError(
+                f"sigma of '{self.name}' must have a number for each of the {len(x)} rows of the data, for each of "
+                f"its outputs, or for each number; found {factors.size} of them."
+            )
+
+    def draw_latent(
+        self, rng: Variable, z: Variable, m: Variable, noise: Variable
+    ) -> tuple[Variable, Variable, Variable]:
+        """Draw the precisions τ given Z, then Z given τ; return the sum of the squares τ (y − Z)²/c² beside it.
+
+        Parameters
+        ----------
+        rng, z, m, noise
+            As in :meth:`LatentLikelihood.draw_latent`.
+        """
+        y, squared = self._targets(z), self._squared(z)
+        rng, tau = self.draw_precisions(rng, (y - z) ** 2 / squared)
+        # Z | τ, y ~ N((M/ΔZ + τ y/σ²)/P, 1/P) with P = 1/ΔZ + τ/σ²
+        precision = 1 / noise + tau / squared
+        rng, xi = draw(normal, rng, 0.0, 1.0, size=z.shape)
+        z = (m / noise + tau * y / squared) / precision + pt.cast(xi, z.dtype) / pt.sqrt(precision)
+        squares = tau * (y - z) ** 2
+        return rng, z, (squares if self.factors is None else squares / pt.cast(self.factors, z.dtype) ** 2).sum()
+
+    def draw_precisions(self, rng: Variable, squares: Variable) -> tuple[Variable, Variable]:
+        """Draw the precisions τ given (y − Z)²/σ², if they are random; else return 1.
+
+        Parameters
+        ----------
+        rng : Variable
+            The random generator.
+        squares : Variable, (n, units)
+            (y − Z)²/σ².
+
+        Returns
+        -------
+        rng, tau : Variable
+        """
+        raise NotImplementedError
+
+    def log_density_given(self, z: Variable) -> Variable:
+        """Compute Σ log p(y | Z) for the rows of Z (n, units)."""
+        squared = self._squared(z)
+        return self.log_density_of_squares((self._targets(z) - z) ** 2 / squared, squared).sum()
+
+    def log_density_of_squares(self, squares: Variable, squared: Variable) -> Variable:
+        """Compute log p(y | Z) of each datum from (y − Z)²/σ² and σ².
+
+        Parameters
+        ----------
+        squares : Variable, (n, units)
+            (y − Z)²/σ².
+        squared : Variable
+            σ², which broadcasts to the same shape.
+
+        Returns
+        -------
+        Variable, (n, units)
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def label(z: np.ndarray) -> np.ndarray:
+        """Return the data without noise, which are Z."""
+        return z
+
+    def _targets(self, z: Variable) -> Variable:
+        """Return y in the shape of Z."""
+        return pt.cast(self.value.reshape(z.shape), z.dtype)
+
+    def _squared(self, z: Variable) -> Variable:
+        """Return σ² in the precision of Z: a number, or one for each datum."""
+        return self.noise if self.factors is None else self.noise * pt.cast(self.factors, z.dtype) ** 2
