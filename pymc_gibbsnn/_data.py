@@ -10,7 +10,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import describe
 
-__all__ = ["check_finite", "column_names", "finite", "of_dtype"]
+__all__ = ["check_finite", "column_names", "finite", "named_columns", "of_dtype"]
 
 
 def finite(name: str, values: ArrayLike) -> np.ndarray:
@@ -85,7 +85,24 @@ def column_names(values: ArrayLike, count: int) -> np.ndarray:
     count : int
         How many columns there are.
     """
+    names = named_columns(values, count)
+    return np.arange(count) if names is None else np.array(names)
+
+
+def named_columns(values: ArrayLike, count: int) -> list[str] | list[int] | None:
+    """Return the names of the columns of a data frame; None if the values are no frame, or it numbers its columns.
+
+    Integers, such as years, are names as they are; names that are no strings, such as dates, are written as strings.
+
+    Parameters
+    ----------
+    values : array_like, or a data frame of pandas or polars
+    count : int
+        How many columns there are.
+    """
     names = getattr(values, "columns", None)
     listed = [] if names is None or callable(names) else list(names)
-    named = len(listed) == count and all(isinstance(name, str) for name in listed)
-    return np.array(listed) if named else np.arange(count)
+    if len(listed) != count or listed == list(range(count)):
+        return None
+    integers = all(isinstance(name, int | np.integer) and not isinstance(name, bool) for name in listed)
+    return [int(name) if integers else str(name) for name in listed]

@@ -7,13 +7,17 @@ sorted norms of units do not change under these symmetries.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import model_of, posterior_of
 from pymc_gibbsnn._data import finite
+from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.function import function_evaluator
+from pymc_gibbsnn.networks.new_inputs import Inputs, find_observed
 
 __all__ = ["function_space"]
 
@@ -55,7 +59,8 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     TypeError
         If ``idata`` or ``model`` is of another type than asked for.
     ValueError
-        If the posterior lacks weights, or X_new has a wrong shape or is not finite.
+        If the posterior lacks weights, or X_new has a wrong shape, is not finite, or is a data frame whose columns are
+        not those of the data in their order.
     NetworkError
         If the model has no network that can be read and no likelihood whose mean is a function of one ``pm.Data``.
 
@@ -73,5 +78,9 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     ...     idata = pm.sample(1000, step=pmg.GibbsNN())  # doctest: +SKIP
     ...     space = pmg.function_space(idata)  # doctest: +SKIP
     """
-    X_new = None if X_new is None else finite("X_new", X_new)
-    return function_evaluator(model_of(model))(posterior_of("idata", idata), X_new)
+    model = model_of(model)
+    if X_new is not None:
+        with suppress(NetworkError):  # several observed variables, or none whose inputs are one array
+            Inputs(model, find_observed(model)).check_columns(X_new)
+        X_new = finite("X_new", X_new)
+    return function_evaluator(model)(posterior_of("idata", idata), X_new)

@@ -31,12 +31,13 @@ from scipy.special import logsumexp
 from pymc_gibbsnn._arguments import model_of, posterior_of
 from pymc_gibbsnn._compat import add_group, dataset_of
 from pymc_gibbsnn._data import finite
-from pymc_gibbsnn.diagnostics.outcomes import count_classes, log_density, log_normal
+from pymc_gibbsnn.diagnostics.outcomes import class_names, count_classes, log_density, log_normal
 from pymc_gibbsnn.diagnostics.prediction import name_axes
 from pymc_gibbsnn.networks.laws import Conditional, law_node
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_noisy
+from pymc_gibbsnn.networks.likelihoods.class_labels import numbered
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
-from pymc_gibbsnn.networks.new_inputs import Inputs, find_observed
+from pymc_gibbsnn.networks.new_inputs import Inputs, check_columns, find_observed
 from pymc_gibbsnn.networks.new_rows import NewRows
 from pymc_gibbsnn.networks.reader import read_networks
 
@@ -80,7 +81,8 @@ def log_predictive(
         New rows of the model's inputs, as :func:`predict` takes them; by default the data that were fitted or, where
         ``y_new`` alone is given, the rows that the model holds now.
     y_new : array_like, shape (m,) or (m, k), optional
-        What was observed at these inputs, in the units of the model's own data.
+        What was observed at these inputs, in the units of the model's own data; for class labels, numbers of classes
+        from 0 up or, if the classes have names, these names.
     latent_draws : int
         How often the latents of a row are drawn for each draw of the posterior. Once is enough for ``log_density``,
         which also averages over the posterior; ``az.loo`` divides by the density given single draws, which must be
@@ -110,7 +112,8 @@ def log_predictive(
     TypeError
         If ``idata`` or ``model`` is of another type than asked for.
     ValueError
-        If ``y_new`` is missing, ``X_new`` or ``y_new`` is not finite or of a wrong shape, labels are out of range,
+        If ``y_new`` is missing, ``X_new`` or ``y_new`` is not finite or of a wrong shape or, as a data frame, has other
+        columns than the data, labels are out of range or of no class,
         ``latent_draws`` is no positive integer, or the posterior lacks a variable.
     NetworkError
         If the law of y at new inputs cannot be known (see :func:`predict`), or if the model observes nothing, several
@@ -141,7 +144,7 @@ def log_predictive(
     if fitted:
         present, y_new = _fitted(idata, model, name)
     rows = NewRows(model, posterior, X_new, name, present)
-    y = _checked(rows, y_new)
+    y = _checked(rows, y_new if fitted else _as_fitted(rows, y_new))
     density = _Density(model, rows)
     repeats = int(latent_draws) if density.draws_latents else 1
     log_likelihood = np.empty((rows.chains * rows.draws, rows.rows))
@@ -290,6 +293,15 @@ def _fitted(idata, model: pm.Model, name: str | None) -> tuple[dict[str, np.ndar
         [target] = inputs.targets
         return present, groups.get(target.name, evaluate(target))
     return present, groups[observed.name] if observed.name in groups else evaluate(value)
+
+
+def _as_fitted(rows: NewRows, y_new: ArrayLike) -> ArrayLike:
+    """Return what a user gives as new data as the model holds such data: names of classes become their numbers."""
+    check_columns(rows.model, rows.observed.name, "y_new", y_new)
+    classes = count_classes(rows.example)
+    if classes is None or np.ma.is_masked(y_new):
+        return y_new
+    return numbered("y_new", y_new, class_names(rows.model, classes))
 
 
 def _checked(rows: NewRows, y_new: ArrayLike) -> np.ndarray:

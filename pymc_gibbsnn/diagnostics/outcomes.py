@@ -16,7 +16,7 @@ from pymc_gibbsnn.networks.laws import Law, in_64_bits, in_numpy, law_node
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_likelihood
 from pymc_gibbsnn.random.draw import draw
 
-__all__ = ["count_classes", "has_classes", "log_density", "log_normal", "probabilities"]
+__all__ = ["class_names", "count_classes", "has_classes", "log_density", "log_normal", "probabilities"]
 
 
 def has_classes(observed: Variable) -> bool:
@@ -29,6 +29,12 @@ def count_classes(law: Law) -> int | None:
     """Count the classes among which a label may be; None if the law is not that of a label."""
     kind = find_likelihood(law.op)
     return kind.classes(*law.parameters) if kind is not None and kind.has_classes else None
+
+
+def class_names(model: pm.Model, count: int) -> np.ndarray:
+    """Return the model's names of so many classes, or else their numbers from 0 up."""
+    names = model.coords.get("class")
+    return np.arange(count) if names is None or len(names) != count else np.asarray(names)
 
 
 def probabilities(law: Law, y: np.ndarray, noisy: Law | None = None) -> np.ndarray:

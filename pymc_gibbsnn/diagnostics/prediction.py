@@ -15,7 +15,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import model_of, posterior_of
-from pymc_gibbsnn.diagnostics.outcomes import has_classes, probabilities
+from pymc_gibbsnn.diagnostics.outcomes import class_names, has_classes, probabilities
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.new_inputs import find_observed
 from pymc_gibbsnn.networks.new_rows import NewRows
@@ -124,7 +124,7 @@ def predict(
     found = {key: np.concatenate([p[key] for p in parts], axis=int(key == "quantiles")) for key in parts[0]}
     axes, coords = name_axes(rows, X_new)
     if classes:
-        coords["class"] = _classes(rows.model, found["probability"].shape[-1])
+        coords["class"] = class_names(rows.model, found["probability"].shape[-1])
         found["label"] = coords["class"][found["probability"].argmax(-1)]
     else:
         coords["quantile"] = levels
@@ -238,14 +238,9 @@ def name_axes(rows: NewRows, X_new) -> tuple[tuple[str, ...], dict]:
     extra = rows.observed.ndim - 1
     named = (rows.model.named_vars_to_dims.get(rows.observed.name) or ())[1:]
     generic = ["output"] if extra == 1 else [f"output_{i}" for i in range(extra)]
-    names = [name or other for name, other in zip(named or generic, generic, strict=True)]
+    taken = {None, "point", "quantile"}  # the last two are the names of other axes
+    names = [other if name in taken else name for name, other in zip(named or generic, generic, strict=True)]
     coords = {dim: np.asarray(rows.model.coords[dim]) for dim in names if rows.model.coords.get(dim) is not None}
     index = getattr(X_new, "index", None)
     coords["point"] = np.arange(rows.rows) if index is None or callable(index) else np.asarray(index)
     return ("point", *names), coords
-
-
-def _classes(model: pm.Model, count: int) -> np.ndarray:
-    """Return the model's names of the classes, or else their numbers from 0 up."""
-    names = model.coords.get("class")
-    return np.arange(count) if names is None or len(names) != count else np.asarray(names)

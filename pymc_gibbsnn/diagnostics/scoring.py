@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from pymc_gibbsnn._arguments import number, whole
+from pymc_gibbsnn.networks.likelihoods.class_labels import numbered
 
 __all__ = [
     "brier",
@@ -42,7 +43,7 @@ def rmse(samples: ArrayLike, y: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not fit, or a number is NaN.
 
     Examples
     --------
@@ -77,7 +78,7 @@ def crps(samples: ArrayLike, y: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        If the shapes do not fit, or there is a single draw.
+        If the shapes do not fit, a number is NaN, or there is a single draw.
 
     References
     ----------
@@ -120,7 +121,7 @@ def pit(samples: ArrayLike, y: ArrayLike) -> np.ndarray:
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not fit, or a number is NaN.
 
     References
     ----------
@@ -159,7 +160,7 @@ def coverage(samples: ArrayLike, y: ArrayLike, level: float = 0.9) -> float:
     Raises
     ------
     ValueError
-        If the shapes do not fit, or the level does not lie between 0 and 1.
+        If the shapes do not fit, a number is NaN, or the level does not lie between 0 and 1.
 
     Examples
     --------
@@ -248,8 +249,8 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
     ----------
     probabilities : array_like, shape (point, class) or (point,)
         Predictive probabilities of the classes, such as ``predict(...)["probability"]``, or of class 1 of two.
-    labels : array_like of int, shape (point,)
-        True classes.
+    labels : array_like, shape (point,)
+        True classes: numbers from 0 up or, where ``predict`` gave the probabilities, the names that they have there.
 
     Returns
     -------
@@ -258,7 +259,7 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        If the shapes do not fit or the rows are no probabilities.
+        If the shapes do not fit, the rows are no probabilities, or labels are of no class.
 
     References
     ----------
@@ -285,8 +286,8 @@ def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins
     ----------
     probabilities : array_like, shape (point, class) or (point,)
         Predictive probabilities of the classes, such as ``predict(...)["probability"]``, or of class 1 of two.
-    labels : array_like of int, shape (point,)
-        True classes.
+    labels : array_like, shape (point,)
+        True classes: numbers from 0 up or, where ``predict`` gave the probabilities, the names that they have there.
     bins : int
         How many bins of equal width divide the confidences.
 
@@ -300,7 +301,8 @@ def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins
     TypeError
         If ``bins`` is no number.
     ValueError
-        If the shapes do not fit, the rows are no probabilities, or ``bins`` is no positive integer.
+        If the shapes do not fit, the rows are no probabilities, labels are of no class, or ``bins`` is no positive
+        integer.
 
     References
     ----------
@@ -325,8 +327,8 @@ def reliability(
     ----------
     probabilities : array_like, shape (point, class) or (point,)
         Predictive probabilities of the classes, such as ``predict(...)["probability"]``, or of class 1 of two.
-    labels : array_like of int, shape (point,)
-        True classes.
+    labels : array_like, shape (point,)
+        True classes: numbers from 0 up or, where ``predict`` gave the probabilities, the names that they have there.
     bins : int
         How many bins of equal width divide the probabilities of the predicted class.
 
@@ -341,7 +343,8 @@ def reliability(
     TypeError
         If ``bins`` is no number.
     ValueError
-        If the shapes do not fit, the rows are no probabilities, or ``bins`` is no positive integer.
+        If the shapes do not fit, the rows are no probabilities, labels are of no class, or ``bins`` is no positive
+        integer.
 
     Examples
     --------
@@ -364,6 +367,9 @@ def reliability(
 def _samples_and_data(samples: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Return samples of all chains (draw, ...) and data (...) as arrays, or raise ValueError."""
     samples, y = np.asarray(samples, float), np.asarray(y, float)
+    for name, x in (("samples", samples), ("y", y)):
+        if np.isnan(x).any():
+            raise ValueError(f"{name} must not hold NaN; found {np.isnan(x).sum()} of {x.size} numbers.")
     if samples.ndim < 3 or samples.shape[2:] != y.shape:
         raise ValueError(f"samples must be (chain, draw, *y.shape); found {samples.shape} and y of shape {y.shape}.")
     return samples.reshape(-1, *y.shape), y
@@ -377,6 +383,8 @@ def _interval(samples: np.ndarray, level: float) -> np.ndarray:
 
 def _checked(probabilities: ArrayLike, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Return probabilities (point, class) and labels (point,) as arrays, or raise ValueError."""
+    if "class" in getattr(probabilities, "coords", {}):
+        labels = numbered("labels", labels, probabilities["class"].values)
     p, labels = np.asarray(probabilities, float), np.asarray(labels)
     p = np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
     if p.ndim != 2 or labels.shape != p.shape[:1]:

@@ -58,7 +58,8 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
         learned variances. The columns are
 
         - ``numbers``: of how many numbers the row consists; the other columns then hold averages of ``mean`` and
-          ``sd``, and the worst of ``ess_bulk``, ``ess_tail`` and ``r_hat``, all as ArviZ computes them [1]_;
+          ``sd``, and the worst of ``ess_bulk``, ``ess_tail`` and ``r_hat``, all as ArviZ computes them [1]_, over the
+          numbers that change, NaN if none does;
         - ``between``: the share of the variance that lies between the chains, from 0 to 1;
         - ``apart``: the numbers of the chains that disagree with most others, by the rule of
           :mod:`pymc_gibbsnn.diagnostics.summary`; empty if all agree.
@@ -101,7 +102,14 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
         name: _diagnose(x) | {"apart": ", ".join(names[c] for c in _outside(groups[name]))} for name, x in found.items()
     }
     table = pd.DataFrame.from_dict(rows, orient="index")
-    table.attrs["verdict"] = _in_words(table, names, found.get("lp"))
+    still = [name for name, x in zip(names, found["output"], strict=True) if not np.ptp(x, axis=0).any()]
+    words = [] if len(still) == len(names) else [_in_words(table, names, found.get("lp"))]
+    if still:
+        chains = f"Chain{'s' * (len(still) > 1)} {', '.join(still)}"
+        words.insert(
+            0, f"{chains} did not move: all draws have the same outputs. Let the sampler tune, or shorten steps."
+        )
+    table.attrs["verdict"] = " ".join(words)
     return table
 
 
@@ -152,7 +160,8 @@ def _diagnose(x: np.ndarray) -> dict[str, float]:
     with np.errstate(all="ignore"):
         within, between = x.var(axis=1, ddof=1).mean(), x.mean(axis=1).var(axis=0, ddof=1).mean() if len(x) > 1 else 0.0
         share = between / (between + within) if between + within > 0 else 0.0
-        ess = [az.ess(data, method=method)["x"].values for method in ("bulk", "tail")]
+        moves = np.ptp(x, axis=1).any(axis=0)  # ArviZ takes all draws of what never changes for independent ones
+        ess = [az.ess(data, method=method)["x"].values[moves] for method in ("bulk", "tail")]
         rhat = az.rhat(data)["x"].values if len(x) > 1 else np.array([np.nan])
     return {
         "numbers": x.shape[-1],

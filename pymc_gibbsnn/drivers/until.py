@@ -125,6 +125,8 @@ class Until:
 
         self.series = [np.concatenate(self.series, axis=1)]
         self.next = int(GROWTH * self.draws) + 1
+        if not np.ptp(self.series[0], axis=1).any(axis=1).all():  # a chain did not move: its draws are one
+            return False
         every = np.moveaxis(self.series[0].astype(float), 2, 0)
         return all(float(az.ess(x, method="bulk")) >= self.ess for x in every)  # False where it is NaN
 

@@ -10,6 +10,7 @@ import pymc as pm
 import pytensor
 import xarray as xr
 from numpy.typing import ArrayLike
+from pymc.data import MinibatchOp
 from pymc.distributions.moments import mean
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
@@ -107,9 +108,11 @@ def input_data(model: pm.Model) -> SharedVariable:
     # An observed variable also depends on its observations where they determine its shape: these are left out.
     found = [v for v in ancestors([observed]) if v in set(model.data_vars) and v not in targets]
     if len(found) != 1:
+        batches = any(v.owner is not None and isinstance(v.owner.op, MinibatchOp) for v in ancestors([observed]))
         raise NetworkError(
             f"The inputs of '{observed.name}' must be one pm.Data beside its observations; found "
             f"{[v.name for v in found]}."
+            + (" The model observes minibatches: give the same model of all rows as model=." if batches else "")
         )
     return found[0]
 

@@ -14,10 +14,10 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import observed_variables
-from pymc_gibbsnn._data import column_names, finite, of_dtype
+from pymc_gibbsnn._data import finite, named_columns, of_dtype
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 
-__all__ = ["Inputs", "evaluate_leaf", "find_observed", "is_leaf"]
+__all__ = ["Inputs", "check_columns", "evaluate_leaf", "find_observed", "is_leaf"]
 
 
 def find_observed(model: pm.Model, name: str | None = None) -> Variable:
@@ -96,6 +96,9 @@ class Inputs:
             }
             n = len(values[self._first()])
             values = {v: x for v, x in values.items() if x.shape[:1] == (n,)}  # those with as many rows as the inputs
+            if n == 1:  # an axis of length 1 is mostly one that broadcasts, but for inputs
+                inputs = list(self.data.values()) or self._inputs()
+                values = {v: x for v, x in values.items() if v in inputs}
             new = {v.name or str(i): ([v], x) for i, (v, x) in enumerate(values.items())}
         else:
             new = {"X_new": (self._inputs(), X_new)}
@@ -140,10 +143,14 @@ class Inputs:
         matrices = [v for v in self.data.values() if v.ndim >= 2]
         return matrices[0] if matrices else self._inputs()[0]
 
+    def check_columns(self, X_new: ArrayLike) -> None:
+        """Refuse new rows of the one array of inputs if they are a data frame of other columns."""
+        check_columns(self.model, self._inputs()[0].name, "X_new", X_new)
+
     def _checked(self, name: str, leaf: Variable, x: ArrayLike) -> np.ndarray:
         """Return new rows of a leaf as an array of its dtype; raise ValueError if they do not fit it."""
         old = evaluate_leaf(leaf)
-        self._check_columns(name, leaf, x)
+        check_columns(self.model, leaf.name, name, x)
         x = x if np.ma.isMaskedArray(x) else np.asarray(x)
         if x.shape[1:] != old.shape[1:] or x.ndim != old.ndim or not len(x):
             whole = str(("m", *old.shape[1:])).replace("'", "")
@@ -152,18 +159,34 @@ class Inputs:
         finite(name, x)
         return of_dtype(name, x, old.dtype, leaf.name)
 
-    def _check_columns(self, name: str, leaf: Variable, x: ArrayLike) -> None:
-        """Refuse a data frame whose columns are named otherwise than those of the data, or stand in another order."""
-        dims = self.model.named_vars_to_dims.get(leaf.name, ())
-        coords = [self.model.coords.get(dim) for dim in dims]
-        if len(coords) != 2 or coords[1] is None or not all(isinstance(column, str) for column in coords[1]):
-            return
-        old, new = [str(column) for column in coords[1]], column_names(x, len(coords[1])).tolist()
-        if isinstance(new[0], str) and new != old:
-            raise ValueError(
-                f"The columns of {name} must be those of the data, {describe(old)}, in this order; found "
-                f"{describe(new)}."
-            )
+
+def check_columns(model: pm.Model, variable: str | None, name: str, x: ArrayLike) -> None:
+    """Refuse a data frame whose columns are named otherwise than those of the data, or stand in another order.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model, which may hold names of columns as the coordinate of the second dimension of a variable.
+    variable : str or None
+        The name of the variable with these dimensions.
+    name : str
+        The name of the argument, for the error.
+    x : array_like
+        What the user gave in the place of its data.
+
+    Raises
+    ------
+    ValueError
+    """
+    coords = [model.coords.get(dim) for dim in model.named_vars_to_dims.get(variable) or ()]
+    if len(coords) != 2 or coords[1] is None:
+        return
+    old, new = np.asarray(coords[1]).tolist(), named_columns(x, len(coords[1]))
+    has_names = old != list(range(len(old)))
+    if new is not None and new != old and (has_names or set(new) == set(old)):
+        raise ValueError(
+            f"The columns of {name} must be those of the data, {describe(old)}, in this order; found {describe(new)}."
+        )
 
 
 def evaluate_leaf(leaf: Variable) -> np.ndarray:

@@ -205,8 +205,8 @@ class NewRows:
         try:
             law = conditional.law(self._tried, self._at_few, 1)
             again = conditional.law(self._again, self._at_fewer, 1)
-        except (ValueError, IndexError, TypeError, AssertionError):
-            self._refuse(rv, expressions)
+        except (ValueError, IndexError, TypeError, AssertionError) as error:
+            self._refuse(rv, expressions, error)
         if rv is not self.observed and law.shape == again.shape:
             return self._take(rv)
         if not self._follows(law, again):
@@ -306,8 +306,11 @@ class NewRows:
                     f"The potential '{potential.name}' acts on {touched}, whose law at new rows is then not known."
                 )
 
-    def _refuse(self, rv: Variable, expressions: list[Variable]) -> None:
-        """Raise NetworkError, which says why the law of a variable is not known at new rows."""
+    def _refuse(self, rv: Variable, expressions: list[Variable], error: Exception | None = None) -> None:
+        """Raise NetworkError, which says why the law of a variable is not known at new rows.
+
+        ``error`` is what was raised when it was evaluated there.
+        """
         culprits = []
         for v in ancestors(expressions, blockers=self._rvs):
             if v in self._inputs or (v in self._at_few and v not in self.parameters):
@@ -327,6 +330,8 @@ class NewRows:
             f"make it a pm.Data and give its new rows as well, X_new={{{given}, ...}}; what was drawn for the rows of "
             f"the data says nothing of new ones."
             if culprits
+            else f"it cannot be computed there, {str(error).splitlines()[0]}."
+            if isinstance(error, IndexError)
             else "one row of it depends on other rows of the inputs, or has no row for each of theirs along its first "
             "axis. Rows of a network are independent given its weights."
         )

@@ -1,5 +1,8 @@
+from functools import partial
+
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
@@ -118,3 +121,18 @@ def test_a_model_whose_posterior_prediction_was_drawn_is_read_as_before():
     expected = pmg.function_space(idata, model)
     model.observed_RVs.append(model["y"])  # as PyMC 5.28 does
     xr.testing.assert_identical(pmg.function_space(idata, model), expected)
+
+
+def test_columns_of_new_inputs_are_those_of_the_data():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(9, 2)), columns=["a", "b"])
+    for build in (pmg.mlp, partial(pmg.classical_mlp, likelihood="normal")):
+        model = build(frame, frame["a"], 3)
+        shapes = {rv.name: rv.shape.eval() for rv in model.free_RVs}
+        idata = {"posterior": xr.Dataset({
+            name: (("chain", "draw", *(f"{name}_{i}" for i in range(len(shape)))), np.ones((1, 4, *shape)))
+            for name, shape in shapes.items() if name[0] in "Wb"
+        })}  # fmt: skip
+        pmg.function_space(idata, model, frame)
+        for function in (pmg.function_space, pmg.summary):
+            with pytest.raises(ValueError, match="columns of X_new must be those of the data"):
+                function(idata, model, frame[["b", "a"]])

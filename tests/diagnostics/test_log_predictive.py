@@ -1,5 +1,8 @@
+from functools import partial
+
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
@@ -203,3 +206,30 @@ def test_labels_of_an_expression_of_a_latent_are_refused():
         pmg.SignLabel("y", z - 2.0, observed=(Y > 0).astype(int), shape=inputs.shape[0])
     with pytest.raises(pmg.NetworkError, match="'y' is not given by a noisy pre-activation"):
         pmg.log_predictive(prior_draws(model), model, X, (Y > 0).astype(int))
+
+
+@pytest.mark.parametrize("categories", [[1, 0], [4, 7], ["no", "yes"]])
+@pytest.mark.parametrize("build", [partial(pmg.mlp, likelihood="probit", noise=0.3), pmg.classical_mlp])
+def test_labels_may_be_the_names_of_their_classes(build, categories):
+    """New labels score as the same ones when they were fitted, in whatever form they are given."""
+    numbers = (X[:, 0] > 0).astype(int)
+    y = pd.Categorical.from_codes(numbers, categories)
+    model = build(X, y, [])
+    idata = prior_draws(model)
+    expected = pmg.log_predictive(idata, model, random_seed=1)["log_density"]
+    forms = [y, pd.Series(y), np.asarray(y), list(y)] + [numbers] * (categories == ["no", "yes"])
+    for form in forms:
+        found = pmg.log_predictive(idata, model, X, form, random_seed=1)["log_density"]
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match=r"y_new must hold labels of the classes .*; found "):
+        pmg.log_predictive(idata, model, X, np.full(9, 3 if categories[0] != "no" else "perhaps"))
+
+
+def test_the_columns_of_new_targets_are_those_of_the_data():
+    frame = pd.DataFrame({"u": Y, "v": Y + 10})
+    model = pmg.mlp(X, frame, [], noise=0.5)
+    idata = prior_draws(model)
+    pmg.log_predictive(idata, model, X, frame)
+    for columns in (["v", "u"], ["u", "w"]):
+        with pytest.raises(ValueError, match=r"columns of y_new must be .* \['u', 'v'\], in this order"):
+            pmg.log_predictive(idata, model, X, frame.set_axis(columns, axis=1))

@@ -5,6 +5,7 @@ from functools import cache
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
@@ -13,6 +14,7 @@ import xarray as xr
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn.networks import new_rows
+from pymc_gibbsnn.networks.network import NetworkError
 
 RNG = np.random.default_rng(0)
 X, U = RNG.normal(size=(9, 2)), RNG.normal(size=(9, 1))
@@ -319,3 +321,47 @@ def test_recorded_latents_are_warned_of_once():
             named = pm.sample(5, step=pmg.GibbsNN(**plain), var_names=names, random_seed=1, **quiet)
     expected = pmg.predict(named, model, X_NEW, random_seed=1)
     xr.testing.assert_identical(pmg.predict(idata, model, X_NEW, random_seed=1), expected)
+
+
+def test_a_model_that_holds_one_row():
+    model = pmg.mlp(X[:1], Y[:1], 2, noise=0.3, prior="relevance")
+    idata = prior_draws(model)
+    expected = pmg.predict(idata, model, X[:1], random_seed=1)
+    xr.testing.assert_equal(pmg.predict(idata, model, random_seed=1), expected)
+
+
+@pytest.mark.parametrize("name", ["point", "quantile"])
+def test_dimensions_of_outputs_with_the_names_of_other_axes(name):
+    with pm.Model(coords={"row": np.arange(len(X)), name: [5, 6]}) as model:
+        mean = pm.Data("X", X) @ pm.Normal("W", 0, 1, shape=(X.shape[1], 2))
+        pm.Normal("y", mean, 1, observed=np.c_[Y, Y], dims=("row", name))
+    found = pmg.predict(prior_draws(model), model, X[:2])
+    assert found["mean"].dims == ("point", "output")
+
+
+def test_numbers_of_groups_that_the_model_does_not_know():
+    with pm.Model() as model:
+        x, groups = pm.Data("X", X), pm.Data("groups", np.arange(len(X)) % 3)
+        pm.Normal("y", x @ pm.Normal("W", 0, 1, shape=X.shape[1]) + pm.Normal("e", shape=3)[groups], 1, observed=Y)
+    with pytest.raises(NetworkError, match=r"'y' at new .*: it cannot be computed there, index 7 is out"):
+        pmg.predict(prior_draws(model), model, {"X": X[:2], "groups": [0, 7]})
+
+
+def test_columns_whose_names_are_no_strings():
+    years = (2020, 2021)
+    for names, written in [(years, years), (pd.to_datetime(["2020", "2021"]), None), ([(1, 2), (1, 3)], None)]:
+        frame = pd.DataFrame(X[:, :2], columns=names)
+        model = pmg.mlp(frame, Y, [], noise=1)
+        assert model.coords["feature"] == (written or tuple(map(str, frame.columns)))
+        idata = prior_draws(model)
+        pmg.predict(idata, model, frame)
+        with pytest.raises(ValueError, match="columns of X_new must be those of the data"):
+            pmg.predict(idata, model, frame.iloc[:, ::-1])
+    model = pmg.mlp(X[:, :2], Y, [], noise=1)
+    for columns, allowed in ([0, 1], True), (["a", "b"], True), ([1, 0], False):
+        frame = pd.DataFrame(X[:, :2], columns=columns)
+        if allowed:
+            pmg.predict(idata, model, frame)
+        else:
+            with pytest.raises(ValueError, match="columns of X_new"):
+                pmg.predict(idata, model, frame)

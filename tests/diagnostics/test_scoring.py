@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
+import xarray as xr
 from scipy.stats import norm
 
+import pymc_gibbsnn as pmg
 from pymc_gibbsnn.diagnostics.scoring import (
     brier,
     coverage,
@@ -117,3 +119,22 @@ def test_the_figure_shows_the_error():
 def test_bad_arguments_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_labels_may_be_the_names_that_probabilities_have():
+    p = np.array([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    for names in ([1, 0], [3, 5], ["a", "b"]):
+        named = xr.DataArray(p, dims=("point", "class"), coords={"class": names})
+        labels = np.array(names)[[0, 1, 1]]
+        for score in (pmg.scoring.brier, pmg.scoring.expected_calibration_error):
+            assert score(named, labels) == score(p, [0, 1, 1])
+
+
+@pytest.mark.parametrize("score", ["rmse", "crps", "pit", "coverage"])
+def test_nothing_is_scored_that_is_not_a_number(score):
+    samples = np.random.default_rng(0).normal(size=(2, 10, 3))
+    with pytest.raises(ValueError, match="y must not hold NaN; found 1 of 3 numbers"):
+        getattr(pmg.scoring, score)(samples, [np.nan, 0, 1])
+    samples[0, 0, 0] = np.nan
+    with pytest.raises(ValueError, match="samples must not hold NaN; found 1 of 60 numbers"):
+        getattr(pmg.scoring, score)(samples, [0, 0, 1])

@@ -105,3 +105,19 @@ def test_a_model_that_is_no_noisy_network():
     found = pmg.summary(idata_of(values), model, points=10)
     assert set(found.index) == {"output", "norm W", "norm V", "sigma"}
     assert (found["apart"] == "").all()
+
+
+def test_chains_that_do_not_move_are_named(network):
+    model, values, lp = network
+    for x in values.values():
+        x[1:3] = x[1:3, :1]
+    found = pmg.summary(idata_of(values, lp), model)
+    assert found.attrs["verdict"].startswith("Chains 1, 2 did not move: all draws have the same outputs. ")
+    for x in (*values.values(), lp):
+        x[:] = x[:, :1]
+    found = pmg.summary(idata_of(values, lp), model)
+    assert found.attrs["verdict"].startswith("Chains 0, 1, 2, 3 did not move")
+    assert "agree" not in found.attrs["verdict"]
+    assert found[["ess_bulk", "ess_tail"]].isna().all(axis=None)
+    found = pmg.summary(idata_of({name: x[:1] for name, x in values.items()}), model)
+    assert found.attrs["verdict"].startswith("Chain 0 did not move")

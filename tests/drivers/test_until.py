@@ -88,3 +88,13 @@ def test_a_callback_may_end_a_run(tmp_path):
     with pytest.raises(ValueError, match="no such file"):
         run(10_000, callback=fail, store=tmp_path / "others.zarr")
     assert pmg.open(tmp_path / "others.zarr")["posterior"].sizes["draw"] > 20
+
+
+def test_chains_that_do_not_move_have_no_effective_draws():
+    """All steps of this size are rejected; ArviZ takes equal draws for independent ones."""
+    with pmg.classical_mlp(X, X[:, 0], 2, activation="relu", likelihood="normal", noise=0.01) as model:
+        step = pmg.MALA(step_size=50.0)
+    start = {name: np.ones_like(x) for name, x in model.initial_point().items()}
+    found = pmg_sample(model, 300, step=step, tune=0, until={"ess": 50}, initvals=start)
+    assert np.ptp(found["posterior"]["W1"].values, axis=1).max() == 0
+    assert found["posterior"].sizes["draw"] == 300

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import describe
 
-__all__ = ["read_labels"]
+__all__ = ["numbered", "read_labels"]
 
 HOW_TO_NUMBER = (
     "np.unique(y, return_inverse=True)[1] numbers them so; pd.Categorical(y, categories=[...]) may name classes that "
@@ -47,7 +47,7 @@ def read_labels(y: ArrayLike, most: int | None = None) -> tuple[np.ndarray, np.n
         if (labels < 0).any():
             raise ValueError(f"y holds {(labels < 0).sum()} missing labels: drop these rows first.")
     else:
-        labels, classes = _numbered(np.asarray(y))
+        labels, classes = _counted(np.asarray(y))
     if labels.ndim != 1 or labels.size == 0:
         raise ValueError(f"y must hold labels of shape (n,), one for each row of X; found shape {labels.shape}.")
     if len(classes) < 2:
@@ -57,7 +57,42 @@ def read_labels(y: ArrayLike, most: int | None = None) -> tuple[np.ndarray, np.n
     return labels, classes
 
 
-def _numbered(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def numbered(name: str, labels: ArrayLike, classes: ArrayLike) -> np.ndarray:
+    """Turn names of known classes into the numbers of these classes; what else is given is returned as an array.
+
+    Labels are names if they are strings, or if the classes have other numbers than 0, 1, ... for names.
+
+    Parameters
+    ----------
+    name : str
+        The name of the argument, for the error.
+    labels : array_like
+        Labels as a user has them.
+    classes : array_like, shape (k,)
+        The names of the classes.
+
+    Returns
+    -------
+    array
+        In the shape of the labels.
+
+    Raises
+    ------
+    ValueError
+        If a name is not that of a class.
+    """
+    labels, known = np.asarray(labels), np.asarray(classes).tolist()
+    has_strings = any(isinstance(one, str) for one in known)
+    if labels.dtype.kind in "biuf" and (has_strings or known == list(range(len(known)))):
+        return labels
+    numbers = {one: i for i, one in enumerate(known)}
+    strange = [one for one in labels.ravel().tolist() if one not in numbers]
+    if strange:
+        raise ValueError(f"{name} must hold labels of the classes {describe(known)}; found {describe(strange[0])}.")
+    return np.array([numbers[one] for one in labels.ravel().tolist()], "int64").reshape(labels.shape)
+
+
+def _counted(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Number the labels of an array of integers or strings, and return them with the classes."""
     if y.dtype.kind in "OU":
         strange = [one for one in y.ravel().tolist() if not isinstance(one, str)]

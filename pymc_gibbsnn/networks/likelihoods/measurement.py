@@ -16,7 +16,6 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.basic import NormalRV
-from scipy.stats import norm
 
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
@@ -81,4 +80,5 @@ class MeasurementLikelihood(AroundLatent):
             As in :meth:`LatentLikelihood.log_probability`.
         """
         _, own = parameters
-        return norm.logpdf(y, mean, np.hypot(sigma, own))
+        variance = sigma**2 + own**2
+        return -0.5 * ((y - mean) ** 2 / variance + np.log(2 * math.pi * variance))
