@@ -104,6 +104,7 @@ METHODS = {  # the method and its hidden layers
     "GibbsNN": (gibbs, [50]),
     "GibbsNN, one chain": (partial(gibbs, chains=1), [50]),
     "GibbsNN, from zero": (partial(gibbs, anneal=None), [50]),
+    "GibbsNN, 100 units": (gibbs, [100]),
     "GibbsNN, two layers": (gibbs, [50, 50]),
     "GibbsNN, Gaussian noise": (partial(gibbs, likelihood="normal"), [50]),
     "NUTS": (nuts, [50]),

@@ -180,7 +180,8 @@ class Reader(LayerReader):
                 f"Z = pm.Normal('Z', {show(z)}, sigma), and observe {kind.form.format(name=observed.name)}."
             )
         if z.ndim < kind.least_ndim:
-            raise NetworkError(f"'{z.name}', of which '{observed.name}' are the labels, must have shape (n, classes).")
+            shape = "(n, classes)" if kind.has_classes else "(n,) or (n, outputs)"
+            raise NetworkError(f"'{z.name}', which gives the data '{observed.name}', must have shape {shape}.")
         return kind(observed.name, folded(self.model.rvs_to_values[observed]), **parameters), z
 
     def _layer(self, z: Variable, number: int | None) -> tuple[Layer, Variable, list[Variable]]:
