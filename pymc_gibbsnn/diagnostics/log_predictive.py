@@ -82,7 +82,7 @@ def log_predictive(
         ``y_new`` alone is given, the rows that the model holds now.
     y_new : array_like, shape (m,) or (m, k), optional
         What was observed at these inputs, in the units of the model's own data; for class labels, numbers of classes
-        from 0 up or, if the classes have names, these names.
+        from 0 up, or the names of classes; these alone if the names are numbers other than 0, 1, ...
     latent_draws : int
         How often the latents of a row are drawn for each draw of the posterior. Once is enough for ``log_density``,
         which also averages over the posterior; ``az.loo`` divides by the density given single draws, which must be

@@ -250,7 +250,8 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
     probabilities : array_like, shape (point, class) or (point,)
         Predictive probabilities of the classes, such as ``predict(...)["probability"]``, or of class 1 of two.
     labels : array_like, shape (point,)
-        True classes: numbers from 0 up or, where ``predict`` gave the probabilities, the names that they have there.
+        True classes: numbers from 0 up or, for probabilities (point, class) as ``predict`` gives them, the names that
+        classes have there; these alone if the names are numbers other than 0, 1, ...
 
     Returns
     -------
@@ -287,7 +288,8 @@ def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins
     probabilities : array_like, shape (point, class) or (point,)
         Predictive probabilities of the classes, such as ``predict(...)["probability"]``, or of class 1 of two.
     labels : array_like, shape (point,)
-        True classes: numbers from 0 up or, where ``predict`` gave the probabilities, the names that they have there.
+        True classes: numbers from 0 up or, for probabilities (point, class) as ``predict`` gives them, the names that
+        classes have there; these alone if the names are numbers other than 0, 1, ...
     bins : int
         How many bins of equal width divide the confidences.
 
@@ -328,7 +330,8 @@ def reliability(
     probabilities : array_like, shape (point, class) or (point,)
         Predictive probabilities of the classes, such as ``predict(...)["probability"]``, or of class 1 of two.
     labels : array_like, shape (point,)
-        True classes: numbers from 0 up or, where ``predict`` gave the probabilities, the names that they have there.
+        True classes: numbers from 0 up or, for probabilities (point, class) as ``predict`` gives them, the names that
+        classes have there; these alone if the names are numbers other than 0, 1, ...
     bins : int
         How many bins of equal width divide the probabilities of the predicted class.
 
@@ -383,9 +386,10 @@ def _interval(samples: np.ndarray, level: float) -> np.ndarray:
 
 def _checked(probabilities: ArrayLike, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Return probabilities (point, class) and labels (point,) as arrays, or raise ValueError."""
-    if "class" in getattr(probabilities, "coords", {}):
+    p = np.asarray(probabilities, float)
+    if p.ndim == 2 and "class" in getattr(probabilities, "coords", {}):
         labels = numbered("labels", labels, probabilities["class"].values)
-    p, labels = np.asarray(probabilities, float), np.asarray(labels)
+    labels = np.asarray(labels)
     p = np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
     if p.ndim != 2 or labels.shape != p.shape[:1]:
         raise ValueError(f"probabilities must be (point, class), labels (point,); found {p.shape} and {labels.shape}.")

@@ -186,15 +186,16 @@ def _sigma(rv: Variable) -> Variable:
 
 def _split(sigma: Variable) -> tuple[Variable | None, Variable | None]:
     """Split an expression into two factors, one number and one array; None stands for one that there is not."""
-    if all(sigma.type.broadcastable):
-        return sigma, None
-    if sigma.owner is not None and isinstance(sigma.owner.op, DimShuffle):
-        number, array = _split(sigma.owner.inputs[0])
-        return number, sigma.owner.op(array)
-    if is_elemwise(sigma, ps.Mul):
-        pairs = zip(*map(_split, sigma.owner.inputs), strict=True)
-        return tuple(pt.mul(*found) if (found := [x for x in of if x is not None]) else None for of in pairs)
-    if is_elemwise(sigma, ps.TrueDiv):
-        pairs = zip(*map(_split, sigma.owner.inputs), strict=True)
-        return tuple(x if y is None else pt.true_div(np.array(1.0) if x is None else x, y) for x, y in pairs)
-    return None, sigma
+    is_real = sigma.dtype.startswith("float")
+    if not all(sigma.type.broadcastable) and is_real:
+        if sigma.owner is not None and isinstance(sigma.owner.op, DimShuffle):
+            number, array = _split(sigma.owner.inputs[0])
+            return number, sigma.owner.op(array)
+        if is_elemwise(sigma, ps.Mul):
+            pairs = zip(*map(_split, sigma.owner.inputs), strict=True)
+            return tuple(pt.mul(*found) if (found := [x for x in of if x is not None]) else None for of in pairs)
+        if is_elemwise(sigma, ps.TrueDiv):
+            pairs = zip(*map(_split, sigma.owner.inputs), strict=True)
+            return tuple(x if y is None else pt.true_div(np.array(1.0) if x is None else x, y) for x, y in pairs)
+    whole = sigma if is_real else pt.cast(sigma, "float64")  # products of small integers would not fit their dtype
+    return (whole, None) if all(sigma.type.broadcastable) else (None, whole)

@@ -181,7 +181,10 @@ def check_columns(model: pm.Model, variable: str | None, name: str, x: ArrayLike
     coords = [model.coords.get(dim) for dim in model.named_vars_to_dims.get(variable) or ()]
     if len(coords) != 2 or coords[1] is None:
         return
-    old, new = np.asarray(coords[1]).tolist(), named_columns(x, len(coords[1]))
+    old, new = list(coords[1]), named_columns(x, len(coords[1]))
+    if not all(isinstance(one, str | int | np.integer) for one in old):  # dates, say, which a frame may write otherwise
+        return
+    old = [str(one) if isinstance(one, str) else int(one) for one in old]
     has_names = old != list(range(len(old)))
     if new is not None and new != old and (has_names or set(new) == set(old)):
         raise ValueError(

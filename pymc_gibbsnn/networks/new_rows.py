@@ -112,14 +112,17 @@ class NewRows:
     def noisy_output(self) -> Conditional | None:
         """The noisy pre-activation that gives the observed label, or around which the observed number has noise.
 
-        None if what is observed is no function of one.
+        None if what is observed is no function of one, or the law of anything else depends on it, too.
         """
         node = law_node(self.observed)
         kind = find_noisy(node)
         if kind is None:
             return None
-        found = [latent for latent in self.latents if latent.rv is kind.centre(node)]
-        return found[0] if found and isinstance(law_node(found[0].rv).op, NormalRV) else None
+        z = kind.centre(node)
+        found = [latent for latent in self.latents if latent.rv is z]
+        others = [p for p in node.op.dist_params(node) if p is not z]
+        used = z in ancestors(others) or any(z in latent.parents for latent in self.latents)
+        return found[0] if found and not used and isinstance(law_node(z).op, NormalRV) else None
 
     # Evaluation
 

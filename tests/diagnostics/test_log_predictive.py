@@ -233,3 +233,23 @@ def test_the_columns_of_new_targets_are_those_of_the_data():
     for columns in (["v", "u"], ["u", "w"]):
         with pytest.raises(ValueError, match=r"columns of y_new must be .* \['u', 'v'\], in this order"):
             pmg.log_predictive(idata, model, X, frame.set_axis(columns, axis=1))
+
+
+@pytest.mark.parametrize("through_another", [False, True])
+def test_a_latent_on_which_the_scale_depends_too_is_drawn(through_another):
+    x, y, w = np.array([[0.5], [-1.0]]), np.array([0.3, 1.0]), 0.8
+    with pm.Model() as model:
+        z = pm.Normal("Z", pm.Data("X", x) @ pm.Normal("W", shape=1), 1)
+        scale = pm.Normal("S", z, 0.5) if through_another else z
+        pm.Normal("y", z, pm.math.exp(scale), observed=y)
+    idata = prior_draws(model)
+    _compat.dataset_of(idata, "posterior")["W"].values[:] = w
+    found = pmg.log_predictive(idata, model, x, y, latent_draws=200, random_seed=1)["log_density"]
+    grid = np.linspace(-10, 10, 2001)
+    of_z = norm.pdf(grid, w * x, 1)
+    if through_another:
+        e, weights = np.polynomial.hermite_e.hermegauss(60)
+        of_y = [norm.pdf(one, grid[:, None], np.exp(grid[:, None] + 0.5 * e)) @ weights / weights.sum() for one in y]
+    else:
+        of_y = [norm.pdf(one, grid, np.exp(grid)) for one in y]
+    np.testing.assert_allclose(found, np.log((of_z * of_y).sum(1) * (grid[1] - grid[0])), atol=0.1)

@@ -365,3 +365,12 @@ def test_columns_whose_names_are_no_strings():
         else:
             with pytest.raises(ValueError, match="columns of X_new"):
                 pmg.predict(idata, model, frame)
+
+
+@pytest.mark.parametrize("names", [pd.to_datetime(["2020", "2021"]), [0.5, 1.5], ["a", "b"], [7, 8]])
+def test_a_model_by_hand_takes_its_own_frame(names):
+    frame = pd.DataFrame(X[:, :2], columns=names)
+    with pm.Model(coords={"row": np.arange(len(X)), "feature": list(frame.columns)}) as model:
+        x = pm.Data("X", frame.to_numpy(), dims=("row", "feature"))
+        pm.Normal("y", x @ pm.Normal("W", 0, 1, shape=2), 1, observed=Y)
+    pmg.predict(prior_draws(model), model, frame)

@@ -128,6 +128,7 @@ def test_labels_may_be_the_names_that_probabilities_have():
         labels = np.array(names)[[0, 1, 1]]
         for score in (pmg.scoring.brier, pmg.scoring.expected_calibration_error):
             assert score(named, labels) == score(p, [0, 1, 1])
+            assert score(named[:, 1], [0, 1, 1]) == score(p[:, 1], [0, 1, 1])
 
 
 @pytest.mark.parametrize("score", ["rmse", "crps", "pit", "coverage"])

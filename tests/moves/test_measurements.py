@@ -45,6 +45,7 @@ def network(scale, y=Y, degrees=None, units=None, rows=N):
         (lambda s: s * ERRORS, ERRORS, True),
         (lambda s: 3 * ERRORS * (s / 2), 3 * ERRORS / 2, True),
         (lambda s: np.array([3, 100, 40, 1, 2, 9], "int8") * s / np.int8(3), np.array([3, 100, 40, 1, 2, 9]) / 3, True),
+        (lambda s: pm.Data("e", ERRORS) * 60 * 60 * s, 3600 * ERRORS, True),  # 60 is kept in 8 bits
         (lambda s: ERRORS / (1 / s), ERRORS, True),
         (lambda s: s, np.ones(N), True),
         (lambda s: pt.sqrt(s**2 + ERRORS**2), np.hypot(1, ERRORS), False),
