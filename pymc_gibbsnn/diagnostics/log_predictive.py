@@ -113,8 +113,8 @@ def log_predictive(
         If ``idata`` or ``model`` is of another type than asked for.
     ValueError
         If ``y_new`` is missing, ``X_new`` or ``y_new`` is not finite or of a wrong shape or, as a data frame, has other
-        columns than the data, labels are out of range or of no class,
-        ``latent_draws`` is no positive integer, or the posterior lacks a variable.
+        columns than the data, labels are out of range or of no class, ``latent_draws`` is no positive integer, or the
+        posterior lacks a variable.
     NetworkError
         If the law of y at new inputs cannot be known (see :func:`predict`), or if the model observes nothing, several
         variables and ``name`` is not given, or none of that name.

@@ -103,12 +103,12 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
     }
     table = pd.DataFrame.from_dict(rows, orient="index")
     still = [name for name, x in zip(names, found["output"], strict=True) if not np.ptp(x, axis=0).any()]
-    words = [] if len(still) == len(names) else [_in_words(table, names, found.get("lp"))]
+    words = []
     if still:
         chains = f"Chain{'s' * (len(still) > 1)} {', '.join(still)}"
-        words.insert(
-            0, f"{chains} did not move: all draws have the same outputs. Let the sampler tune, or shorten steps."
-        )
+        words.append(f"{chains} did not move: all draws have the same outputs. Let the sampler tune, or shorten steps.")
+    if len(still) < len(names):
+        words.append(_in_words(table, names, found.get("lp")))
     table.attrs["verdict"] = " ".join(words)
     return table
 

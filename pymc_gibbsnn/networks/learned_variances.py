@@ -59,9 +59,9 @@ class VarianceReader:
             s².
         factors : Variable or None
         """
-        number, factors = (None if x is None else real(self._value(x, rv)) for x in _split(sigma))
-        variance = np.array(1.0, pytensor.config.floatX) if number is None else number.reshape(()) ** 2
-        return folded(pt.as_tensor(variance)), factors
+        number, factors = _split(sigma)
+        variance = self.noise(pt.as_tensor(np.array(1.0)) if number is None else number, rv)
+        return variance, None if factors is None else real(self._value(factors, rv))
 
     def sigmas(self, members: list[Variable | None]) -> list[Variable | None]:
         """Return the standard deviations of weights and biases in value variables; None where there is no bias."""

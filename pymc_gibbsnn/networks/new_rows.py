@@ -328,16 +328,19 @@ class NewRows:
                 culprits.append(f"'{v.name}'" if v.name else f"a constant of shape {shape}")
         names = ", ".join(dict.fromkeys(culprits))
         given = ", ".join(f"'{leaf.name or 'X'}': ..." for leaf in dict.fromkeys(self._inputs.values()))
-        reason = (
-            f"it depends on {names}, which has a row for each row of the data that the model holds. If it is an input, "
-            f"make it a pm.Data and give its new rows as well, X_new={{{given}, ...}}; what was drawn for the rows of "
-            f"the data says nothing of new ones."
-            if culprits
-            else f"it cannot be computed there, {str(error).splitlines()[0]}."
-            if isinstance(error, IndexError)
-            else "one row of it depends on other rows of the inputs, or has no row for each of theirs along its first "
-            "axis. Rows of a network are independent given its weights."
-        )
+        if culprits:
+            reason = (
+                f"it depends on {names}, which has a row for each row of the data that the model holds. If it is an "
+                f"input, make it a pm.Data and give its new rows as well, X_new={{{given}, ...}}; what was drawn for "
+                f"the rows of the data says nothing of new ones."
+            )
+        elif isinstance(error, IndexError):
+            reason = f"it cannot be computed there, {str(error).splitlines()[0]}."
+        else:
+            reason = (
+                "one row of it depends on other rows of the inputs, or has no row for each of theirs along its first "
+                "axis. Rows of a network are independent given its weights."
+            )
         raise NetworkError(f"The law of '{rv.name}' at new inputs is not known: {reason}")
 
 

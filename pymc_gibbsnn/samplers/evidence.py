@@ -15,9 +15,9 @@ variance that all noise together gives a target, J the derivatives of the n targ
     noises:    Σ r² = (Δ/v)² ‖J‖² Σ (y − f)²/n,      Σ γ_i = (Δ/v) ‖J‖² (1 − γ/n).
 
 Under Student's law each squared error counts by its importance, as in the fit. Where the noise of the data differs
-between them, all count as if theirs were that of a typical one. A call of :func:`learned_scales` makes
-one step of this fixed point. Variances of hidden noise alone stay as they are, because near a fit the data hardly tell
-hidden noise from that of the targets.
+between them, all count as if theirs were that of a typical one. A call of :func:`learned_scales` makes one step of this
+fixed point. Variances of hidden noise alone stay as they are, because near a fit the data hardly tell hidden noise from
+that of the targets.
 
 References
 ----------
@@ -62,8 +62,8 @@ def learned_scales(
         New values of the value variables of learned scales.
     """
     now, n = problem.linearised(fit), problem.targets.size
-    spread = np.split(now.covariance.diagonal(), np.cumsum([w.size for w in fit.weights])[:-1])
-    determined = [np.clip(1 - p * x.reshape(p.shape), 0, 1) for p, x in zip(fit.precisions, spread, strict=True)]
+    variances = np.split(now.covariance.diagonal(), np.cumsum([w.size for w in fit.weights])[:-1])
+    determined = [np.clip(1 - p * x.reshape(p.shape), 0, 1) for p, x in zip(fit.precisions, variances, strict=True)]
     left = 1 - sum(x.sum() for x in determined) / n  # the share of the targets that weights do not use up
     weights, shares = {}, {}
     for layer, w, share in zip(network.layers, fit.weights, determined, strict=True):

@@ -150,14 +150,13 @@ def _least_squares(
         spread: np.ndarray | float = 1.0
         if isinstance(observation, AroundLatent):
             *noises, last, around = noises
+            of_targets = last + around
             if observation.factors is not None:
                 [factors] = at_point([observation.factors], point)
-                around = around * factors**2
-            noises.append(last + around)
-        if np.ndim(noises[-1]):
-            typical = 1 / np.mean(1 / noises[-1])  # of as many targets as exact as these the data would tell as much
-            spread = np.sqrt(noises[-1] / typical)
-            noises[-1] = typical
+                each = last + around * factors**2
+                of_targets = 1 / np.mean(1 / each)  # as many targets as exact as this would tell as much
+                spread = np.sqrt(each / of_targets)
+            noises.append(of_targets)
         return LeastSquares(inputs, targets, functions, noises, degrees, spread), precisions
 
     problem, precisions = at(point)

@@ -373,4 +373,7 @@ def test_a_model_by_hand_takes_its_own_frame(names):
     with pm.Model(coords={"row": np.arange(len(X)), "feature": list(frame.columns)}) as model:
         x = pm.Data("X", frame.to_numpy(), dims=("row", "feature"))
         pm.Normal("y", x @ pm.Normal("W", 0, 1, shape=2), 1, observed=Y)
-    pmg.predict(prior_draws(model), model, frame)
+    idata = prior_draws(model)
+    xr.testing.assert_equal(
+        pmg.predict(idata, model, frame, random_seed=1), pmg.predict(idata, model, X[:, :2], random_seed=1)
+    )

@@ -21,12 +21,12 @@ X, Y, ERRORS = RNG.normal(size=(N, D)), RNG.normal(size=N), RNG.uniform(0.5, 3, 
 FAST = {"compile_kwargs": {"mode": "AS_WRITTEN"}}
 
 
-def network(scale, y=Y, degrees=None, units=None, rows=N):
+def network(scale, y=Y, degrees=None, units=None):
     """A network whose data have the scale ``scale(s)`` around the last latent, with s² a learned variance."""
     with pm.Model() as model:
         sigma = scale(pt.sqrt(pm.InverseGamma("delta", 3, 2)))
         y = pm.Data("y_data", y)
-        A2 = pm.Normal("A2", pt.maximum(pm.Normal("Z2", X[:rows] @ pm.Normal("W1", 0, 1, shape=(2, D)).T, 1), 0), 1)
+        A2 = pm.Normal("A2", pt.maximum(pm.Normal("Z2", X @ pm.Normal("W1", 0, 1, shape=(2, D)).T, 1), 0), 1)
         W2 = pm.Normal("W2", 0, 0.7, shape=2 if units is None else (2, units))
         Z3 = pm.Normal("Z3", A2 @ W2, pt.sqrt(pm.InverseGamma("v", 3, 2)))
         if degrees is None:
@@ -56,7 +56,7 @@ def test_a_learned_variance_in_the_scale_is_drawn_if_it_is_a_factor(scale, known
     model = network(scale)
     found = read_network(model)
     assert isinstance(found.observation, MeasurementLikelihood)
-    assert {one.name for one in found.variances} == {"v", "delta"} if learned else {"v"}
+    assert {one.name for one in found.variances} == ({"v", "delta"} if learned else {"v"})
     law = found.at({model.rvs_to_values[model["delta"]]: pt.constant(np.array(0.0))}).observation  # s² = 1
     scales = value(pt.sqrt(law.noise)) * (1 if law.factors is None else value(law.factors)[:, 0])
     np.testing.assert_allclose(np.broadcast_to(scales, N), known, rtol=1e-12)

@@ -59,4 +59,4 @@ def find_likelihood(op: Op) -> type[Likelihood] | None:
 
 def find_noisy(node: Apply) -> type[LatentLikelihood] | None:
     """Find the kind of likelihood of data that a node draws given the last latent of a noisy network, if any."""
-    return next((kind for kind in NOISY if kind.reads(node)), None)
+    return next((kind for kind in NOISY if kind.matches(node)), None)

@@ -64,7 +64,7 @@ class Likelihood:
     value: Variable
 
     @classmethod
-    def reads(cls, node: Apply) -> bool:
+    def matches(cls, node: Apply) -> bool:
         """Whether a node of the graph draws random variables of this kind."""
         return isinstance(node.op, cls.rv_type)
 

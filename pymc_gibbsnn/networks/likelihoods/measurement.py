@@ -37,9 +37,9 @@ class MeasurementLikelihood(AroundLatent):
         return z, cls.read_scale(sigma, z, observed, parameters)
 
     @classmethod
-    def reads(cls, node: Apply) -> bool:
+    def matches(cls, node: Apply) -> bool:
         """Whether the mean of a Normal variable is another Normal variable, as it is."""
-        if not super().reads(node):
+        if not super().matches(node):
             return False
         mean = cls.centre(node)
         return mean.owner is not None and isinstance(mean.owner.op, NormalRV)
