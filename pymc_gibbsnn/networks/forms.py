@@ -65,8 +65,8 @@ class NotElementwiseError(ValueError):
     """The error for an expression that is no elementwise function of one variable."""
 
 
-def is_elemwise(x: Variable, scalar_op: type) -> bool:
-    """Whether an expression applies an operation on numbers, of the given type, to the elements of arrays."""
+def is_elemwise(x: Variable, scalar_op: type | tuple[type, ...]) -> bool:
+    """Whether an expression applies an operation on numbers, of a given type, to the elements of arrays."""
     return x.owner is not None and isinstance(x.owner.op, Elemwise) and isinstance(x.owner.op.scalar_op, scalar_op)
 
 

@@ -147,7 +147,7 @@ class LayerReader:
         """
         products = [term for term in terms(mean) if match_linear(term)]
         if not products:
-            raise NetworkError(refusals.no_product(mean, z.name))
+            raise NetworkError(refusals.no_product(mean, z.name, self._centre(mean, leaves, z)))
         if len(products) > 1 and number is None:
             raise NetworkError(refusals.two_products(products, z.name))
         others = list(terms(mean))
@@ -340,6 +340,15 @@ class LayerReader:
         if z.ndim == 4:
             offset = operator.rows(pt.shape_padleft(offset, 4 - offset.ndim) + np.zeros((1, *operator.row_shapes[0])))
         return real(pt.shape_padleft(offset, 2 - offset.ndim))
+
+    def _centre(self, mean: Variable, leaves: dict[Variable, Variable], z: Variable) -> str | None:
+        """Find the latent of a layer around which data z lie, by its name, for an error message."""
+        for rv in self._leaves_of([mean], leaves) if z in self.model.observed_RVs else ():
+            if isinstance(rv.owner.op, NormalRV):
+                inner, _ = self._simplified(self._normal(rv)[0])
+                if any(match_linear(term) for term in terms(inner)):
+                    return rv.name
+        return None
 
     # How the graph is followed
 

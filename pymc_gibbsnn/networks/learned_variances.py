@@ -15,7 +15,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import GammaRV, InvGammaRV
 
-from pymc_gibbsnn.networks.forms import NetworkError, evaluate, is_elemwise, match_monomial
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate, is_elemwise, match_monomial, undimshuffle
 from pymc_gibbsnn.networks.given import folded, real
 from pymc_gibbsnn.networks.network import LearnedVariance, Use
 
@@ -187,15 +187,21 @@ def _sigma(rv: Variable) -> Variable:
 def _split(sigma: Variable) -> tuple[Variable | None, Variable | None]:
     """Split an expression into two factors, one number and one array; None stands for one that there is not."""
     is_real = sigma.dtype.startswith("float")
-    if not all(sigma.type.broadcastable) and is_real:
-        if sigma.owner is not None and isinstance(sigma.owner.op, DimShuffle):
-            number, array = _split(sigma.owner.inputs[0])
-            return number, sigma.owner.op(array)
+    if not all(sigma.type.broadcastable) and is_real and sigma.owner is not None:
+        op, operands = sigma.owner.op, sigma.owner.inputs
+        if isinstance(op, DimShuffle):
+            number, array = _split(operands[0])
+            return number, op(array)
         if is_elemwise(sigma, ps.Mul):
-            pairs = zip(*map(_split, sigma.owner.inputs), strict=True)
+            pairs = zip(*map(_split, operands), strict=True)
             return tuple(pt.mul(*found) if (found := [x for x in of if x is not None]) else None for of in pairs)
         if is_elemwise(sigma, ps.TrueDiv):
-            pairs = zip(*map(_split, sigma.owner.inputs), strict=True)
+            pairs = zip(*map(_split, operands), strict=True)
             return tuple(x if y is None else pt.true_div(np.array(1.0) if x is None else x, y) for x, y in pairs)
+        if is_elemwise(sigma, (ps.Abs, ps.Reciprocal, ps.Sign, ps.Sqr, ps.Sqrt)):
+            return tuple(None if x is None else op(x) for x in _split(operands[0]))
+        if is_elemwise(sigma, ps.Pow) and all(operands[1].type.broadcastable):
+            power = undimshuffle(operands[1])
+            return tuple(None if x is None else x**power for x in _split(operands[0]))
     whole = sigma if is_real else pt.cast(sigma, "float64")  # products of small integers would not fit their dtype
     return (whole, None) if all(sigma.type.broadcastable) else (None, whole)

@@ -15,6 +15,8 @@ from pytensor.graph.traversal import ancestors
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn._data import finite, named_columns, of_dtype
+from pymc_gibbsnn.networks.laws import law_node
+from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 
 __all__ = ["Inputs", "check_columns", "evaluate_leaf", "find_observed", "is_leaf"]
@@ -77,6 +79,9 @@ class Inputs:
         targets = set(ancestors([data.get(v, v) for v in targets], blockers=data))
         self.target_rows = {len(x) for v in targets if is_leaf(v) and np.ndim(x := evaluate(v))}
         known = set(model.data_vars)
+        node = law_node(observed)
+        kind = find_likelihood(node.op)
+        self._central = set(above if kind is None else ancestors([kind.centre(node)]))
         self.targets = [v for v in targets if v in known]
         self.data = {v.name: v for v in above if v in known and v not in targets}
         self.constants = [v for v in above if isinstance(v, Constant) and np.ndim(v.data) >= 1 and v not in targets]
@@ -122,14 +127,12 @@ class Inputs:
         return self.data[name]
 
     def _inputs(self) -> list[Variable]:
-        """Find the one array of inputs: a ``pm.Data``, or constants that are equal to one another."""
-        matrices = [v for v in self.data.values() if v.ndim >= 2]
-        found = [[v] for v in matrices or self.data.values()]
-        if not found:
-            for v in self.constants:
-                if v.ndim >= 2 and len(v.data) in self.target_rows:
-                    same = next((group for group in found if np.array_equal(group[0].data, v.data)), None)
-                    found.append([v]) if same is None else same.append(v)
+        """Find the one array of inputs: a ``pm.Data``, or constants that are equal to one another.
+
+        What only the noise depends on, such as errors of measurement, is taken only where there is nothing else.
+        """
+        leaves = [*self.data.values(), *self.constants]
+        found = self._arrays([v for v in leaves if v in self._central]) or self._arrays(leaves)
         if len(found) != 1:
             names = [group[0].name or f"a constant of shape {np.shape(group[0].data)}" for group in found]
             raise NetworkError(
@@ -138,9 +141,21 @@ class Inputs:
             )
         return found[0]
 
+    def _arrays(self, leaves: list[Variable]) -> list[list[Variable]]:
+        """List the arrays among leaves that may be inputs; equal constants are one of them."""
+        data = [v for v in leaves if v in self.data.values()]
+        found = [[v] for v in data if v.ndim >= 2] or [[v] for v in data]
+        if found:
+            return found
+        for v in leaves:
+            if v.ndim >= 2 and len(v.data) in self.target_rows:
+                same = next((group for group in found if np.array_equal(group[0].data, v.data)), None)
+                found.append([v]) if same is None else same.append(v)
+        return found
+
     def _first(self) -> Variable:
         """Return the leaf whose number of rows counts as that of the inputs."""
-        matrices = [v for v in self.data.values() if v.ndim >= 2]
+        matrices = [v for v in self.data.values() if v.ndim >= 2 and v in self._central]
         return matrices[0] if matrices else self._inputs()[0]
 
     def check_columns(self, X_new: ArrayLike) -> None:

@@ -49,8 +49,27 @@ def no_normal(name: str, op: RandomVariable, observed: bool) -> str:
     return f"'{name}' must be pm.Normal, or a label of a Normal; found {found}. {OTHERS}."
 
 
-def no_product(mean: Variable, name: str) -> str:
-    """Say that a mean holds no product of an input with weights."""
+def no_product(mean: Variable, name: str, latent: str | None = None) -> str:
+    """Say that a mean holds no product of an input with weights.
+
+    Parameters
+    ----------
+    mean : Variable
+        The mean.
+    name : str
+        The name of the variable of which it is the mean.
+    latent : str, optional
+        The name of the latent in it around which data lie, if it is one.
+
+    Returns
+    -------
+    str
+    """
+    if latent is not None:
+        return (
+            f"The mean of '{name}' is {show(mean)}, where data lie around a latent as it is, of the shape of the data: "
+            f"pm.Normal('{name}', {latent}, sigma, observed=y). Put what else is in the mean into that of '{latent}'."
+        )
     for term in terms(mean):
         op, product = getattr(term.owner, "op", None), _product_inside(term)
         if product is not None and is_elemwise(term, ps.Second):  # what PyTensor makes of a product times 0

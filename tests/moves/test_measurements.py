@@ -47,6 +47,9 @@ def network(scale, y=Y, degrees=None, units=None):
         (lambda s: np.array([3, 100, 40, 1, 2, 9], "int8") * s / np.int8(3), np.array([3, 100, 40, 1, 2, 9]) / 3, True),
         (lambda s: pm.Data("e", ERRORS) * 60 * 60 * s, 3600 * ERRORS, True),  # 60 is kept in 8 bits
         (lambda s: ERRORS / (1 / s), ERRORS, True),
+        (lambda s: pt.sqrt(s**2 * ERRORS**2), ERRORS, True),
+        (lambda s: (abs(pm.Data("e", -ERRORS)) * s) ** 1.0, ERRORS, True),
+        (lambda s: 1 / pt.sqrt(np.array(4.0) / (s * ERRORS) ** 2), ERRORS / 2, True),
         (lambda s: s, np.ones(N), True),
         (lambda s: pt.sqrt(s**2 + ERRORS**2), np.hypot(1, ERRORS), False),
         (lambda s: ERRORS**s, ERRORS, False),
@@ -60,6 +63,15 @@ def test_a_learned_variance_in_the_scale_is_drawn_if_it_is_a_factor(scale, known
     law = found.at({model.rvs_to_values[model["delta"]]: pt.constant(np.array(0.0))}).observation  # s² = 1
     scales = value(pt.sqrt(law.noise)) * (1 if law.factors is None else value(law.factors)[:, 0])
     np.testing.assert_allclose(np.broadcast_to(scales, N), known, rtol=1e-12)
+
+
+def test_a_learned_precision_of_measurements_is_drawn():
+    with pm.Model() as model:
+        Z = pm.Normal("Z", X @ pm.Normal("W", 0, 1, shape=D), 0.5)
+        pm.Normal("y", Z, tau=pm.Gamma("tau", 3, 2) / ERRORS**2, observed=Y)
+    found = read_network(model)
+    assert [one.name for one in found.variances] == ["tau"]
+    np.testing.assert_allclose(value(found.observation.factors)[:, 0], ERRORS)
 
 
 @pytest.mark.parametrize(
@@ -83,13 +95,24 @@ def test_what_is_refused(scale, message, law):
         pmg.GibbsNN(model=model)
 
 
-def test_errors_for_other_rows_are_refused():
+@pytest.mark.parametrize("rows", [4, 1])
+def test_errors_for_other_rows_are_refused(rows):
+    """A single one, too: it is known only when the program runs that it would have to be repeated."""
     with pm.Model() as model:
         errors = pm.Data("errors", ERRORS)
         Z = pm.Normal("Z", X @ pm.Normal("W", 0, 1, shape=D), 0.5)
         pm.Normal("y", Z, errors, observed=Y)
-    errors.set_value(ERRORS[:4])
-    with pytest.raises(pmg.NetworkError, match=r"sigma of 'y' must have a number for each of the 6 rows .* found 4"):
+    errors.set_value(ERRORS[:rows])
+    with pytest.raises(pmg.NetworkError, match=rf"sigma of 'y' .* of shape \(6,\), .* found the shape \({rows},\)"):
+        pmg.GibbsNN(model=model)
+
+
+@pytest.mark.parametrize("centre", [lambda Z: Z[:, 0], lambda Z: Z[:, 0] + pm.Normal("b")])
+def test_data_lie_around_a_latent_as_it_is(centre):
+    with pm.Model() as model:
+        Z = pm.Normal("Z", X @ pm.Normal("W", 0, 1, shape=(D, 1)), 0.5)
+        pm.Normal("y", centre(Z), ERRORS, observed=Y)
+    with pytest.raises(pmg.NetworkError, match=r"a latent as it is, .* pm.Normal\('y', Z, sigma, observed=y\)"):
         pmg.GibbsNN(model=model)
 
 
@@ -153,6 +176,7 @@ def test_log_density_of_the_sweep(degrees, units):
 
 
 def test_another_step_may_move_the_scale():
+    """Rows whose scale has become small have a latent that is their data."""
     with pm.Model() as model:
         slope = pm.Normal("slope")
         Z = pm.Normal("Z", X @ pm.Normal("W", 0, 1, shape=D), 0.5)
@@ -162,6 +186,11 @@ def test_another_step_may_move_the_scale():
             5, tune=5, chains=1, step=steps, progressbar=False, compute_convergence_checks=False, random_seed=1
         )
     assert len(np.unique(idata["posterior"]["slope"])) > 3
+    logp = model.compile_logp([model["W"], Z, model["y"]], mode="AS_WRITTEN")
+    for slope in (200.0, -200.0):
+        point, [found] = steps[0].step(model.initial_point() | {"slope": np.array(slope)})
+        np.testing.assert_allclose(found["lp"], logp(point))
+        np.testing.assert_array_equal(abs(point["Z"] - Y) < 1e-6, slope * X[:, 0] < 0)
 
 
 # What users meet
@@ -194,6 +223,26 @@ def test_regression_with_known_errors():
     np.testing.assert_allclose(predicted["mean"], law.mean(), atol=0.1)
     with pytest.raises(pmg.NetworkError, match=r"'errors', .* give its new rows as well"):
         pmg.predict(idata, model, x_new)
+
+
+@pytest.mark.parametrize("degrees", [None, 4.0])
+def test_log_predictive_of_several_outputs(degrees):
+    """The latents are integrated out by quadrature, each number of the data with its own scale."""
+    errors, y = np.c_[ERRORS, ERRORS[::-1]], np.c_[Y, 2 * Y]
+    with pm.Model() as model:
+        Z = pm.Normal("Z", X @ pm.Normal("W", 0, 1, shape=(D, 2)), 0.5)
+        if degrees is None:
+            pm.Normal("y", Z, errors, observed=y)
+        else:
+            pm.StudentT("y", degrees, Z, sigma=errors, observed=y)
+    idata = pm_sample(model, 3, tune=3, **FAST)
+    found = pmg.log_predictive(idata, model, random_seed=1)
+    z = np.linspace(-30, 30, 20001)[:, None, None]
+    law = stats.norm(z, errors) if degrees is None else stats.t(degrees, z, errors)
+    means = X @ idata["posterior"]["W"].values.reshape(-1, D, 2)
+    densities = [integrate.simpson(stats.norm.pdf(z, mean, 0.5) * law.pdf(y), x=z, axis=0).prod(1) for mean in means]
+    assert (found["latent_mcse"] == 0).all()
+    np.testing.assert_allclose(found["log_density"], np.log(np.mean(densities, axis=0)), rtol=1e-8)
 
 
 @pytest.mark.parametrize("degrees", [None, 4.0])

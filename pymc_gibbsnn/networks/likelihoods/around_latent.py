@@ -84,11 +84,13 @@ class AroundLatent(LatentLikelihood):
         super().check(x, layer)
         if self.factors is None or list(explicit_graph_inputs([self.factors])):  # they change with other variables
             return
-        factors, shape = evaluate(self.factors), (len(x), layer.shape[0])
-        if any(found not in (1, n) for found, n in zip(factors.shape, shape, strict=True)):
+        shape, found = (len(x), layer.shape[0]), evaluate(self.factors).shape
+        if any(a != b and not is_one for a, b, is_one in zip(found, shape, self.factors.broadcastable, strict=True)):
+            y, own = evaluate(self.value).shape, found[:1] if self.value.ndim == 1 else found
             raise NetworkError(
-                f"sigma of '{self.name}' must have a number for each of the {len(x)} rows of the data, for each of "
-                f"its outputs, or for each number; found {factors.size} of them."
+                f"sigma of '{self.name}' must be one number, or an array that gives one to each number of the data, of "
+                f"shape {y}, to each row or to each output; found the shape {own}. What changes later, such as a "
+                f"pm.Data, is not repeated where it has length 1."
             )
 
     def draw_latent(
