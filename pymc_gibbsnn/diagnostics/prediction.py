@@ -238,7 +238,7 @@ def name_axes(rows: NewRows, X_new) -> tuple[tuple[str, ...], dict]:
     extra = rows.observed.ndim - 1
     named = (rows.model.named_vars_to_dims.get(rows.observed.name) or ())[1:]
     generic = ["output"] if extra == 1 else [f"output_{i}" for i in range(extra)]
-    taken = {None, "point", "quantile"}  # the last two are the names of other axes
+    taken = {None, "point", "quantile", "class"}  # the last three are the names of other axes
     names = [other if name in taken else name for name, other in zip(named or generic, generic, strict=True)]
     coords = {dim: np.asarray(rows.model.coords[dim]) for dim in names if rows.model.coords.get(dim) is not None}
     index = getattr(X_new, "index", None)

@@ -71,7 +71,8 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If the posterior lacks weights or has fewer than 4 draws, or X_new has a wrong shape or is not finite.
+        If the posterior lacks weights or has fewer than 4 draws, or X_new has a wrong shape or other columns than the
+        data, or is not finite.
     NetworkError
         If the model has no network that can be read and no likelihood whose mean is a function of one ``pm.Data``.
 
@@ -97,20 +98,29 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
         raise ValueError(f"idata must hold at least 4 draws of each chain; found {posterior.sizes['draw']}.")
     found = _quantities(idata, posterior, model, X_new, points)
     names = [str(chain) for chain in posterior["chain"].values]
-    groups = {name: _groups(x) for name, x in found.items()}
-    rows = {
-        name: _diagnose(x) | {"apart": ", ".join(names[c] for c in _outside(groups[name]))} for name, x in found.items()
-    }
-    table = pd.DataFrame.from_dict(rows, orient="index")
-    still = [name for name, x in zip(names, found["output"], strict=True) if not np.ptp(x, axis=0).any()]
+    table = _table(found, names)
+    moves = np.ptp(found["output"], axis=1).any(axis=1)
     words = []
-    if still:
-        chains = f"Chain{'s' * (len(still) > 1)} {', '.join(still)}"
-        words.append(f"{chains} did not move: all draws have the same outputs. Let the sampler tune, or shorten steps.")
-    if len(still) < len(names):
-        words.append(_in_words(table, names, found.get("lp")))
+    if not moves.all():
+        still = [name for name, one in zip(names, moves, strict=True) if not one]
+        words.append(
+            f"{'Chain' if len(still) == 1 else 'Chains'} {', '.join(still)} did not move: all draws have the same "
+            f"outputs. A sampler that rejects proposals may need more tuning steps, or a smaller step size."
+        )
+    if moves.any():
+        moving = {name: x[moves] for name, x in found.items()}
+        numbers = [name for name, one in zip(names, moves, strict=True) if one]
+        words.append(_in_words(table if moves.all() else _table(moving, numbers), numbers, moving.get("lp")))
     table.attrs["verdict"] = " ".join(words)
     return table
+
+
+def _table(found: dict[str, np.ndarray], names: list[str]) -> pd.DataFrame:
+    """Make the table from draws (chain, draw, numbers) of its quantities, and the numbers of the chains."""
+    rows = {
+        name: _diagnose(x) | {"apart": ", ".join(names[c] for c in _outside(_groups(x)))} for name, x in found.items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def _quantities(idata, posterior: xr.Dataset, model: pm.Model, X_new, points: int) -> dict[str, np.ndarray]:
@@ -238,7 +248,7 @@ def _in_words(table: pd.DataFrame, names: list[str], lp: np.ndarray | None) -> s
             ]
         )
     if len(names) == 1:
-        return f"There is one chain, whose smallest ESS is {least:.0f}: only several chains can disagree."
+        return f"One chain moves, with a smallest ESS of {least:.0f}: only several chains can disagree."
     if largest > CLOSE_RHAT or least < ENOUGH_ESS:
         return (
             f"No chain is apart from the others, but R-hat goes up to {largest:.2f} and the smallest ESS is "

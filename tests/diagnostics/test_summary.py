@@ -83,7 +83,7 @@ def test_few_draws_and_single_chains(network):
     assert found.loc["output", "numbers"] == 3
     assert found["r_hat"].isna().all()
     assert "lp" not in found.index
-    assert found.attrs["verdict"].startswith("There is one chain")
+    assert found.attrs["verdict"].startswith("One chain moves")
     with pytest.raises(ValueError, match="at least 4 draws"):
         pmg.summary(idata_of({name: x[:, :3] for name, x in values.items()}), model)
 
@@ -113,6 +113,7 @@ def test_chains_that_do_not_move_are_named(network):
         x[1:3] = x[1:3, :1]
     found = pmg.summary(idata_of(values, lp), model)
     assert found.attrs["verdict"].startswith("Chains 1, 2 did not move: all draws have the same outputs. ")
+    assert "apart in" not in found.attrs["verdict"]  # the two that move agree
     for x in (*values.values(), lp):
         x[:] = x[:, :1]
     found = pmg.summary(idata_of(values, lp), model)
