@@ -19,6 +19,8 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_gibbsnn.networks.forms import NetworkError
+
 __all__ = ["Conditional", "Law", "in_64_bits", "in_numpy", "law_node"]
 
 
@@ -86,9 +88,14 @@ class Conditional:
     of_size: tuple[bool, ...]
 
     def law(self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int) -> Law:
-        """Compute the law at rows of data, given so many draws of the parents."""
+        """Compute the law at rows of data, given so many draws of the parents; refuse parameters that are NaN."""
         op, axes = law_node(self.rv).op, len(self.of_size)
         size, *parameters = self.function(*data, *(values[parent] for parent in self.parents))
+        if any(np.isnan(x).any() for x in parameters):
+            raise NetworkError(
+                f"A parameter of '{self.rv.name}' is NaN at these inputs: look for the root or the logarithm of a "
+                f"negative number in its mean or its scale."
+            )
         parameters = [x.astype(in_64_bits(x.dtype), copy=False) for x in parameters]
         size = np.asarray(size).reshape(-1)[-axes:] if np.size(size) else np.ones(axes, int)
         cores = op.ndims_params

@@ -208,6 +208,8 @@ class NewRows:
         try:
             law = conditional.law(self._tried, self._at_few, 1)
             again = conditional.law(self._again, self._at_fewer, 1)
+        except NetworkError:
+            raise
         except (ValueError, IndexError, TypeError, AssertionError) as error:
             self._refuse(rv, expressions, error)
         if rv is not self.observed and law.shape == again.shape:

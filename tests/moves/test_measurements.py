@@ -223,6 +223,9 @@ def test_regression_with_known_errors():
     np.testing.assert_allclose(predicted["mean"], law.mean(), atol=0.1)
     with pytest.raises(pmg.NetworkError, match=r"'errors', .* give its new rows as well"):
         pmg.predict(idata, model, x_new)
+    small = {"X": x_new, "errors": np.array([1, 1, 1, 1, 0.3])}  # less than the noise of the latent
+    with pytest.raises(pmg.NetworkError, match=r"parameter of 'y' is NaN .* root or the logarithm of a negative"):
+        pmg.log_predictive(idata, model, small, y_new)
 
 
 @pytest.mark.parametrize("degrees", [None, 4.0])
