@@ -44,16 +44,16 @@ SCORES = ("RMSE", "NLL", "coverage", "CRPS")
 
 
 def gibbs(
-    X, y, X_test, y_test, hidden, seed, likelihood="student", chains=4, anneal="auto"
+    X, y, X_test, y_test, hidden, seed, likelihood="student", chains=4, draws=1000, anneal="auto"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws of new targets (draw, point) and their log densities (point,)."""
     with pmg.mlp(X, y, hidden, noise="learned", prior="relevance", likelihood=likelihood) as model:
         names = [rv.name for rv in model.free_RVs if rv.name[0] not in "ZA"]
         idata = pm.sample(
-            1000, tune=1000, chains=chains, cores=1, step=pmg.GibbsNN(anneal=anneal), var_names=names, random_seed=seed,
-            progressbar=False, compute_convergence_checks=False,
+            draws, tune=1000, chains=chains, cores=1, step=pmg.GibbsNN(anneal=anneal), var_names=names,
+            random_seed=seed, progressbar=False, compute_convergence_checks=False,
         )  # fmt: skip
-    thinned = idata.isel(draw=slice(None, None, 5))
+    thinned = idata.isel(draw=slice(None, None, draws // 200))
     samples = pmg.predict(thinned, model, X_test, samples=True, random_seed=seed)["samples"].values
     density = pmg.log_predictive(thinned, model, X_test, y_test, random_seed=seed)["log_density"].values
     return samples.reshape(-1, len(X_test)), density
@@ -103,6 +103,7 @@ def of_competitor(function):
 METHODS = {  # the method and its hidden layers
     "GibbsNN": (gibbs, [50]),
     "GibbsNN, one chain": (partial(gibbs, chains=1), [50]),
+    "GibbsNN, 8,000 draws": (partial(gibbs, draws=8000), [50]),
     "GibbsNN, from zero": (partial(gibbs, anneal=None), [50]),
     "GibbsNN, 100 units": (gibbs, [100]),
     "GibbsNN, two layers": (gibbs, [50, 50]),
