@@ -28,6 +28,8 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
         raise ValueError(f"{name} holds {count} masked values: drop or impute these rows first.")
     if isinstance(values, Variable) or values is None:
         raise TypeError(f"{name} must be an array of numbers; found {describe(values)}.")
+    for column in values.get_columns() if callable(getattr(values, "get_columns", None)) else ():
+        finite(name, column)  # polars itself would make numbers of dates
     values = np.asarray(values)
     others = [] if values.dtype.kind in "biuf" else list(values.ravel())
     if values.dtype.kind == "O":  # such as a data frame with columns of numbers and of truth values

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import datetime
 
 import arviz as az
 import numpy as np
@@ -99,3 +100,13 @@ def test_frames_of_polars():
     data = polars.from_pandas(table(9, 1))
     model = pmg.mlp(data[["age", "height"]], data["weight"], 2)
     assert list(model.coords["feature"]) == ["age", "height"]
+    dated = data.with_columns(height=polars.lit(datetime(2020, 1, 1)))[["age", "height"]]
+    with pytest.raises(ValueError, match=r"X must hold numbers; found datetime.datetime\(2020, 1, 1"):
+        pmg.mlp(dated, data["weight"], 2)
+    weights = [v for v in model.free_RVs if v.name[0] in "Wb"]
+    point = {
+        v.name: (("chain", "draw", *model.named_vars_to_dims.get(v.name, ())), np.zeros((1, 1, *v.shape.eval())))
+        for v in weights
+    }
+    with pytest.raises(ValueError, match="X_new must hold numbers"):
+        pmg.predict({"posterior": xr.Dataset(point)}, model, dated)

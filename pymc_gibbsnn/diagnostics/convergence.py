@@ -205,7 +205,7 @@ def stretch_of(series: np.ndarray, share: float = 1 / 2) -> Stretch:
     import arviz as az
 
     end = series[-max(10, int(share * len(series))) :]
-    ess = float(az.ess(end[None], method="mean"))
+    ess = float(az.ess((end - end.mean())[None], method="mean"))  # a large offset costs ArviZ digits
     return Stretch(
         float(end.mean()), float(end.std(ddof=1)), float(np.clip(np.nan_to_num(ess, nan=1.0), 1, len(end))), len(end)
     )

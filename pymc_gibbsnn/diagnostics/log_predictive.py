@@ -169,7 +169,10 @@ def log_predictive(
     shares = xr.Dataset({"p": (dims, np.exp(log_likelihood - highest))}, coords)
     mean = shares["p"].mean(("chain", "draw"))
     found["log_density"] = highest + np.log(mean)
-    found["mcse"] = ("point", np.asarray(az.mcse(shares, method="mean")["p"] / mean))
+    with np.errstate(invalid="ignore"):
+        errors = np.asarray(az.mcse(shares, method="mean")["p"] / mean)
+    is_constant = np.ptp(shares["p"].values, axis=(0, 1)) <= 1e-12 * mean.values  # as where a probability is 1
+    found["mcse"] = ("point", np.where(is_constant, 0, errors))
     unknown = density.draws_latents and repeats == 1
     squares = np.full(rows.rows, np.nan) if unknown else squares / (rows.chains * rows.draws)
     found["latent_mcse"] = ("point", np.sqrt(squares))

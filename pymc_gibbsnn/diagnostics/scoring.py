@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from pymc_gibbsnn._arguments import number, whole
-from pymc_gibbsnn.networks.likelihoods.class_labels import numbered
+from pymc_gibbsnn.diagnostics.predicted import checked_classes, samples_and_data
 
 __all__ = [
     "brier",
@@ -51,7 +51,7 @@ def rmse(samples: ArrayLike, y: ArrayLike) -> float:
     >>> pmg.scoring.rmse([[[1.0, 2.0], [3.0, 2.0]]], [5.0, 5.0])
     3.0
     """
-    samples, y = _samples_and_data(samples, y)
+    samples, y = samples_and_data(samples, y)
     return float(np.sqrt(np.mean((samples.mean(0) - y) ** 2)))
 
 
@@ -91,7 +91,7 @@ def crps(samples: ArrayLike, y: ArrayLike) -> float:
     >>> pmg.scoring.crps([[[0.0], [2.0]]], [1.0])
     0.0
     """
-    samples, y = _samples_and_data(samples, y)
+    samples, y = samples_and_data(samples, y)
     draws = len(samples)
     if draws < 2:
         raise ValueError("samples must hold two draws or more; found one.")
@@ -134,7 +134,7 @@ def pit(samples: ArrayLike, y: ArrayLike) -> np.ndarray:
     >>> pmg.scoring.pit([[[0.0], [1.0], [2.0], [3.0]]], [0.5])
     array([0.25])
     """
-    samples, y = _samples_and_data(samples, y)
+    samples, y = samples_and_data(samples, y)
     return (samples < y).mean(0) + (samples == y).mean(0) / 2
 
 
@@ -169,7 +169,7 @@ def coverage(samples: ArrayLike, y: ArrayLike, level: float = 0.9) -> float:
     >>> pmg.scoring.coverage(np.linspace(0, 1, 101)[None, :, None] + [0.0, 5.0], [0.5, 0.5])
     0.5
     """
-    samples, y = _samples_and_data(samples, y)
+    samples, y = samples_and_data(samples, y)
     low, high = _interval(samples, level)
     return float(np.mean((low <= y) & (y <= high)))
 
@@ -202,7 +202,7 @@ def sharpness(samples: ArrayLike, level: float = 0.9) -> float:
     0.9
     """
     samples = np.asarray(samples, float)
-    samples, _ = _samples_and_data(samples, np.zeros(samples.shape[2:]))
+    samples, _ = samples_and_data(samples, np.zeros(samples.shape[2:]))
     low, high = _interval(samples, level)
     return float(np.mean(high - low))
 
@@ -272,7 +272,7 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
     >>> pmg.scoring.brier([[0.5, 0.5], [0.0, 1.0]], [0, 1])
     0.25
     """
-    p, labels = _checked(probabilities, labels)
+    p, labels = checked_classes(probabilities, labels)
     return float(np.mean(((p - np.eye(p.shape[1])[labels]) ** 2).sum(axis=1)))
 
 
@@ -357,7 +357,7 @@ def reliability(
     >>> share.tolist(), accuracy[1].item()
     ([0.0, 1.0], 0.75)
     """
-    p, labels = _checked(probabilities, labels)
+    p, labels = checked_classes(probabilities, labels)
     bins = whole("bins", bins)
     confidence, right = p.max(axis=1), p.argmax(axis=1) == labels
     index = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)  # a bin holds its right end
@@ -367,34 +367,7 @@ def reliability(
         return count / len(p), sums[0] / count, sums[1] / count
 
 
-def _samples_and_data(samples: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return samples of all chains (draw, ...) and data (...) as arrays, or raise ValueError."""
-    samples, y = np.asarray(samples, float), np.asarray(y, float)
-    for name, x in (("samples", samples), ("y", y)):
-        if np.isnan(x).any():
-            raise ValueError(f"{name} must not hold NaN; found {np.isnan(x).sum()} of {x.size} numbers.")
-    if samples.ndim < 3 or samples.shape[2:] != y.shape:
-        raise ValueError(f"samples must be (chain, draw, *y.shape); found {samples.shape} and y of shape {y.shape}.")
-    return samples.reshape(-1, *y.shape), y
-
-
 def _interval(samples: np.ndarray, level: float) -> np.ndarray:
     """Return the ends (2, ...) of the central interval of samples (draw, ...)."""
     number("level", level, "a probability between 0 and 1", lambda p: 0 < p < 1)
     return np.quantile(samples, [(1 - level) / 2, (1 + level) / 2], axis=0)
-
-
-def _checked(probabilities: ArrayLike, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return probabilities (point, class) and labels (point,) as arrays, or raise ValueError."""
-    p = np.asarray(probabilities, float)
-    if p.ndim == 2 and "class" in getattr(probabilities, "coords", {}):
-        labels = numbered("labels", labels, probabilities["class"].values)
-    labels = np.asarray(labels)
-    p = np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
-    if p.ndim != 2 or labels.shape != p.shape[:1]:
-        raise ValueError(f"probabilities must be (point, class), labels (point,); found {p.shape} and {labels.shape}.")
-    if labels.dtype.kind not in "biu" or labels.min() < 0 or labels.max() >= p.shape[1]:
-        raise ValueError(f"labels must be integers from 0 to {p.shape[1] - 1}; found {np.unique(labels)[:5]}.")
-    if (p < 0).any() or not np.allclose(p.sum(axis=1), 1, atol=1e-6):
-        raise ValueError("Each row of probabilities must be positive and sum to 1.")
-    return p, labels.astype(int)

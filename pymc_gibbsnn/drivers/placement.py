@@ -133,6 +133,8 @@ def choose_placement(
     """
     rows = frozenset(len(evaluate(t.rows)) for t in transitions if t.rows is not None)
     parts = jax.process_count() if local_rows else 1
+    if local_rows and (len(rows) != 1 or not all(t.latents for t in transitions)):
+        raise ValueError("local_rows=True is for GibbsNN, and for networks of the same rows.")
     mesh = Mesh(_grid(devices, chains, shards, parts), ("chain", "row"))
     if parts > 1:
         rows = _of_all_processes(transitions, rows, parts, shards)
@@ -160,8 +162,6 @@ def _of_all_processes(
     ValueError
         If processes have different numbers, devices cannot share them evenly, or other axes have that length.
     """
-    if len(rows) != 1 or not all(t.latents for t in transitions):
-        raise ValueError("local_rows=True is for GibbsNN, and for networks of the same rows.")
     (n,) = rows
     if len({*(found := all_say([n])[:, 0].tolist())}) > 1:
         raise ValueError(f"local_rows=True needs equally many rows in each process; found {found}.")
@@ -195,6 +195,8 @@ def _grid(devices: str | Sequence | None, chains: int, shards: int, parts: int =
                 f"devices must name a kind of device that JAX finds here, or be a list; found {devices!r}. {error}."
             ) from None
     devices = np.array(devices, dtype=object)
+    if devices.size < shards:
+        raise ValueError(f"shards={shards} needs at least as many devices; found {devices.size}.")
     if devices.size % shards:
         raise ValueError(f"shards must divide the number of devices, {devices.size}; found {shards}.")
     if shards % parts:

@@ -21,7 +21,7 @@ from pymc.util import _get_seeds_per_chain
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn._arguments import boolean, model_of, number, one_of, string_list, whole
+from pymc_gibbsnn._arguments import boolean, describe, model_of, number, one_of, string_list, whole
 from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.backends.jax_backend import keep_programs
 from pymc_gibbsnn.backends.machine import memory_warning
@@ -213,6 +213,8 @@ def sample(
             stacklevel=2,
         )
         resume, store, random_seed, initvals = store, None, None, None
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be a function of a trace and a draw; found {describe(callback)}.")
     placement = choose_placement(transitions, devices, chains, shards, boolean("local_rows", local_rows))
     make = partial(_datasets, model)
     ends = Until(until, model, make, begun)

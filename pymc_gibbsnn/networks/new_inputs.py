@@ -99,7 +99,7 @@ class Inputs:
             values = {
                 v: np.asarray(present.get(v.name, evaluate_leaf(v))) for v in [*self.data.values(), *self.constants]
             }
-            n = len(values[self._first()])
+            n = self._count(values)
             values = {v: x for v, x in values.items() if x.shape[:1] == (n,)}  # those with as many rows as the inputs
             if n == 1:  # an axis of length 1 is mostly one that broadcasts, but for inputs
                 inputs = list(self.data.values()) or self._inputs()
@@ -153,10 +153,13 @@ class Inputs:
                 found.append([v]) if same is None else same.append(v)
         return found
 
-    def _first(self) -> Variable:
-        """Return the leaf whose number of rows counts as that of the inputs."""
+    def _count(self, values: Mapping[Variable, np.ndarray]) -> int:
+        """Return how many rows the inputs have, given the values of all leaves."""
         matrices = [v for v in self.data.values() if v.ndim >= 2 and v in self._central]
-        return matrices[0] if matrices else self._inputs()[0]
+        found = self._arrays([*self.data.values(), *self.constants])
+        if not matrices and len(found) != 1 and len(self.target_rows) == 1:
+            return min(self.target_rows)
+        return len(values[matrices[0] if matrices else self._inputs()[0]])
 
     def check_columns(self, X_new: ArrayLike) -> None:
         """Refuse new rows of the one array of inputs if they are a data frame of other columns."""
@@ -166,13 +169,12 @@ class Inputs:
         """Return new rows of a leaf as an array of its dtype; raise ValueError if they do not fit it."""
         old = evaluate_leaf(leaf)
         check_columns(self.model, leaf.name, name, x)
-        x = x if np.ma.isMaskedArray(x) else np.asarray(x)
+        given, x = x, x if np.ma.isMaskedArray(x) else np.asarray(x)
         if x.shape[1:] != old.shape[1:] or x.ndim != old.ndim or not len(x):
             whole = str(("m", *old.shape[1:])).replace("'", "")
             of = f"'{leaf.name}'" if leaf.name else "the inputs"
             raise ValueError(f"{name} must have shape {whole}, rows like those of {of}; found {x.shape}.")
-        finite(name, x)
-        return of_dtype(name, x, old.dtype, leaf.name)
+        return of_dtype(name, finite(name, given), old.dtype, leaf.name)
 
 
 def check_columns(model: pm.Model, variable: str | None, name: str, x: ArrayLike) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pymc_gibbsnn.diagnostics.predicted import class_names, class_numbers
 from pymc_gibbsnn.plots.drawing import colour, pyplot
 
 __all__ = ["plot_acceptance", "plot_class_probabilities"]
 
 ACROSS = 6  # how many points stand side by side
+LONGEST = 14  # how many letters of a name are shown
 
 
 def plot_class_probabilities(
@@ -21,7 +23,7 @@ def plot_class_probabilities(
     images: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    names: Sequence[str] | None = None,
+    names: Sequence | None = None,
     most: int = 3,
 ) -> np.ndarray:
     """Plot the likeliest classes of a few points as bars, under the images of the points (after [1]_, Fig. 8).
@@ -35,10 +37,11 @@ def plot_class_probabilities(
         ``class_probabilities(...).mean("chain")``.
     images : array_like, shape (point, height, width), optional
         Grey values of an image of each point.
-    labels : array_like of int, shape (point,), optional
-        True classes, whose bars are coloured.
-    names : sequence of str, optional
-        Names of the classes; by default their numbers.
+    labels : array_like, shape (point,), optional
+        True classes, whose bars are coloured: their numbers, from 0 up, or their names.
+    names : sequence, optional
+        Names of the classes; by default those that they have in what ``predict`` gives, or else their numbers. Of long
+        names the beginning is shown.
     most : int
         How many classes to show of each point.
 
@@ -52,8 +55,8 @@ def plot_class_probabilities(
     ImportError
         If Matplotlib is not installed.
     ValueError
-        If the shapes do not fit, the probabilities of a point do not add up to 1, or there are not as many ``names`` as
-        classes.
+        If the shapes do not fit, the probabilities of a point do not add up to 1, a label is of no class, or there are
+        not as many ``names`` as classes.
 
     References
     ----------
@@ -65,39 +68,55 @@ def plot_class_probabilities(
     >>> pmg.plot_class_probabilities([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]], labels=[0, 2]).shape
     (1, 2)
     """
-    p = np.asarray(probabilities)
-    if p.ndim != 2 or not np.allclose(p.sum(axis=1), 1, atol=1e-3):
-        raise ValueError(f"probabilities must have shape (point, class) and add up to 1; found shape {p.shape}.")
+    p = np.asarray(probabilities, float)
+    if p.ndim != 2 or (p < 0).any() or not np.allclose(p.sum(axis=1), 1, atol=1e-3):
+        raise ValueError(
+            f"probabilities must have shape (point, class), be positive and add up to 1; found shape {p.shape}."
+        )
     points, classes = p.shape
-    names = [str(k) for k in range(classes)] if names is None else list(names)
     given = {"images": (images, 3), "labels": (labels, 1)}
     for name, (value, ndim) in given.items():
         if value is not None and (np.ndim(value) != ndim or len(value) != points):
             raise ValueError(f"{name} must be one for each of the {points} points; found shape {np.shape(value)}.")
-    if len(names) != classes:
+    own = class_names(probabilities)
+    names = own if names is None else list(names)
+    if names is not None and len(names) != classes:
         raise ValueError(f"names must be {classes}, one for each class; found {len(names)}.")
-    axes = _grid(points, 1 if images is None else 2)
+    known = names if own in (None, list(range(classes))) else own
+    truth = None if labels is None else class_numbers(labels, classes, known)
+    shown = [_short(str(name)) for name in (range(classes) if names is None else names)]
+    axes = _grid(points, 1 if images is None else 2, max(map(len, shown)))
     for i, column in enumerate(axes.T):
         if images is not None:
             column[0].imshow(images[i], cmap="gray_r")
             column[0].set_axis_off()
-        truth = "" if labels is None else f"\ntrue: {names[int(labels[i])]}"
-        column[0].set_title(f"point {i}{truth}", size=9)
+        column[0].set_title(f"point {i}" + ("" if truth is None else f"\ntrue: {shown[truth[i]]}"), size=9)
         likeliest = np.argsort(p[i])[::-1][:most][::-1]
-        colours = [colour(0) if labels is not None and k == labels[i] else "0.75" for k in likeliest]
+        colours = [colour(0) if truth is not None and k == truth[i] else "0.75" for k in likeliest]
         ax = column[-1]
-        bars = ax.barh([names[k] for k in likeliest], p[i, likeliest], color=colours)
+        bars = ax.barh(range(len(likeliest)), p[i, likeliest], color=colours)
         ax.bar_label(bars, fmt="%.2f", padding=2, size=8)
+        ax.set_yticks(range(len(likeliest)), [shown[k] for k in likeliest])
         ax.set(xlim=(0, 1.4), xticks=[])
         ax.tick_params(labelsize=8, length=0)
         ax.spines[["top", "right", "bottom"]].set_visible(False)
     return axes
 
 
-def _grid(points: int, rows: int) -> np.ndarray:
-    """Make a figure with so many rows of axes for each point, six points side by side; return its axes (row, point)."""
+def _short(name: str) -> str:
+    """Return the beginning of a long name."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+
+
+def _grid(points: int, rows: int, letters: int) -> np.ndarray:
+    """Make a figure with so many rows of axes for each point, six points side by side; return its axes (row, point).
+
+    ``letters`` is the length of the longest label beside the axes.
+    """
     across, down = min(points, ACROSS), -(-points // ACROSS)
-    figure = pyplot().figure(figsize=(1.5 * max(3, across), (1.4 * rows + 0.2) * down), layout="constrained")
+    figure = pyplot().figure(
+        figsize=((1.4 + 0.07 * letters) * max(3, across), (1.4 * rows + 0.2) * down), layout="constrained"
+    )
     grid = figure.add_gridspec(down, across)
     places = [grid[divmod(i, ACROSS)].subgridspec(rows, 1) for i in range(points)]
     return np.array([[figure.add_subplot(place[row]) for place in places] for row in range(rows)])

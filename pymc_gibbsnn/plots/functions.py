@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pymc_gibbsnn.diagnostics.predicted import samples_and_data
 from pymc_gibbsnn.diagnostics.scoring import expected_calibration_error, pit, reliability
 from pymc_gibbsnn.plots.drawing import colour, label_at_right, pyplot
 
 __all__ = ["plot_calibration", "plot_coverage", "plot_log_density", "plot_predictive_band"]
+
+MOST_LABELS = 12  # of chains, for which there is room beside a figure
 
 
 def plot_predictive_band(samples: ArrayLike, y: ArrayLike, *, probability: float = 0.9, ax: Any = None) -> Any:
@@ -39,7 +42,7 @@ def plot_predictive_band(samples: ArrayLike, y: ArrayLike, *, probability: float
     ImportError
         If Matplotlib is not installed.
     ValueError
-        If the shapes do not fit or the probability is not in (0, 1).
+        If the shapes do not fit, samples or y hold NaN, or the probability is not in (0, 1).
 
     Examples
     --------
@@ -49,14 +52,14 @@ def plot_predictive_band(samples: ArrayLike, y: ArrayLike, *, probability: float
     >>> ax = pmg.plot_predictive_band(samples, np.random.normal(size=30), probability=0.8)
     """
     plt = pyplot()
-    samples, y = np.asarray(samples), np.asarray(y)
-    if samples.ndim != 3 or y.shape != samples.shape[2:]:
-        raise ValueError(f"samples must be (chain, draw, point) and y (point,); found {samples.shape} and {y.shape}.")
+    draws, y = samples_and_data(samples, y)
+    if y.ndim != 1:
+        raise ValueError(f"samples must be (chain, draw, point) and y (point,); found y of shape {y.shape}.")
     if not 0 < probability < 1:
         raise ValueError(f"probability must lie between 0 and 1; found {probability}.")
     ax = plt.subplots(figsize=(8, 4.5), layout="constrained")[1] if ax is None else ax
-    mean = samples.mean((0, 1))
-    low, high = np.quantile(samples, [(1 - probability) / 2, (1 + probability) / 2], axis=(0, 1))
+    mean = draws.mean(0)
+    low, high = np.quantile(draws, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
     order = np.argsort(mean)
     rank = np.arange(len(y))
     outside = ((y < low) | (y > high))[order]
@@ -73,7 +76,8 @@ def plot_log_density(idata: Any) -> np.ndarray:
     """Plot the log density ``lp`` of the chains: its trace, and the ranks of its draws among all draws.
 
     This is the first look at whether chains agree: if they do, the histograms of ranks are level [1]_. Of a single
-    chain the first half is compared with the second.
+    chain the first half is compared with the second. Draws at which a chain had left the finite numbers have no rank;
+    its label says so.
 
     Parameters
     ----------
@@ -90,7 +94,7 @@ def plot_log_density(idata: Any) -> np.ndarray:
     ImportError
         If Matplotlib is not installed.
     ValueError
-        If ``sample_stats`` holds no ``lp``.
+        If ``sample_stats`` holds no ``lp``, or fewer than 4 draws of a chain, 8 of a single one.
 
     References
     ----------
@@ -112,24 +116,35 @@ def plot_log_density(idata: Any) -> np.ndarray:
     if "lp" not in idata["sample_stats"]:
         raise ValueError("sample_stats holds no 'lp': sample with a step method of this package.")
     lp = idata["sample_stats"]["lp"].transpose("chain", "draw").values
-    names = [f"chain {i}" for i in range(len(lp))]
-    first = np.zeros(len(lp))
+    least = 4 if len(lp) > 1 else 8
+    if lp.shape[1] < least:
+        raise ValueError(f"The figure needs at least {least} draws; found {lp.shape[1]}.")
+    names, first = [f"chain {i}" for i in range(len(lp))], np.zeros(len(lp))
     if len(lp) == 1:
         half = lp.shape[1] // 2
         lp, names, first = lp[0, : 2 * half].reshape(2, half), ["first half", "second half"], [0, half]
+    is_finite = np.isfinite(lp)
+    names = [name if all_.all() else f"{name}, not finite" for name, all_ in zip(names, is_finite, strict=True)]
     _, axes = plt.subplots(1, 2, figsize=(10, 3.5), layout="constrained")
+    count = max(1, is_finite.sum())
     bins = max(1, min(20, lp.shape[1] // 10))
-    ranks = lp.ravel().argsort().argsort().reshape(lp.shape)
-    heights = [np.histogram(chain, bins, (0, lp.size))[0] for chain in ranks]
+    ranks = np.full(lp.shape, -1)
+    ranks[is_finite] = lp[is_finite].argsort().argsort()
+    heights = [np.histogram(chain, bins, (0, count))[0] for chain in ranks]
     for chain, (series, start) in enumerate(zip(lp, first, strict=True)):
         axes[0].plot(start + np.arange(len(series)), series, lw=0.5, alpha=0.8, color=colour(chain))
-        axes[1].stairs(heights[chain], np.linspace(0, lp.size, bins + 1), color=colour(chain), lw=1.5, baseline=None)
-    axes[1].axhline(lp.shape[1] / bins, color="0.4", ls="--", lw=1)
-    axes[0].set(xlabel="draw", ylabel="log density", title=f"trace, R-hat {float(az.rhat(lp)):.3f}")
+        axes[1].stairs(heights[chain], np.linspace(0, count, bins + 1), color=colour(chain), lw=1.5, baseline=None)
+    axes[1].axhline(count / len(lp) / bins, color="0.4", ls="--", lw=1)
+    compared = lp[is_finite.all(axis=1)]
+    rhat = f", R-hat {float(az.rhat(compared)):.3f}" if len(compared) > 1 else ""
+    if rhat and len(compared) < len(lp):
+        rhat += " of the finite chains"
+    axes[0].set(xlabel="draw", ylabel="log density", title=f"trace{rhat}")
     axes[1].set(
         xlabel="rank of the draw among all", ylabel="draws", title="ranks, level where chains agree", ylim=(0, None)
     )
-    label_at_right(axes[1], [(heights[i][-1], name, colour(i)) for i, name in enumerate(names)])
+    if len(lp) <= MOST_LABELS:
+        label_at_right(axes[1], [(heights[i][-1], name, colour(i)) for i, name in enumerate(names)])
     return axes
 
 

@@ -35,12 +35,12 @@ def zeros(prefix: str, coordinates: dict[str, Variable]) -> dict[str, Variable]:
 
 
 def preconditioner(moments: Arrays) -> Arrays:
-    """Compute the preconditioner P = sqrt(mean V / V) from second moments V = E g²; it is 1 where V has its mean.
+    """Compute the preconditioner P = sqrt(mean V / V) from second moments V = E g²; it is 1 where all V are 0.
 
     The square root is that of the optimiser RMSprop.
     """
     mean = sum(v.sum() for v in moments) / sum(v.size for v in moments)
-    return [pt.sqrt(mean / (v + LEAST_SHARE * mean)) for v in moments]
+    return [pt.sqrt(pt.switch(mean > 0, mean / (v + LEAST_SHARE * mean), 1)) for v in moments]
 
 
 def learn_preconditioner(
@@ -142,7 +142,8 @@ def learn_top(
 
         p = qᵀg,   top ← mean of p²,   q ← (q + κ p (g − p q)/top) / norm
 
-    The estimate begins at |g|², the sum of all eigenvalues, and falls.
+    The estimate begins with the first gradient other than 0, at |g|², the sum of all eigenvalues, and falls. A chain
+    that starts at the mode may begin with a gradient of 0, from which no direction can be learned.
 
     Parameters
     ----------
@@ -163,11 +164,12 @@ def learn_top(
         The entries of the carry that have changed, among them ``top_`` with the name, the eigenvalue.
     """
     names, least = [f"direction_{name}_{x}" for x in coordinates], 1e-30
-    is_first = pt.le(count, 1)
+    before = kept[f"top_{name}"]
+    is_first = pt.le(count, 1) | pt.eq(before, 0)
     norm = length(g)
     q = [pt.switch(is_first, x / norm, kept[one]) for x, one in zip(g, names, strict=True)]
     p = sum((x * y).sum() for x, y in zip(q, g, strict=True))
-    top = running_mean(kept[f"top_{name}"], p**2, count)
+    top = pt.switch(is_first, p**2, running_mean(before, p**2, count))
     step = p / (top + least) / pt.clip(count, 1, MEMORY / 2)
     q = [x + step * (y - p * x) for x, y in zip(q, g, strict=True)]
     norm = length(q)

@@ -52,6 +52,15 @@ def test_the_merge_is_where_the_curves_meet():
     assert np.isnan(when_stationary(np.linspace(0, 1, 4000) + 0.01 * informed, 50))
 
 
+@pytest.mark.parametrize("offset", [1e3, 1e6, 1e9])
+def test_an_offset_changes_nothing(offset):
+    rng = np.random.default_rng(0)
+    x, z = 0.1 * np.stack([autoregression(rng, 0.8, 1000) for _ in range(2)])
+    found, expected = merge(x + offset, z + offset), merge(x, z)
+    assert found.verdict == expected.verdict
+    np.testing.assert_allclose(found.ess, expected.ess, rtol=0.01)
+
+
 def test_a_chain_that_leaves_at_the_end_is_not_settled():
     rng = np.random.default_rng(3)
     informed, other = rng.normal(size=(2, 1000))

@@ -1,3 +1,4 @@
+import warnings
 from functools import partial
 
 import arviz as az
@@ -253,3 +254,16 @@ def test_a_latent_on_which_the_scale_depends_too_is_drawn(through_another):
     else:
         of_y = [norm.pdf(one, grid, np.exp(grid)) for one in y]
     np.testing.assert_allclose(found, np.log((of_z * of_y).sum(1) * (grid[1] - grid[0])), atol=0.1)
+
+
+def test_a_density_that_is_the_same_in_all_draws_has_no_error():
+    """Where classes are certain, as in a point far from all others."""
+    x = np.array([[-1e4], [-1.0], [1.0], [1e4]])
+    with pm.Model() as model:
+        w = pm.Normal("w", 1, 0.1)
+        pm.Bernoulli("y", logit_p=x[:, 0] * w, observed=np.array([0, 0, 1, 1]))
+    idata = {"posterior": xr.Dataset({"w": (("chain", "draw"), 1 + 0.1 * np.random.default_rng(0).random((2, 50)))})}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        found = pmg.log_predictive(idata, model, y_new=None)
+    np.testing.assert_array_equal(found["mcse"] == 0, [True, False, False, True])

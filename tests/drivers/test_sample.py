@@ -297,13 +297,19 @@ def test_steps_of_other_models_are_refused(model):
         ({"precision": "float16"}, "precision must be 'float32' or 'float64'; found 'float16'"),
         ({"var_names": ["V"]}, r"var_names holds \['V'\]"),
         ({"var_names": []}, "var_names names nothing to record"),
-        ({"shards": 2}, "shards must divide the number of devices, 1; found 2"),
+        ({"shards": 2}, "shards=2 needs at least as many devices; found 1"),
+        ({"devices": []}, "shards=1 needs at least as many devices; found 0"),
         ({"initvals": {"W1": np.full((3, 2), np.nan)}}, r"initvals\['W1'\] must be finite"),
     ],
 )
 def test_impossible_arguments_are_refused(model, arguments, message):
     with pytest.raises(ValueError, match=message):
         pmg_sample(model, **arguments)
+
+
+def test_a_callback_that_is_no_function_is_refused(model):
+    with pytest.raises(TypeError, match="callback must be a function of a trace and a draw; found 1"):
+        pmg_sample(model, callback=1)
 
 
 def test_double_precision_of_a_single_model_is_refused():

@@ -31,6 +31,8 @@ def test_predictive_band_marks_what_lies_outside():
         plot_predictive_band(samples, y[:3])
     with pytest.raises(ValueError, match="probability"):
         plot_predictive_band(samples, y, probability=1.5)
+    with pytest.raises(ValueError, match="y must not hold NaN; found 1 of 10"):
+        plot_predictive_band(samples, np.where(y > 1, np.nan, y))
 
 
 def test_log_density_shows_every_chain():
@@ -41,6 +43,22 @@ def test_log_density_shows_every_chain():
     assert sorted(text.get_text() for text in ranks.texts) == ["chain 0", "chain 1", "chain 2"]
     with pytest.raises(ValueError, match="no 'lp'"):
         plot_log_density({"sample_stats": xr.Dataset()})
+    with pytest.raises(ValueError, match="at least 4 draws; found 3"):
+        plot_log_density({"sample_stats": idata["sample_stats"].isel(draw=slice(3))})
+
+
+def test_draws_that_are_not_finite_have_no_rank():
+    lp = rng.normal(size=(3, 100))
+    lp[1, 50:] = np.nan
+    trace, ranks = plot_log_density({"sample_stats": xr.Dataset({"lp": (("chain", "draw"), lp)})})
+    assert [patch.get_data().values.sum() for patch in ranks.patches] == [100, 50, 100]
+    assert "chain 1, not finite" in {text.get_text() for text in ranks.texts}
+    assert "of the finite chains" in trace.get_title()
+
+
+def test_many_chains_have_no_labels():
+    lp = xr.Dataset({"lp": (("chain", "draw"), rng.normal(size=(20, 10)))})
+    assert not plot_log_density({"sample_stats": lp})[1].texts
 
 
 def test_the_log_density_of_one_chain_is_compared_with_itself():
@@ -173,5 +191,28 @@ def test_class_probabilities_stand_six_side_by_side(points, images, lines):
 
 def test_class_probabilities_without_labels():
     assert [ax.get_title() for ax in plot_class_probabilities(np.ones((2, 2)) / 2)[0]] == ["point 0", "point 1"]
-    with pytest.raises(ValueError, match="add up to 1"):
-        plot_class_probabilities(np.ones((2, 2)))
+    for wrong in (np.ones((2, 2)), [[1.5, -0.5]]):
+        with pytest.raises(ValueError, match="add up to 1"):
+            plot_class_probabilities(wrong)
+
+
+@pytest.mark.parametrize("labels", [[0, -1], [0, 2], [0.7, 1.9], ["a", "b"]])
+def test_labels_of_no_class_are_refused(labels):
+    with pytest.raises(ValueError, match="labels must be integers from 0 to 1"):
+        plot_class_probabilities(np.ones((2, 2)) / 2, labels=labels)
+
+
+@pytest.mark.parametrize("names", [["two", "one", "zero"], [2, 1, 0]])
+def test_names_of_classes_are_those_of_the_prediction(names):
+    p = xr.DataArray([[0.2, 0.7, 0.1]], {"class": names}, ("point", "class"))
+    [[ax]] = plot_class_probabilities(p, labels=[names[1]])
+    assert ax.get_title() == f"point 0\ntrue: {names[1]}"
+    assert [label.get_text() for label in ax.get_yticklabels()] == [str(names[k]) for k in (2, 0, 1)]
+    assert ax.patches[2].get_facecolor() != ax.patches[1].get_facecolor() == ax.patches[0].get_facecolor()
+
+
+def test_classes_of_one_long_beginning_have_bars_of_their_own():
+    names = [f"a class with a long name, {i}" for i in range(3)]
+    [[ax]] = plot_class_probabilities([[0.2, 0.7, 0.1]], names=names)
+    assert [patch.get_width() for patch in ax.patches] == [0.1, 0.2, 0.7]
+    assert {label.get_text() for label in ax.get_yticklabels()} == {"a class with …"}

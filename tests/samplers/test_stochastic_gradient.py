@@ -3,6 +3,7 @@
 import copy
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
@@ -285,3 +286,15 @@ def test_the_gradient_on_all_rows_of_a_control_variate():
     [found] = full_gradient(target, [pt.constant(w)])
     exact = -w - toy.phi.T @ (toy.phi @ w - toy.y) / 0.1
     np.testing.assert_allclose(value(found), exact)
+
+
+@pytest.mark.parametrize("sampler", [pmg.SGLD, pmg.SGHMC])
+def test_a_chain_may_start_where_the_gradient_is_zero(sampler):
+    """From the first gradient, which is 0 at the mode, neither an eigenvalue nor a preconditioner can be learned."""
+    with pm.Model() as model:
+        b = pm.Normal("b")
+        pm.Bernoulli("y", logit_p=b, observed=np.arange(200) % 2)
+        with pytest.warns(UserWarning, match="the gradient is exact"):
+            step = sampler(start=None)
+    draws = sample(model, step, 1000, tune=1000, thin=5)["posterior"]["b"].values
+    np.testing.assert_allclose(draws.std(), (1 + 200 / 4) ** -0.5, rtol=0.25)
