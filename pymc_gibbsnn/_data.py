@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from numbers import Real
 
 import numpy as np
@@ -33,7 +34,7 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
     values = np.asarray(values)
     others = [] if values.dtype.kind in "biuf" else list(values.ravel())
     if values.dtype.kind == "O":  # such as a data frame with columns of numbers and of truth values
-        others = [one for one in others if not isinstance(one, Real | np.bool_)]
+        others = [one for one in others if not isinstance(one, Real | Decimal | np.bool_)]
     if others:
         raise ValueError(f"{name} must hold numbers; found {describe(others[0])} in an array of dtype {values.dtype}.")
     values = values.astype(float)

@@ -31,7 +31,7 @@ def checked_classes(probabilities: ArrayLike, labels: ArrayLike) -> tuple[np.nda
         )
     labels = class_numbers(labels, p.shape[1], names)
     if (p < 0).any() or not np.allclose(p.sum(axis=1), 1, atol=1e-6):
-        raise ValueError("Each row of probabilities must be positive and sum to 1.")
+        raise ValueError("Probabilities must not be negative, and those of each row must sum to 1.")
     return p, labels
 
 

@@ -64,7 +64,8 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
         - ``apart``: the numbers of the chains that disagree with most others, by the rule of
           :mod:`pymc_gibbsnn.diagnostics.summary`; empty if all agree.
 
-        ``attrs["verdict"]`` says in sentences which chains disagree and what to try.
+        ``attrs["verdict"]`` says in sentences which chains disagree and what to try. It names chains that never moved,
+        and compares the others with each other.
 
     Raises
     ------
@@ -248,7 +249,7 @@ def _in_words(table: pd.DataFrame, names: list[str], lp: np.ndarray | None) -> s
             ]
         )
     if len(names) == 1:
-        return f"One chain moves, with a smallest ESS of {least:.0f}: only several chains can disagree."
+        return f"A single chain has none to disagree with; its smallest ESS is {least:.0f}."
     if largest > CLOSE_RHAT or least < ENOUGH_ESS:
         return (
             f"No chain is apart from the others, but R-hat goes up to {largest:.2f} and the smallest ESS is "

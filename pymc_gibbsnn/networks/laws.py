@@ -57,6 +57,14 @@ class Law:
     parameters: list[np.ndarray]
     shape: tuple[int, ...]
 
+    def check(self, name: str) -> None:
+        """Raise NetworkError if a parameter of the variable of this name is NaN."""
+        if any(np.isnan(x).any() for x in self.parameters):
+            raise NetworkError(
+                f"A parameter of '{name}' is NaN at these inputs: look in its mean and its scale for the root or the "
+                f"logarithm of a negative number, and for infinite numbers."
+            )
+
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the variable once for each draw of the variables on which it depends."""
         if isinstance(self.op, NormalRV):
@@ -88,14 +96,15 @@ class Conditional:
     of_size: tuple[bool, ...]
 
     def law(self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int) -> Law:
-        """Compute the law at rows of data, given so many draws of the parents; refuse parameters that are NaN."""
+        """Compute the law at rows of data, given so many draws of the parents, and refuse parameters that are NaN."""
+        law = self.law_as_it_is(data, values, draws)
+        law.check(self.rv.name)
+        return law
+
+    def law_as_it_is(self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int) -> Law:
+        """Compute the law without a look at its parameters."""
         op, axes = law_node(self.rv).op, len(self.of_size)
         size, *parameters = self.function(*data, *(values[parent] for parent in self.parents))
-        if any(np.isnan(x).any() for x in parameters):
-            raise NetworkError(
-                f"A parameter of '{self.rv.name}' is NaN at these inputs: look for the root or the logarithm of a "
-                f"negative number in its mean or its scale."
-            )
         parameters = [x.astype(in_64_bits(x.dtype), copy=False) for x in parameters]
         size = np.asarray(size).reshape(-1)[-axes:] if np.size(size) else np.ones(axes, int)
         cores = op.ndims_params

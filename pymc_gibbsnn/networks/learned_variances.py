@@ -15,8 +15,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import GammaRV, InvGammaRV
 
-from pymc_gibbsnn.networks.forms import NetworkError, evaluate, is_elemwise, match_monomial, undimshuffle
-from pymc_gibbsnn.networks.given import folded, real
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate, is_elemwise, match_monomial
+from pymc_gibbsnn.networks.given import folded, is_given, real
 from pymc_gibbsnn.networks.network import LearnedVariance, Use
 
 __all__ = ["VarianceReader"]
@@ -198,10 +198,30 @@ def _split(sigma: Variable) -> tuple[Variable | None, Variable | None]:
         if is_elemwise(sigma, ps.TrueDiv):
             pairs = zip(*map(_split, operands), strict=True)
             return tuple(x if y is None else pt.true_div(np.array(1.0) if x is None else x, y) for x, y in pairs)
-        if is_elemwise(sigma, (ps.Abs, ps.Reciprocal, ps.Sign, ps.Sqr, ps.Sqrt)):
+        if is_elemwise(sigma, (ps.Abs, ps.Reciprocal, ps.Sign, ps.Sqr)):
             return tuple(None if x is None else op(x) for x in _split(operands[0]))
-        if is_elemwise(sigma, ps.Pow) and all(operands[1].type.broadcastable):
-            power = undimshuffle(operands[1])
-            return tuple(None if x is None else x**power for x in _split(operands[0]))
-    whole = sigma if is_real else pt.cast(sigma, "float64")  # products of small integers would not fit their dtype
+        if is_elemwise(sigma, (ps.Pow, ps.Sqrt)) and all(p.type.broadcastable for p in operands[1:]):
+            number, array = _split(operands[0])
+            if number is not None and _is_positive(number):  # else (a b)^p need not be a^p b^p
+                power = np.array(0.5) if is_elemwise(sigma, ps.Sqrt) else operands[1].dimshuffle([])
+                return number**power, array**power
+    # In a dtype that holds products of small integers, and more digits than PyTensor keeps of the number 3.0
+    whole = pt.cast(sigma, ps.upcast(sigma.dtype, pytensor.config.floatX))
     return (whole, None) if all(sigma.type.broadcastable) else (None, whole)
+
+
+def _is_positive(x: Variable) -> bool:
+    """Whether an expression is positive, whatever values the variables of the model take."""
+    if is_given(x):
+        return bool(np.all(evaluate(x) > 0))
+    if x.owner is None:
+        return False
+    op, operands = x.owner.op, x.owner.inputs
+    match getattr(op, "scalar_op", op):
+        case GammaRV() | InvGammaRV() | ps.Abs() | ps.Sqr() | ps.Sqrt():
+            return True
+        case DimShuffle() | ps.Cast() | ps.Reciprocal() | ps.Pow():
+            return _is_positive(operands[0])
+        case ps.Mul() | ps.TrueDiv():
+            return all(map(_is_positive, operands))
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NoReturn
 
 import numpy as np
 import pymc as pm
@@ -127,39 +128,45 @@ class Inputs:
         return self.data[name]
 
     def _inputs(self) -> list[Variable]:
-        """Find the one array of inputs: a ``pm.Data``, or constants that are equal to one another.
+        """Find the one array of inputs: a ``pm.Data``, or constants that are equal to one another."""
+        found = self._candidates()
+        if len(found) != 1:
+            self._refuse(found)
+        [v] = found
+        return [c for c in self.constants if np.array_equal(c.data, v.data)] if isinstance(v, Constant) else [v]
+
+    def _candidates(self) -> list[Variable]:
+        """List the arrays that may be inputs: ``pm.Data`` or, where there are none, different constants.
 
         What only the noise depends on, such as errors of measurement, is taken only where there is nothing else.
         """
         leaves = [*self.data.values(), *self.constants]
-        found = self._arrays([v for v in leaves if v in self._central]) or self._arrays(leaves)
-        if len(found) != 1:
-            names = [group[0].name or f"a constant of shape {np.shape(group[0].data)}" for group in found]
-            raise NetworkError(
-                f"The inputs of '{self.observed.name}' must be one array, best a pm.Data; found {names}: give new rows "
-                f"of pm.Data by their names, X_new={{'X': ...}}."
-            )
-        return found[0]
+        for some in ([v for v in leaves if v in self._central], leaves):
+            data = [v for v in some if v in self.data.values() and v.ndim]
+            fixed = [v for v in some if isinstance(v, Constant) and v.ndim >= 2 and len(v.data) in self.target_rows]
+            fixed = [v for i, v in enumerate(fixed) if not any(np.array_equal(v.data, w.data) for w in fixed[:i])]
+            found = [v for v in data if v.ndim >= 2] or data or fixed
+            if found:
+                return found
+        return []
 
-    def _arrays(self, leaves: list[Variable]) -> list[list[Variable]]:
-        """List the arrays among leaves that may be inputs; equal constants are one of them."""
-        data = [v for v in leaves if v in self.data.values()]
-        found = [[v] for v in data if v.ndim >= 2] or [[v] for v in data]
-        if found:
-            return found
-        for v in leaves:
-            if v.ndim >= 2 and len(v.data) in self.target_rows:
-                same = next((group for group in found if np.array_equal(group[0].data, v.data)), None)
-                found.append([v]) if same is None else same.append(v)
-        return found
+    def _refuse(self, found: list[Variable]) -> NoReturn:
+        """Say that it is not known which of some arrays, if any, are the inputs."""
+        names = [v.name or f"a constant of shape {np.shape(v.data)}" for v in found]
+        raise NetworkError(
+            f"The inputs of '{self.observed.name}' must be one array, best a pm.Data; found {names}: give new rows "
+            f"of pm.Data by their names, X_new={{'X': ...}}."
+        )
 
     def _count(self, values: Mapping[Variable, np.ndarray]) -> int:
         """Return how many rows the inputs have, given the values of all leaves."""
         matrices = [v for v in self.data.values() if v.ndim >= 2 and v in self._central]
-        found = self._arrays([*self.data.values(), *self.constants])
-        if not matrices and len(found) != 1 and len(self.target_rows) == 1:
-            return min(self.target_rows)
-        return len(values[matrices[0] if matrices else self._inputs()[0]])
+        found = matrices[:1] or self._candidates()
+        counts = {len(values[v]) for v in found} or self.target_rows
+        counts = {n for n in counts if any(x.shape[:1] == (n,) for x in values.values())}
+        if len(counts) != 1:
+            self._refuse(found)
+        return counts.pop()
 
     def check_columns(self, X_new: ArrayLike) -> None:
         """Refuse new rows of the one array of inputs if they are a data frame of other columns."""

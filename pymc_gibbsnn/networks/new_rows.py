@@ -206,14 +206,13 @@ class NewRows:
             self._visit(parent)
         conditional = self._conditional(rv, expressions, parents)
         try:
-            law = conditional.law(self._tried, self._at_few, 1)
-            again = conditional.law(self._again, self._at_fewer, 1)
-        except NetworkError:
-            raise
+            law = conditional.law_as_it_is(self._tried, self._at_few, 1)
+            again = conditional.law_as_it_is(self._again, self._at_fewer, 1)
         except (ValueError, IndexError, TypeError, AssertionError) as error:
             self._refuse(rv, expressions, error)
         if rv is not self.observed and law.shape == again.shape:
             return self._take(rv)
+        law.check(rv.name)
         if not self._follows(law, again):
             self._refuse(rv, expressions)
         self._widest = max(self._widest, *(x[:, :1].size for x in law.parameters), np.prod(law.shape[2:], dtype=int))

@@ -38,7 +38,8 @@ def plot_class_probabilities(
     images : array_like, shape (point, height, width), optional
         Grey values of an image of each point.
     labels : array_like, shape (point,), optional
-        True classes, whose bars are coloured: their numbers, from 0 up, or their names.
+        True classes, whose bars are coloured: their numbers, from 0 up, or the names that they have in what ``predict``
+        gives, or strings among ``names``.
     names : sequence, optional
         Names of the classes; by default those that they have in what ``predict`` gives, or else their numbers. Of long
         names the beginning is shown.
@@ -69,9 +70,9 @@ def plot_class_probabilities(
     (1, 2)
     """
     p = np.asarray(probabilities, float)
-    if p.ndim != 2 or (p < 0).any() or not np.allclose(p.sum(axis=1), 1, atol=1e-3):
+    if p.ndim != 2 or (p < -1e-3).any() or not np.allclose(p.sum(axis=1), 1, atol=1e-3):
         raise ValueError(
-            f"probabilities must have shape (point, class), be positive and add up to 1; found shape {p.shape}."
+            f"probabilities must have shape (point, class), not be negative, and add up to 1; found shape {p.shape}."
         )
     points, classes = p.shape
     given = {"images": (images, 3), "labels": (labels, 1)}
@@ -82,7 +83,8 @@ def plot_class_probabilities(
     names = own if names is None else list(names)
     if names is not None and len(names) != classes:
         raise ValueError(f"names must be {classes}, one for each class; found {len(names)}.")
-    known = names if own in (None, list(range(classes))) else own
+    has_strings = np.asarray(labels).dtype.kind in "OU"
+    known = names if has_strings and set(np.ravel(labels)) <= set(names or ()) else own
     truth = None if labels is None else class_numbers(labels, classes, known)
     shown = [_short(str(name)) for name in (range(classes) if names is None else names)]
     axes = _grid(points, 1 if images is None else 2, max(map(len, shown)))

@@ -377,3 +377,58 @@ def test_a_model_by_hand_takes_its_own_frame(names):
     xr.testing.assert_equal(
         pmg.predict(idata, model, frame, random_seed=1), pmg.predict(idata, model, X[:, :2], random_seed=1)
     )
+
+
+def by_hand(observe) -> tuple[dict, pm.Model]:
+    """A posterior of weights w and v, and the model that ``observe(w, v)`` makes."""
+    with pm.Model() as model:
+        observe(pm.Normal("w", shape=2), pm.Normal("v", shape=2))
+    draws = {
+        name: (("chain", "draw", "k"), np.random.default_rng(i).normal(size=(2, 5, 2))) for i, name in enumerate("wv")
+    }
+    return {"posterior": xr.Dataset(draws)}, model
+
+
+def test_inputs_of_mean_and_scale_are_one_array():
+    """Constants that are equal are replaced together, wherever they stand."""
+    x = np.random.default_rng(3).normal(size=(12, 2))
+    idata, model = by_hand(lambda w, v: pm.Normal("y", x @ w, pt.exp(x @ v), observed=x[:, 0]))
+    new = pmg.log_predictive(idata, model, x[:4], x[:4, 0])["log_density"].values
+    np.testing.assert_allclose(new, pmg.log_predictive(idata, model)["log_density"].values[:4])
+
+
+@pytest.mark.parametrize("as_data", [False, True])
+def test_the_models_own_rows_of_several_arrays(as_data):
+    """Inputs that are vectors, and a second matrix beside the inputs, are no question as long as rows stay the same."""
+    x = np.random.default_rng(3).normal(size=(12, 2))
+    keep = pm.Data if as_data else lambda name, x: x
+    idata, model = by_hand(
+        lambda w, v: pm.Normal(
+            "y", keep("a", x[:, 0]) * w[0] + keep("b", x[:, 1]) * w[1], 1 + x[:, 0] ** 2, observed=x[:, 0]
+        )
+    )
+    assert pmg.predict(idata, model)["mean"].shape == (12,)
+    idata, model = by_hand(lambda w, v: pm.Normal("y", x @ w, pt.exp((x**2) @ v), observed=x[:, 0]))
+    assert pmg.predict(idata, model)["mean"].shape == (12,)
+
+
+def test_several_vectors_may_be_set_to_other_rows():
+    x = np.random.default_rng(3).normal(size=(12, 2))
+    idata, model = by_hand(
+        lambda w, v: pm.Normal("y", pm.Data("a", x[:, 0]) * w[0] + pm.Data("b", x[:, 1]) * w[1], 0.5, observed=x[:, 0])
+    )
+    expected = pmg.predict(idata, model, samples=True, random_seed=1)["mean"].values[:5]
+    pm.set_data({"a": x[:5, 0], "b": x[:5, 1]}, model=model)
+    assert pmg.predict(idata, model)["mean"].shape == expected.shape
+    pm.set_data({"b": x[:4, 1]}, model=model)
+    with pytest.raises(pmg.NetworkError, match=r"must be one array, best a pm.Data; found \['b', 'a'\]"):
+        pmg.predict(idata, model)
+
+
+def test_what_is_not_drawn_anew_may_have_a_prior_that_is_nan_there():
+    x = np.random.default_rng(3).random((12, 2))
+    with pm.Model() as model:
+        inputs = pm.Data("X", x)
+        pm.Normal("y", inputs @ pm.Normal("w", 0, pt.sqrt(inputs.mean()), shape=2), 0.5, observed=x[:, 0])
+    idata = {"posterior": xr.Dataset({"w": (("chain", "draw", "k"), np.ones((2, 5, 2)))})}
+    assert np.isfinite(pmg.predict(idata, model, -x)["mean"]).all()

@@ -83,7 +83,7 @@ def test_few_draws_and_single_chains(network):
     assert found.loc["output", "numbers"] == 3
     assert found["r_hat"].isna().all()
     assert "lp" not in found.index
-    assert found.attrs["verdict"].startswith("One chain moves")
+    assert found.attrs["verdict"].startswith("A single chain has none")
     with pytest.raises(ValueError, match="at least 4 draws"):
         pmg.summary(idata_of({name: x[:, :3] for name, x in values.items()}), model)
 

@@ -49,7 +49,9 @@ def network(scale, y=Y, degrees=None, units=None):
         (lambda s: ERRORS / (1 / s), ERRORS, True),
         (lambda s: pt.sqrt(s**2 * ERRORS**2), ERRORS, True),
         (lambda s: (abs(pm.Data("e", -ERRORS)) * s) ** 1.0, ERRORS, True),
-        (lambda s: 1 / pt.sqrt(np.array(4.0) / (s * ERRORS) ** 2), ERRORS / 2, True),
+        (lambda s: 1 / pt.sqrt(3.0 / (s * ERRORS) ** 2), ERRORS / 3**0.5, True),  # 3.0 is kept in 32 bits
+        (lambda s: (s * ERRORS) ** pt.as_tensor(np.ones((1, 1))).squeeze(), ERRORS, True),
+        (lambda s: pt.sqrt(pt.as_tensor(-ERRORS) * -(s**2)), ERRORS**0.5, False),
         (lambda s: s, np.ones(N), True),
         (lambda s: pt.sqrt(s**2 + ERRORS**2), np.hypot(1, ERRORS), False),
         (lambda s: ERRORS**s, ERRORS, False),

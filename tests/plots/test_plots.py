@@ -211,6 +211,17 @@ def test_names_of_classes_are_those_of_the_prediction(names):
     assert ax.patches[2].get_facecolor() != ax.patches[1].get_facecolor() == ax.patches[0].get_facecolor()
 
 
+@pytest.mark.parametrize("labels", [[1, 2], ["two", "three"]])
+def test_labels_may_be_numbers_or_names_of_the_figure(labels):
+    p = xr.DataArray(np.ones((2, 3)) / 3, {"class": [7, 8, 9]}, ("point", "class"))
+    names = ["one", "two", "three"]
+    for given in (p, p.values) if labels[0] == "two" else (p.values,):
+        axes = plot_class_probabilities(given, labels=labels, names=names)
+        assert [ax.get_title() for ax in axes[0]] == ["point 0\ntrue: two", "point 1\ntrue: three"]
+    axes = plot_class_probabilities(p.values, labels=[1, 2], names=[1, 2, 3])
+    assert axes[0, 0].get_title() == "point 0\ntrue: 2"
+
+
 def test_classes_of_one_long_beginning_have_bars_of_their_own():
     names = [f"a class with a long name, {i}" for i in range(3)]
     [[ax]] = plot_class_probabilities([[0.2, 0.7, 0.1]], names=names)
