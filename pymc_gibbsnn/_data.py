@@ -29,17 +29,22 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
         raise ValueError(f"{name} holds {count} masked values: drop or impute these rows first.")
     if isinstance(values, Variable) or values is None:
         raise TypeError(f"{name} must be an array of numbers; found {describe(values)}.")
-    for column in values.get_columns() if callable(getattr(values, "get_columns", None)) else ():
-        finite(name, column)  # polars itself would make numbers of dates
+    # Columns of polars one by one: for a whole frame it would make numbers of dates
+    columns = values.get_columns() if callable(getattr(values, "get_columns", None)) else []
+    numbers = np.stack([_numbers(name, x) for x in columns], axis=1) if columns else _numbers(name, values)
+    check_finite(name, numbers)
+    return numbers
+
+
+def _numbers(name: str, values: ArrayLike) -> np.ndarray:
+    """Return an array of numbers in double precision; raise ValueError if it holds anything else."""
     values = np.asarray(values)
     others = [] if values.dtype.kind in "biuf" else list(values.ravel())
     if values.dtype.kind == "O":  # such as a data frame with columns of numbers and of truth values
         others = [one for one in others if not isinstance(one, Real | Decimal | np.bool_)]
     if others:
         raise ValueError(f"{name} must hold numbers; found {describe(others[0])} in an array of dtype {values.dtype}.")
-    values = values.astype(float)
-    check_finite(name, values)
-    return values
+    return values.astype(float)
 
 
 def of_dtype(name: str, values: np.ndarray, dtype: DTypeLike, data: str | None) -> np.ndarray:

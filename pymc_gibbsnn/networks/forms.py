@@ -142,7 +142,7 @@ def split_number(x: Variable) -> tuple[float, Variable]:
     if is_elemwise(x, ps.Neg):
         factor, rest = split_number(x.owner.inputs[0])
         return -factor, rest
-    if not (is_elemwise(x, ps.Mul) or is_elemwise(x, ps.TrueDiv)):
+    if not is_elemwise(x, (ps.Mul, ps.TrueDiv)):
         return 1.0, x
     first, *others = x.owner.inputs
     if is_elemwise(x, ps.TrueDiv):

@@ -127,7 +127,7 @@ def noiseless_input(source: Variable, inner: str, name: str) -> str:
 def no_weights(term: Variable, name: str) -> str:
     """Say that an input is multiplied with something else than a variable."""
     message = f"The mean of '{name}' holds a product with {show(term)}, where a product is with weights, "
-    if is_elemwise(term, ps.Mul) or is_elemwise(term, ps.TrueDiv):
+    if is_elemwise(term, (ps.Mul, ps.TrueDiv)):
         return f"{message}one variable: put a factor into its prior, W = pm.Normal('W', 0, factor * scale, ...)."
     if isinstance(undimshuffle(term), Constant):
         return f"{message}a variable instead of numbers: {WEIGHTS}."

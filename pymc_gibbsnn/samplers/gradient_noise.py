@@ -165,7 +165,7 @@ def learn_top(
     """
     names, least = [f"direction_{name}_{x}" for x in coordinates], 1e-30
     before = kept[f"top_{name}"]
-    is_first = pt.le(count, 1) | pt.eq(before, 0)
+    is_first = pt.eq(before, 0)
     norm = length(g)
     q = [pt.switch(is_first, x / norm, kept[one]) for x, one in zip(g, names, strict=True)]
     p = sum((x * y).sum() for x, y in zip(q, g, strict=True))
