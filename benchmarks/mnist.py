@@ -11,8 +11,8 @@ Run::
     OMP_NUM_THREADS=2 python benchmarks/mnist.py FILE.npz [--variant collapsed] [--precision float32]
 
 Moves of scales, without interweaving, do harm to a chain that starts from zero: neither is made unless asked for.
-FILE.npz holds ``x_train`` (60000, 28, 28), ``y_train``, ``x_test`` and ``y_test``. OMP_NUM_THREADS is the number of
-cores that may be used.
+FILE.npz is the ``mnist.npz`` that ``data_sets.py images`` writes. OMP_NUM_THREADS is the number of cores that may be
+used.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ Milios, Filippone, Michiardi (arXiv 2006.05087)::
 
     OMP_NUM_THREADS=2 python benchmarks/stochastic_images.py FOLDER [--network cnn] [--seed 1] [--figure FILE]
 
-FOLDER holds ``mnist.npz`` and ``notmnist_small.npz``. The network "mlp" is 784-100-10. The network "cnn" has 8 filters
+FOLDER holds ``mnist.npz``, which ``data_sets.py images`` writes, and ``notmnist_small.npz`` with the images of letters,
+``x`` (n, 28, 28), of notMNIST. The network "mlp" is 784-100-10. The network "cnn" has 8 filters
 of 5x5 with stride 2, ReLU, an average over windows of 2x2, and a dense layer. Adam makes 20,000 steps; a sampler makes
 10,000 while it tunes and 20,000 for 200 draws, in each of four chains, the number that ``pmg.sample`` makes by default.
 """

@@ -14,8 +14,8 @@ If ``--methods`` is left out, GibbsNN and its competitors run, but for NUTS, whi
 install sklearn-contrib-bde``. METHODS below has the names of all. The figure of the differences in NLL is written
 beside the results.
 
-FOLDER holds ``uci_*.npz`` with ``X``, ``y`` and ``split_0_test``, ``split_1_test``, ... Scores are in the units of the
-targets: RMSE, mean negative log density (NLL), the share of test points within 90 % intervals, and CRPS.
+FOLDER holds what ``data_sets.py uci`` writes. Scores are in the units of the targets: RMSE, mean negative log density
+(NLL), the share of test points within 90 % intervals, and CRPS.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ deviation of all pixels, labels one-hot less 0.1. Measured, for each width and s
 
 Chains start from the prior and share a warm-up by pCN with its step size tuned.
 
-Run, with the folder of the data in PYMC_GIBBSNN_DATA::
+Run, with the folder in PYMC_GIBBSNN_DATA that holds images and labels in ``cifar10_subset.npz``, ``x_train`` (1024, 32,
+32, 3) and ``y_train``::
 
     python benchmarks/wide_networks.py [--quick | --full] [--part time | figures] [--images N] [--draws N]
 

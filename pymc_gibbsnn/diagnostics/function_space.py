@@ -1,8 +1,8 @@
 """The function of a network for every draw of a posterior: quantities of which R-hat and ESS make sense.
 
 Hidden units can be permuted, and the units of a homogeneous activation such as the ReLU can be scaled, without changing
-the function of the network. So R-hat of single weights means nothing. Outputs at fixed points, norms of layers and
-sorted norms of units do not change under these symmetries.
+the function of the network. So R-hat of single weights means nothing. Outputs at fixed points do not change under these
+symmetries; norms of layers and sorted norms of units do not change when units are permuted.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     r"""Compute the outputs of a network without its noise, and norms of its weights, for every draw of a posterior.
 
     The outputs are f(x) = W_L σ(⋯ σ(W_1 x + b_1) ⋯) + b_L at the weights of each draw. In contrast to single weights,
-    these quantities do not change when hidden units are permuted or scaled [1]_, so that R-hat and ESS of them make
-    sense.
+    outputs do not change when hidden units are permuted or scaled [1]_, and norms do not when units are permuted, so
+    that R-hat and ESS of them make sense.
 
     Parameters
     ----------

@@ -32,6 +32,7 @@ __all__ = ["summary"]
 
 APART, ERRORS = 0.5, 3.0  # how many standard deviations, and standard errors, apart the means of chains must be
 ENOUGH_ESS, CLOSE_RHAT = 400, 1.01  # where ArviZ calls a posterior well explored
+FAR_RHAT = 1.1  # above it, draws alone may not help
 
 
 def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None, *, points: int = 50) -> pd.DataFrame:
@@ -251,10 +252,17 @@ def _in_words(table: pd.DataFrame, names: list[str], lp: np.ndarray | None) -> s
     if len(names) == 1:
         return f"A single chain has none to disagree with; its smallest ESS is {least:.0f}."
     if largest > CLOSE_RHAT or least < ENOUGH_ESS:
-        return (
-            f"No chain is apart from the others, but R-hat goes up to {largest:.2f} and the smallest ESS is "
-            f"{least:.0f}: draw more, until they are at most {CLOSE_RHAT} and at least {ENOUGH_ESS}."
+        words = (
+            f"No chain is apart from the others, but R-hat goes up to {largest:.2f} (in {table['r_hat'].idxmax()}) and "
+            f"the smallest ESS is {least:.0f} (in {table['ess_bulk'].idxmin()}): draw more, until they are at most "
+            f"{CLOSE_RHAT} and at least {ENOUGH_ESS}."
         )
+        if largest > FAR_RHAT:
+            words += (
+                f" If R-hat stays above {FAR_RHAT}, chains explore different regions and only seldom meet: try twice "
+                f"as many tuning steps, then a wider network or more noise."
+            )
+        return words
     return (
         f"All chains agree: R-hat is at most {largest:.2f} and the smallest ESS is {least:.0f}. Chains that are stuck "
         f"at the same place agree as well: pymc_gibbsnn.thermalisation tells on data of a teacher."

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -73,11 +75,20 @@ def test_where_no_two_chains_agree_all_are_named(network):
     assert "No two chains agree." in found.attrs["verdict"]
 
 
+def test_chains_that_wander_are_told_that_more_draws_may_not_help(network):
+    model, values, lp = network
+    lp = -1000 + np.cumsum(np.random.default_rng(2).normal(size=lp.shape), axis=1)
+    verdict = pmg.summary(idata_of(values, lp), model).attrs["verdict"]
+    assert re.match(r"No chain is apart .* \(in lp\) and the smallest ESS is \d+ \(in lp\): draw more", verdict)
+    assert "If R-hat stays above 1.1" in verdict
+
+
 def test_few_draws_and_single_chains(network):
     model, values, lp = network
     few = {name: x[:, :30] for name, x in values.items()}
     verdict = pmg.summary(idata_of(few, lp[:, :30]), model, points=5).attrs["verdict"]
-    assert verdict.startswith("No chain is apart from the others, but R-hat goes up to")
+    assert re.match(r"No chain is apart from the others, but R-hat goes up to 1.0\d \(in \w.*\)", verdict)
+    assert "tuning steps" not in verdict
     one = {name: x[:1] for name, x in values.items()}
     found = pmg.summary(idata_of(one), model, X[:3])
     assert found.loc["output", "numbers"] == 3
