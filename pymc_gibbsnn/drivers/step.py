@@ -45,7 +45,7 @@ __all__ = ["GraphStep"]
 COMPILING = "Compiling the sweep; the result is kept for later runs"
 LOST_DIGITS = (
     "Noise is lost to rounding beside the signal where its variance is below about 1e-15 of the squared signal in "
-    "double precision, and 1e-7 in single precision: take a larger sigma"
+    "double precision, and 1e-7 in single precision: take a larger sigma."
 )
 
 
@@ -298,6 +298,7 @@ class GraphStep(BlockedStep):
         if self._is_over:
             return point, [dict.fromkeys(self.transition.stats, np.nan)]
         self._check_data()
+        advice = f"{self.transition.advice}." if self.transition.advice else LOST_DIGITS * bool(self.transition.latents)
         try:
             new, stats = self._draw(point)
             reason = "" if math.isfinite(stats["lp"]) else f"its log density is {stats['lp']}"
@@ -307,16 +308,17 @@ class GraphStep(BlockedStep):
             if not isinstance(error, np.linalg.LinAlgError | ParameterValueError):
                 raise
             reason = str(error).splitlines()[0].rstrip(".")
-            reason += "" if isinstance(error, ParameterValueError) else f". {LOST_DIGITS}"
+            if isinstance(error, np.linalg.LinAlgError):
+                advice = advice or LOST_DIGITS
             if self.steps == 0:
-                raise FloatingPointError(f"The first draw of a chain has failed: {reason}.") from error
+                raise FloatingPointError(f"The first draw of a chain has failed: {reason}. {advice}".rstrip()) from error
         if reason and self.steps == 0:
-            why = why_not_finite(self.model, point) or self._advice
-            raise FloatingPointError(f"The first draw of a chain is not finite: {reason}. {why}")
+            why = why_not_finite(self.model, point) or advice
+            raise FloatingPointError(f"The first draw of a chain is not finite: {reason}. {why}".rstrip())
         if reason:
             warnings.warn(
                 f"A chain has left the finite numbers at draw {self.steps}, warm-up included: {reason}. "
-                f"From there on all its draws are NaN; those before are as they were drawn. {self._advice}".rstrip(),
+                f"From there on all its draws are NaN; those before are as they were drawn. {advice}".rstrip(),
                 UserWarning,
                 stacklevel=2,
             )
@@ -325,10 +327,6 @@ class GraphStep(BlockedStep):
             stats = dict.fromkeys(self.transition.stats, np.nan)
         self.steps += 1
         return new, [stats]
-
-    @property
-    def _advice(self) -> str:
-        return f"{self.transition.advice}." if self.transition.advice else ""
 
     def _check_data(self) -> None:
         """Raise RuntimeError if the data have changed since the chain began."""

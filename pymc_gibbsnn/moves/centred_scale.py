@@ -92,7 +92,7 @@ def scale_law(site: Site) -> tuple[Variable, Variable, Variable]:
     noise_z, noise_a = site.noise
     incoming = operator.incoming(site.w) + noise_z / site.layer.noise
     d, n = given(operator.fan_in), site.samples * operator.places
-    if site.activation.function.is_scale_free:
+    if not site.activation.function.is_homogeneous:  # but scale-free, with which A and the weights above stay
         return pt.cast(d + n, incoming.dtype), incoming, pt.zeros_like(incoming)
     exponent = pt.cast(d + 2 * n - given(round(operator.places * above.fan_out)), incoming.dtype)
     outgoing = operator.by_unit(above.outgoing(site.w_above)[None])

@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import one_of
-from pymc_gibbsnn.moves.interweave_filters import makes_filter_move
+from pymc_gibbsnn.moves.interweave_filters import makes_filter_move, reach
 from pymc_gibbsnn.moves.interweave_langevin import TARGET_ACCEPTANCE, interweave_langevin
 from pymc_gibbsnn.moves.interweave_pieces import interweave_pieces, no_gram
 from pymc_gibbsnn.moves.site import Move, Site
@@ -46,24 +46,25 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
         If there is no such choice, or "pieces" are asked of an activation that has none.
     """
     one_of("interweave", interweave, ("auto", "pieces", "langevin", False))
-    functions = [activation and activation.function for activation in network.activations]
-    smooth = [a.name for a in network.activations if a and isinstance(a.function, Smooth)]
-    if interweave == "pieces" and smooth:
-        raise ValueError(f"interweave='pieces' needs activations of linear pieces; {smooth} have none: use 'langevin'.")
-    if interweave != "auto":
-        return [interweave] * len(network.activations)
     kinds = []
-    for l, function in enumerate(functions):
-        widest, operator = WIDEST_HIDDEN if l else WIDEST_DATA, network.layers[l].operator
+    for l, activation in enumerate(network.activations):
+        operator = network.layers[l].operator
         if isinstance(operator, Conv2D):
-            kinds.append(makes_filter_move(network, l))
-            continue
-        if function is None or not operator.variables:
+            is_possible = interweave and reach(network, l) is not None
+            kinds.append(makes_filter_move(network, l) if interweave == "auto" else bool(is_possible))
+        elif activation is None or not operator.variables:
             kinds.append(False)
-            continue
-        narrow = operator.fan_in <= widest
-        sloped = isinstance(function, PiecewiseLinear) and function.slopes.any()
-        kinds.append("pieces" if narrow and sloped else "langevin")
+        elif interweave == "auto":
+            function, narrow = activation.function, operator.fan_in <= (WIDEST_HIDDEN if l else WIDEST_DATA)
+            sloped = isinstance(function, PiecewiseLinear) and function.slopes.any()
+            kinds.append("pieces" if narrow and sloped else "langevin")
+        elif interweave == "pieces" and isinstance(activation.function, Smooth):
+            raise ValueError(
+                f"interweave='pieces' needs activations of linear pieces; that of '{activation.name}' has none: use "
+                f"'langevin'."
+            )
+        else:
+            kinds.append(interweave)
     return kinds
 
 

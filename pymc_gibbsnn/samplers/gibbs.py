@@ -148,7 +148,7 @@ def gibbs(
     fits = [automatic and can_be_fitted(network) for network in networks]
     # The entries of the carry that say from which variance the noise of a network falls
     heats = [
-        f"hottest_{network.layers[-1].name}" if automatic and not fit and can_be_heated(network) else None
+        f"hottest_{network.weights[0].name}" if automatic and not fit and can_be_heated(network) else None
         for network, fit in zip(networks, fits, strict=True)
     ]
     start = {name: value for sweep in sweeps for name, value in sweep.start.items()}

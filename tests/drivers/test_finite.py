@@ -68,6 +68,14 @@ def test_a_factorisation_that_fails_ends_a_chain_and_loses_nothing(monkeypatch):
     np.testing.assert_array_equal(idata["posterior"]["x"].values, [[1, 2, 3, np.nan, np.nan]])
 
 
+def test_where_a_noisy_network_gives_nan_lost_digits_are_named(model, monkeypatch):
+    """Numba's factorisations give NaN where those of NumPy raise an error."""
+    monkeypatch.setattr(GraphStep, "_draw", lambda self, point: (point, {"lp": np.nan}))
+    step = pmg.GibbsNN(model=model)
+    with pytest.raises(FloatingPointError, match=r"is nan\. Noise is lost to rounding .* take a larger sigma"):
+        step.step(model.initial_point())
+
+
 @pytest.mark.parametrize(
     ("start", "error", "message"),
     [

@@ -55,6 +55,20 @@ def test_truncated_normal(mode):
         assert stats.kstest(cdf, "uniform").pvalue > LEAST_P, (low, high)
 
 
+def test_numba_does_not_look_for_a_draw_that_there_is_not():
+    """Of a law that is not defined, such as one whose mean was lost to rounding, no proposal is ever accepted."""
+    nan, inf, zeros = np.nan, np.inf, np.zeros(5)
+    mean, low = np.array([nan, inf, -inf, 0, 1.0]), np.array([0, 0, 0, nan, 0])
+    x = draw_rv(truncated_normal, [mean, 0.1, low, zeros + inf], "NUMBA")
+    assert np.isnan(x[:4]).all()
+    assert x[4] > 0
+    for table in (ACTIVATIONS["relu"], ACTIVATIONS["hard_tanh"]):
+        lines = table.edges, table.slopes, table.intercepts
+        z = draw_rv(piecewise_normal, [mean[:, None], [0.3], zeros[:, None], [1.0], *lines], "NUMBA")[:, 0]
+        assert np.isnan(z[0])
+        assert np.isfinite(z[3:]).all()
+
+
 def density_on_grid(m, v, t, kappa, table):
     """(grid, distribution function) of the piecewise normal, by brute force on its pieces."""
     grid, density = [], []

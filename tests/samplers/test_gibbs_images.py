@@ -38,8 +38,24 @@ def test_lp_is_the_log_density_of_the_model(name, kwargs):
     np.testing.assert_allclose(stats["norm_W1"], (point["W1"] ** 2).sum() + (point["b1"] ** 2).sum())
 
 
+@pytest.mark.parametrize("interweave", ["pieces", "langevin"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_number_is_drawn_in_every_sweep(name, interweave):
+    """With options that are not the default, too. Scales are left out: they change numbers without drawing them."""
+    model = write(name)
+    point = random_point(model, 0)
+    new, _ = gibbs(model, interweave=interweave, scale_move=False).step(point)
+    for variable, values in point.items():
+        assert (new[variable] != values).all(), variable
+
+
+def test_filters_move_below_a_smooth_activation_where_pieces_are_asked_for():
+    model = pmg.cnn(IMAGES, np.zeros(len(IMAGES)), 2, size=2, pool=None, activation="tanh")
+    assert "acceptance_W1" in gibbs(model, interweave="pieces").transition.stats
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kwargs", [{}, PLAIN], ids=["default", "plain"])
+@pytest.mark.parametrize("kwargs", [{}, PLAIN, {"interweave": "langevin"}], ids=["default", "plain", "langevin"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_geweke(name, kwargs):
     """Oracle 1: forward draws of (variables, data) against the sweep alternating with data given the variables."""

@@ -1,6 +1,7 @@
 """Noise that is hotter while a chain tunes."""
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
@@ -71,13 +72,26 @@ def test_what_is_heated(model, images):
     def hottest(model):
         return [name for name in pmg.GibbsNN(model=model).transition.carry if name.startswith("hottest")]
 
-    assert hottest(images) == ["hottest_y"]
+    assert hottest(images) == ["hottest_W1"]
     large = np.zeros((12, 400)), np.zeros(12), 40
-    assert hottest(pmg.mlp(*large, likelihood="student", noise=0.1)) == ["hottest_Z3"]
-    assert hottest(pmg.mlp(*large, noise=0.1)) == ["hottest_y"]
+    assert hottest(pmg.mlp(*large, likelihood="student", noise=0.1)) == ["hottest_W1"]
+    assert hottest(pmg.mlp(*large, noise=0.1)) == ["hottest_W1"]
     assert hottest(pmg.mlp(X, Y, 3, likelihood="student", noise=0.1)) == []
     assert hottest(pmg.mlp(X, Y, 3, noise="learned")) == []
     assert hottest(model) == []
+
+
+def test_networks_of_the_same_data_are_heated_apart():
+    with pm.Model() as model:
+        mean = 0
+        for name, inputs in (("U", X), ("V", 10 * X)):
+            weights = pm.Normal(f"{name}1", 0, 1, shape=(3, 2)), pm.Normal(f"{name}2", 0, 1, shape=3)
+            hidden = pm.Normal(f"{name}A", pt.tanh(pm.Normal(f"{name}Z", inputs @ weights[0].T, 0.1)), 0.1)
+            mean = mean + hidden @ weights[1]
+        pm.Normal("y", mean, 0.1, observed=Y)
+        transition = pmg.GibbsNN().transition
+    _, carry = transition.find(model.initial_point(), np.random.default_rng(0))
+    np.testing.assert_allclose([carry["hottest_U1"], carry["hottest_V1"]], [(X**2).mean(), 100 * (X**2).mean()])
 
 
 def test_the_variance_from_which_noise_falls(images):
@@ -112,7 +126,7 @@ def test_chains_from_zero_are_heated_while_they_tune(steps, images):
     expected = np.maximum(1, 100 * r * (1 - np.arange(20) / 20) ** 6)
     np.testing.assert_allclose(np.log(found[:20]), np.log(expected), atol=1)
     assert 0.5 < found[20:].mean() < 1.7
-    assert auto.carry["hottest_y"] == 0
+    assert auto.carry["hottest_W1"] == 0
 
 
 @pytest.mark.parametrize(("start", "tune"), [("zero", 0), ("prior", 5)])
