@@ -311,7 +311,9 @@ class GraphStep(BlockedStep):
             if isinstance(error, np.linalg.LinAlgError):
                 advice = advice or LOST_DIGITS
             if self.steps == 0:
-                raise FloatingPointError(f"The first draw of a chain has failed: {reason}. {advice}".rstrip()) from error
+                raise FloatingPointError(
+                    f"The first draw of a chain has failed: {reason}. {advice}".rstrip()
+                ) from error
         if reason and self.steps == 0:
             why = why_not_finite(self.model, point) or advice
             raise FloatingPointError(f"The first draw of a chain is not finite: {reason}. {why}".rstrip())

@@ -192,6 +192,8 @@ def match_product(term: Variable) -> tuple[Variable, Variable, str] | None:
         return None
     source, right = term.owner.inputs
     weights = undimshuffle(right)
+    if weights.ndim not in (1, 2):
+        return None
     if weights is right:
         return source, weights, "columns"
     return source, weights, "vector" if weights.ndim == 1 else "rows"

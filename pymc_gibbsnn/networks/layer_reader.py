@@ -255,15 +255,19 @@ class LayerReader:
         shape = self._shape(weights)
         units = Dense.shape_of(found.how, shape)[0] if found.is_dense else shape[0]
         spans = spans_columns if found.is_dense else spans_channels
+        ones = [(1, units)] if found.is_dense else [(units, 1, 1), (1, units, 1, 1)]
+        shapes = [(units,), *ones] + [()] * (units == 1)
         for i, other in enumerate(others):
             factor, term = split_number(other)
-            bias = self._bias(term, leaves, units, z) if spans(term) else None
+            bias = self._bias(term, leaves, shapes, z) if spans(term) else None
             if bias is not None:
                 others.pop(i)
                 return bias, factor
         return None, 1.0
 
-    def _bias(self, term: Variable, leaves: dict[Variable, Variable], units: int, z: Variable) -> Variable | None:
+    def _bias(
+        self, term: Variable, leaves: dict[Variable, Variable], shapes: list[tuple[int, ...]], z: Variable
+    ) -> Variable | None:
         """Return the bias that a term is: one number for each unit, with a Normal prior of mean 0 and no other use.
 
         Parameters
@@ -272,8 +276,8 @@ class LayerReader:
             A term of the mean of Z, in canonical form, that is the same but for one axis, that of the units.
         leaves : dict of Variable to Variable
             The leaves that stand for random variables in it, with these variables.
-        units : int
-            The number of units.
+        shapes : list of tuple of int
+            The shapes that a bias may have.
         z : Variable
             The random variable of which it is a term of the mean.
 
@@ -285,7 +289,7 @@ class LayerReader:
         rv = leaves.get(undimshuffle(term))
         if rv not in self.model.free_RVs or rv in self.taken:
             return None
-        if int(np.prod(self._shape(rv))) != units or self.variances.users(rv) != [z.name]:
+        if tuple(self._shape(rv)) not in shapes or self.variances.users(rv) != [z.name]:
             return None
         if not self._is_wanted(rv):
             return None

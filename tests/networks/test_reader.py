@@ -66,6 +66,13 @@ def test_ways_to_write_a_layer(case):
     assert {name: x.shape for name, x in point.items()} == {n: x.shape for n, x in model.initial_point().items()}
 
 
+def test_a_column_of_biases_is_left_to_another_step():
+    with pm.Model():
+        mean = hidden_layer() @ pm.Normal("W2", shape=(2, H)).T + pm.Normal("b2", shape=(2, 1)).T
+        pm.Normal("y", mean, 0.3, observed=Y)
+        assert [v.name for v in pmg.GibbsNN().vars] == ["W1", "b1", "W2", "Z2", "A2"]
+
+
 SCALES = {
     "by input": (np.arange(1.0, D + 1), (H, D), lambda w: w.T),
     "by unit": (np.arange(1.0, H + 1)[:, None], (H, D), lambda w: w.T),
@@ -285,6 +292,10 @@ REFUSED += [
         "'y' has missing values, .* drop",
     ),
     (output(lambda a: a @ pm.Normal("W2", pm.Normal("m"), 1, shape=(H, 2))), "'W2' must have mean 0; found m"),
+    (
+        output(lambda a: a @ pm.Normal("W2", shape=(2, 1, H)).squeeze(1).T),
+        "The mean of 'y' is A2 @ W2.*, where a layer is A @ W.T",
+    ),
     (activation(lambda z: pm.math.softmax(z, axis=1)), r"activation softmax\(Z2\) of 'A2' is no elementwise"),
     (activation(lambda z: pt.maximum(z, np.arange(H))), r"activation maximum\(Z2, array\(1, 4\)\) .* shape \(1, 4\)"),
     (activation(lambda z: pt.maximum(z, pm.Normal("s") * z)), r"are numbers; found maximum\(Z2, s \* Z2\)"),
