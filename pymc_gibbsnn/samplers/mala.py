@@ -7,7 +7,7 @@ drawn anew:
     m½ = m₀ + ε/2 ∇log π(u),   v = u + ε m½,   m₁ = m½ + ε/2 ∇log π(v),
 
 which is accepted with probability min(1, exp(log π(v) − ‖m₁‖²/2 − log π(u) + ‖m₀‖²/2)). After a rejection the momentum
-is flipped to −m₀ [2]_. With α = 1 this is MALA [1]_: v = u + ε²/2 ∇log π(u) + ε ξ with the Metropolis-Hastings ratio of
+is flipped to −m₀ [2]_. The first step of a chain draws all of its momentum, which is 0 before. With α = 1 this is MALA [1]_: v = u + ε²/2 ∇log π(u) + ε ξ with the Metropolis-Hastings ratio of
 that proposal.
 
 The step size is tuned to the acceptance that is best for MALA in many dimensions [1]_. Kept momentum needs a higher
@@ -22,6 +22,10 @@ References
 """
 
 from __future__ import annotations
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
 
 from pymc_gibbsnn._arguments import number, positive
 from pymc_gibbsnn.samplers.metropolis_hastings import metropolis_hastings, standard_normals
@@ -66,8 +70,12 @@ def mala(target: Target, *, step_size: float | None = None, momentum_refresh: fl
     def propose(rng, u, step_size, evaluate, memory):
         rng, momentum = standard_normals(rng, u.position)
         if momentum_refresh < 1:
-            kept, new = (1 - momentum_refresh) ** 0.5, momentum_refresh**0.5
-            momentum = [kept * m + new * xi for m, xi in zip(memory.values(), momentum, strict=True)]
+            one, alpha = pt.constant(np.array([1, momentum_refresh], pytensor.config.floatX))
+            begins = pt.eq(sum((m**2).sum() for m in memory.values()), 0)
+            share = pt.switch(begins, one, alpha)
+            momentum = [
+                pt.sqrt(1 - share) * m + pt.sqrt(share) * xi for m, xi in zip(memory.values(), momentum, strict=True)
+            ]
         half = [m + step_size / 2 * g for m, g in zip(momentum, slope(u), strict=True)]
         v = evaluate([x + step_size * m for x, m in zip(u.position, half, strict=True)])
         end = [m + step_size / 2 * g for m, g in zip(half, slope(v), strict=True)]

@@ -87,6 +87,20 @@ def test_mala_on_an_asymmetric_target(refresh):
     np.testing.assert_allclose(stats["lp"].values[1, 7], model.compile_logp(mode="AS_WRITTEN")(point), atol=1e-6)
 
 
+def test_a_chain_with_kept_momentum_stays_in_equilibrium_from_its_first_step():
+    """Its first momentum is not 0, from which it would roll down towards the mode, but is drawn."""
+    rng = np.random.default_rng(7)
+    with pm.Model() as model:
+        pm.Normal("x", 0, 1, shape=2000)
+        step = pmg.MALA(momentum_refresh=0.03, step_size=0.1, compile_kwargs=PYTHON, rng=1)
+    point, found = {"x": rng.normal(size=2000)}, []
+    for _ in range(20):
+        point, _ = step.step(point)
+        found.append((point["x"] ** 2).mean())
+    assert model is not None
+    np.testing.assert_allclose(found, 1, atol=4 * (2 / 2000) ** 0.5)
+
+
 def test_mala_is_that_of_blackjax():
     """In law: the same step size and target, ε = sqrt(2 step_size)."""
     blackjax = pytest.importorskip("blackjax")
