@@ -7,8 +7,8 @@ drawn anew:
     m½ = m₀ + ε/2 ∇log π(u),   v = u + ε m½,   m₁ = m½ + ε/2 ∇log π(v),
 
 which is accepted with probability min(1, exp(log π(v) − ‖m₁‖²/2 − log π(u) + ‖m₀‖²/2)). After a rejection the momentum
-is flipped to −m₀ [2]_. The first step of a chain draws all of its momentum, which is 0 before. With α = 1 this is MALA [1]_: v = u + ε²/2 ∇log π(u) + ε ξ with the Metropolis-Hastings ratio of
-that proposal.
+is flipped to −m₀ [2]_. The first step of a chain, before which m is 0, draws all of its momentum. With α = 1 this is
+MALA [1]_: v = u + ε²/2 ∇log π(u) + ε ξ with the Metropolis-Hastings ratio of that proposal.
 
 The step size is tuned to the acceptance that is best for MALA in many dimensions [1]_. Kept momentum needs a higher
 one, since after a rejection the chain goes back where it came from; the less is drawn anew, the higher is the best
