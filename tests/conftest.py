@@ -16,7 +16,7 @@ gc.set_threshold(20_000, 50, 50)
 
 # Many tests run the same JAX program: compile it once.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / "pymc_gibbsnn_jax_cache"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 # And in half the time: each runs for a moment.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
@@ -34,10 +34,27 @@ matplotlib.use("Agg")
 
 import pytest  # noqa: E402
 from pytensor.compile.mode import Mode, register_mode  # noqa: E402
+from pytensor.link.c.op import ExternalCOp  # noqa: E402
 from pytensor.link.vm import VMLinker  # noqa: E402
 
 # Most graphs of tests are evaluated a few times, as they are written: to rewrite them would take far longer.
 register_mode("AS_WRITTEN", Mode(VMLinker(use_cloop=False, c_thunks=False), "merge"))
+
+
+# Operations such as DimShuffle, of which graphs have thousands, read their code for C from disk whenever one is made.
+load_c_code, loaded = ExternalCOp.load_c_code, {}
+
+
+def load_once(self, files):
+    key = type(self), tuple(files)
+    if key not in loaded:
+        load_c_code(self, key[1])
+        loaded[key] = self.func_codes, self.code_sections
+    codes, sections = loaded[key]
+    self.func_codes, self.code_sections = [*codes], {**sections}
+
+
+ExternalCOp.load_c_code = load_once
 
 
 def pytest_collection_finish():

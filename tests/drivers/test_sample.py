@@ -238,7 +238,8 @@ def test_step_sizes_change_while_tuning_and_noise_falls():
 
 def test_tuning_by_default_is_what_the_step_asks_for(model):
     for anneal, steps in (("auto", 1000), (None, 0)):
-        idata = pmg_sample(model, 2, step=pmg.GibbsNN(model=model, anneal=anneal), tune=None)
+        step = pmg.GibbsNN(model=model, anneal=anneal, interweave=False, scale_move=False)
+        idata = pmg_sample(model, 2, step=step, tune=None)
         assert idata["posterior"].attrs["tuning_steps"] == steps
     step = pmg.GibbsNN(model=model, interweave="langevin", anneal=None)
     assert pmg_sample(model, 2, step=step, tune=None)["posterior"].attrs["tuning_steps"] == 1000

@@ -36,12 +36,13 @@ def network(degrees=4.0, learned=True, noise=1.0):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("y", [0.5, 12.0])
-def test_the_latent_against_quadrature(mode, y):
+def test_the_latent_against_quadrature(mode):
     """Each row is a chain of its own; y far from the mean has two places where Z may be."""
-    n, m, variance, nu, scale = 4000, 1.0, 2.0, 3.0, 0.8
-    z = pytensor.shared(np.full((n, 1), (m + y) / 2))
-    law = StudentTLikelihood("y", pt.constant(np.full(n, y)), pt.constant(scale**2), degrees=pt.constant(nu))
+    m, variance, nu, scale = 1.0, 2.0, 3.0, 0.8
+    y = np.repeat([0.5, 12.0], 4000)
+    n = len(y)
+    z = pytensor.shared((m + y[:, None]) / 2)
+    law = StudentTLikelihood("y", pt.constant(y), pt.constant(scale**2), degrees=pt.constant(nu))
 
     def build(generator):
         return law.draw_latent(generator, z, pt.constant(np.full((n, 1), m)), pt.constant(variance))[:2]
@@ -50,10 +51,11 @@ def test_the_latent_against_quadrature(mode, y):
     for _ in range(60):
         z.set_value(one_pass())
     grid = np.linspace(-15, 25, 8001)
-    density = stats.norm.pdf(grid, m, variance**0.5) * stats.t.pdf(y, nu, grid, scale)
-    cdf = integrate.cumulative_simpson(density, x=grid, initial=0)
-    found = stats.kstest(z.get_value().ravel(), lambda x: np.interp(x, grid, cdf / cdf[-1]))
-    assert found.pvalue > 1e-3
+    for one in np.unique(y):
+        density = stats.norm.pdf(grid, m, variance**0.5) * stats.t.pdf(one, nu, grid, scale)
+        cdf = integrate.cumulative_simpson(density, x=grid, initial=0)
+        found = stats.kstest(z.get_value()[y == one, 0], lambda x, cdf=cdf: np.interp(x, grid, cdf / cdf[-1]))
+        assert found.pvalue > 1e-3
 
 
 def test_squares_are_of_the_new_latent():

@@ -189,10 +189,12 @@ def test_learned_scales_end_where_the_evidence_is_stationary():
     network, point, rng = read_network(model), model.initial_point(), np.random.default_rng(3)
     fit = Fit([rng.normal(size=(3, 3)), rng.normal(size=(2, 3))], [])
 
+    tanh = Smooth(pt.tanh)
+
     def at(point):
         t, v, r, s = np.exp(point["t_log__"]), np.exp(point["v_log__"]), np.exp(point["r_log__"]), point["s"]
         precisions = [np.column_stack([np.tile(r, (3, 1)), np.ones(3)]), np.full((2, 3), 1 / (0.49 * s))]
-        return LeastSquares(x, y, [Smooth(pt.tanh)], [0.25 / t, v, 4 * v]), replace(fit, precisions=precisions)
+        return LeastSquares(x, y, [tanh], [0.25 / t, v, 4 * v]), replace(fit, precisions=precisions)
 
     for _ in range(200):
         point |= learned_scales(network, point, *at(point))
@@ -517,5 +519,5 @@ def test_starts_in_jax(steps, monkeypatch):
     assert len(asked) == 2
     assert np.abs(asked[0][0]["W1"] - asked[1][0]["W1"]).max() > 0.01
     assert idata["posterior"]["W1"].values.std((0, 1)).min() > 0
-    pmg_sample(model, 5, step=step, tune=0, chains=3, var_names=["W1"])
+    pmg_sample(model, 5, step=step, tune=0, chains=3, var_names=["W1", "b1", "W2", "b2"])
     assert len(asked) == 2

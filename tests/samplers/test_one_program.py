@@ -145,17 +145,6 @@ def test_models_of_one_architecture_share_a_program(build, step):
     assert first == second
 
 
-def test_a_second_model_compiles_nothing():
-    def draw(numbers):
-        with noisy()(**numbers) as model:
-            pmg.GibbsNN(**PLAIN).step(model.initial_point())
-
-    draw(SMALL)
-    with compiled() as names:
-        draw(LARGE)
-    assert names == []
-
-
 def test_a_second_hidden_layer_compiles_no_move_of_weights_again():
     def draw(units):
         with pmg.mlp(*data(20, 2), units, noise=0.1) as model:
