@@ -22,6 +22,7 @@ __all__ = [
     "boolean",
     "describe",
     "each",
+    "group_of",
     "model_of",
     "named_variables",
     "number",
@@ -381,11 +382,34 @@ def posterior_of(name: str, idata: Any) -> xr.Dataset:
     TypeError
         If the value is something else.
     ValueError
-        If it holds no posterior.
+        If it holds no posterior, or the posterior has no dimensions of chains and draws.
+    """
+    posterior = group_of(name, idata, "posterior")
+    for dim in ("chain", "draw"):
+        if dim not in posterior.dims:
+            raise ValueError(
+                f"{name} must have the dimensions chain and draw; its posterior has no '{dim}'. To take a single one, "
+                f"keep the dimension: isel({dim}=[0])."
+            )
+    return posterior
+
+
+def group_of(name: str, idata: Any, group: str) -> xr.Dataset:
+    """Return a group of what ``pm.sample`` or ``pmg.sample`` returned, as a dataset.
+
+    Raises
+    ------
+    TypeError
+        If the value is something else.
+    ValueError
+        If it holds no such group.
     """
     try:
-        return dataset_of(idata, "posterior")
+        found = dataset_of(idata, group)
+        if isinstance(found, xr.Dataset):
+            return found
+        raise TypeError
     except (TypeError, IndexError):
         raise TypeError(f"{name} must be what pm.sample returned; found {describe(idata)}.") from None
     except (KeyError, AttributeError):
-        raise ValueError(f"{name} must hold a posterior, as what pm.sample returns does; found none.") from None
+        raise ValueError(f"{name} must hold the group {group}, as what pm.sample returns does; found none.") from None

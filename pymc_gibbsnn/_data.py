@@ -77,11 +77,28 @@ def of_dtype(name: str, values: np.ndarray, dtype: DTypeLike, data: str | None) 
     return found
 
 
-def check_finite(name: str, values: np.ndarray, error: type[ValueError] = ValueError) -> None:
-    """Raise an error that names the data if one of their values is NaN or infinite."""
+def check_finite(
+    name: str,
+    values: np.ndarray,
+    error: type[ValueError] = ValueError,
+    advice: str = "drop or impute these rows first",
+) -> None:
+    """Raise an error that names the data if one of their values is NaN or infinite.
+
+    Parameters
+    ----------
+    name : str
+        The name of the data.
+    values : array
+        The data.
+    error : type
+        The kind of error.
+    advice : str
+        What to do, for the error.
+    """
     bad = int((~np.isfinite(values)).sum())
     if bad:
-        raise error(f"{name} holds {bad} values that are NaN or infinite: drop or impute these rows first.")
+        raise error(f"{name} holds {bad} values that are NaN or infinite: {advice}.")
 
 
 def column_names(values: ArrayLike, count: int) -> np.ndarray:

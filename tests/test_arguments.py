@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn._arguments import describe
@@ -13,6 +14,7 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(12, 3))
 Y = X[:, 0]
 LABELS = np.arange(12) % 3
+EMPTY = xr.Dataset(coords={"chain": [0], "draw": [0]})
 NAMES = np.array(["rose", "lily", "iris"])[LABELS]
 
 
@@ -227,7 +229,7 @@ def test_starts(network):
 
 
 def test_blocks_of_a_pilot_run(classical):
-    refuses(lambda: pmg.correlated_blocks({"posterior": None}, classical, largest="a"), "largest must be .* found 'a'")
+    refuses(lambda: pmg.correlated_blocks({"posterior": EMPTY}, classical, largest="a"), "largest must be .* found 'a'")
 
 
 # pmg.sample
@@ -320,12 +322,12 @@ def test_posteriors(call, network, classical):
     missing = np.where(X > 1, np.nan, X)
     for arguments, message in [
         ((3, model), "idata must be what pm.sample returned; found 3"),
-        (({}, model), "idata must hold a posterior"),
-        (({"posterior": 0}, model, missing), "X_new holds 3 values that are NaN"),
-        (({"posterior": 0}, "model"), "model must be a PyMC model; found 'model'"),
+        (({}, model), "idata must hold the group posterior"),
+        (({"posterior": EMPTY}, model, missing), "X_new holds 3 values that are NaN"),
+        (({"posterior": EMPTY}, "model"), "model must be a PyMC model; found 'model'"),
     ]:
         refuses(lambda arguments=arguments: call(*arguments), message)
 
 
 def test_pilot_runs(classical):
-    refuses(lambda: pmg.correlated_blocks({}, classical), "idata must hold a posterior")
+    refuses(lambda: pmg.correlated_blocks({}, classical), "idata must hold the group posterior")

@@ -66,7 +66,7 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
           :mod:`pymc_gibbsnn.diagnostics.summary`; empty if all agree.
 
         ``attrs["verdict"]`` says in sentences which chains disagree and what to try. It names chains that never moved,
-        and compares the others with each other.
+        or hold draws that are not finite, and compares the others with each other.
 
     Raises
     ------
@@ -101,10 +101,17 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
     found = _quantities(idata, posterior, model, X_new, points)
     names = [str(chain) for chain in posterior["chain"].values]
     table = _table(found, names)
-    moves = np.ptp(found["output"], axis=1).any(axis=1)
+    finite = np.array([all(np.isfinite(x[i]).all() for x in found.values()) for i in range(len(names))])
+    moves = np.ptp(found["output"], axis=1).any(axis=1) & finite
     words = []
-    if not moves.all():
-        still = [name for name, one in zip(names, moves, strict=True) if not one]
+    if not finite.all():
+        lost = [name for name, one in zip(names, finite, strict=True) if not one]
+        words.append(
+            f"{'Chain' if len(lost) == 1 else 'Chains'} {', '.join(lost)} left the finite numbers: cut off the draws "
+            f"that are NaN or infinite before you use the others."
+        )
+    if not (moves | ~finite).all():
+        still = [name for name, one in zip(names, moves | ~finite, strict=True) if not one]
         words.append(
             f"{'Chain' if len(still) == 1 else 'Chains'} {', '.join(still)} did not move: all draws have the same "
             f"outputs. A sampler that rejects proposals may need more tuning steps, or a smaller step size."

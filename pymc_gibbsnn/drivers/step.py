@@ -45,7 +45,7 @@ __all__ = ["GraphStep"]
 COMPILING = "Compiling the sweep; the result is kept for later runs"
 LOST_DIGITS = (
     "Noise is lost to rounding beside the signal where its variance is below about 1e-15 of the squared signal in "
-    "double precision, and 1e-7 in single precision: take a larger sigma."
+    "double precision, and 1e-7 in single precision: take a larger sigma, or standardise inputs and targets."
 )
 
 

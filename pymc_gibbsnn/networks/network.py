@@ -10,6 +10,7 @@ model.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
 
@@ -30,6 +31,7 @@ __all__ = ["Activation", "Layer", "Network", "NetworkError", "LearnedVariance", 
 
 
 # The parts of a network that other variables of the model may determine
+LARGEST_OFFSET = 1e6  # of inputs, in their standard deviations: its square times the rounding error is 2e-4
 MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees", "factors")
 NESTED = ("operator", "uses", "layers", "activations", "observation", "variances")
 
@@ -307,7 +309,7 @@ class Network:
                 raise NetworkError(f"'{layer.name}' has shape {found}, but its mean has shape {(n, width)}.")
 
     def check_data(self) -> None:
-        """Refuse inputs and targets that are not finite or whose numbers of rows differ.
+        """Refuse inputs and targets that are not finite or whose numbers of rows differ, and warn of large offsets.
 
         Raises
         ------
@@ -316,4 +318,15 @@ class Network:
         """
         x = self.data()
         check_finite("the input data", x, NetworkError)
+        centre, spread = np.abs(x.mean(axis=0)), x.std(axis=0)
+        ratio = np.divide(centre, spread, out=np.zeros_like(spread), where=spread > 0)
+        if ratio.size and ratio.max() > LARGEST_OFFSET:
+            column = ratio.argmax()
+            warnings.warn(
+                f"Column {column} of the input data has mean {x.mean(axis=0)[column]:.3g} and standard deviation "
+                f"{spread[column]:.3g}. Beside such an offset draws of weights lose digits, and may be wrong: subtract "
+                f"the mean of each column.",
+                UserWarning,
+                stacklevel=2,
+            )
         self.likelihood.check(x, self.layers[-1].operator)

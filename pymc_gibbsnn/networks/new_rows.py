@@ -296,7 +296,7 @@ class NewRows:
                 f"together."
             )
         x = x.reshape(-1, *shape).astype(rv.dtype)
-        check_finite(f"'{rv.name}' in the posterior", x)
+        check_finite(f"'{rv.name}' in the posterior", x, advice="leave these chains out, or cut them off before")
         self.parameters[rv] = x
         self._at_few[rv] = self._at_fewer[rv] = x[:1]
 

@@ -59,7 +59,7 @@ class Smooth:
         """The derivative σ'."""
 
         def apply(z):
-            return pt.grad(self.apply(z).sum(), z)
+            return pt.grad(self.apply(z).sum(), z, disconnected_inputs="ignore")  # of constants it is 0
 
         return Smooth(apply)
 

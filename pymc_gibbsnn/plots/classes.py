@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pymc_gibbsnn._arguments import group_of
 from pymc_gibbsnn.diagnostics.predicted import class_names, class_numbers
 from pymc_gibbsnn.plots.drawing import colour, pyplot
 
@@ -159,7 +160,7 @@ def plot_acceptance(idata: Any, *, axes: Any = None) -> np.ndarray:
     (1,)
     """
     plt = pyplot()
-    stats = idata["sample_stats"]
+    stats = group_of("idata", idata, "sample_stats")
     found = [name for name in stats.data_vars if name.startswith("acceptance_") and name != "acceptance_rate"]
     nodes = [name for name in found if re.fullmatch(r".*_\d+", name) and name.rpartition("_")[0] in found]
     layers = sorted((name for name in found if name not in nodes), key=_natural)  # PyMC does not keep their order

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pymc_gibbsnn._arguments import group_of
 from pymc_gibbsnn.diagnostics.predicted import samples_and_data
 from pymc_gibbsnn.diagnostics.scoring import expected_calibration_error, pit, reliability
 from pymc_gibbsnn.plots.drawing import colour, label_at_right, pyplot
@@ -113,9 +114,10 @@ def plot_log_density(idata: Any) -> np.ndarray:
     plt = pyplot()
     import arviz as az
 
-    if "lp" not in idata["sample_stats"]:
+    stats = group_of("idata", idata, "sample_stats")
+    if "lp" not in stats:
         raise ValueError("sample_stats holds no 'lp': sample with a step method of this package.")
-    lp = idata["sample_stats"]["lp"].transpose("chain", "draw").values
+    lp = stats["lp"].transpose("chain", "draw").values
     least = 4 if len(lp) > 1 else 8
     if lp.shape[1] < least:
         raise ValueError(f"The figure needs at least {least} draws; found {lp.shape[1]}.")

@@ -83,6 +83,25 @@ def test_chains_that_wander_are_told_that_more_draws_may_not_help(network):
     assert "If R-hat stays above 1.1" in verdict
 
 
+def test_chains_that_are_not_finite_are_named_and_left_out(network):
+    model, values, lp = network
+    values["W1"][1, 300:] = np.nan
+    verdict = pmg.summary(idata_of(values, lp), model).attrs["verdict"]
+    assert verdict.startswith("Chain 1 left the finite numbers: cut off the draws that are NaN or infinite")
+    assert "All chains agree" in verdict
+    values |= {f"variance_{name}": values["variance_y"] for name in ("Z2", "A2")}
+    with pytest.raises(ValueError, match=r"'W1' in the posterior holds 1200 values .* leave these chains out"):
+        pmg.predict(idata_of(values), model, X[:2])
+
+
+@pytest.mark.parametrize("dim", ["chain", "draw"])
+def test_a_single_chain_or_draw_keeps_its_dimension(network, dim):
+    model, values, _ = network
+    one = {"posterior": idata_of(values)["posterior"].isel({dim: 0})}
+    with pytest.raises(ValueError, match=rf"its posterior has no '{dim}'. .* isel\({dim}=\[0\]\)"):
+        pmg.summary(one, model)
+
+
 def test_few_draws_and_single_chains(network):
     model, values, lp = network
     few = {name: x[:, :30] for name, x in values.items()}

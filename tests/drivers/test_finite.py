@@ -106,5 +106,5 @@ def test_noise_that_is_lost_to_rounding_is_named(model, monkeypatch):
         raise np.linalg.LinAlgError("Matrix is not positive definite")
 
     monkeypatch.setattr(step, "_draw", fail)
-    with pytest.raises(FloatingPointError, match=r"not positive definite. Noise is lost .* 1e-15 .* larger sigma\."):
+    with pytest.raises(FloatingPointError, match=r"not positive definite. Noise is lost .* .* or standardise"):
         step.step(model.initial_point())

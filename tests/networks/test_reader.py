@@ -1,5 +1,7 @@
 """What the reader knows, and that it names what it does not know."""
 
+import warnings
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -335,6 +337,14 @@ def test_inputs_that_do_not_fit_the_weights():
         pm.set_data({"X": X[:4]})
         with pytest.raises(NetworkError, match="shape"):
             read_network(model)
+
+
+def test_large_offsets_of_inputs_are_warned_of():
+    with pytest.warns(UserWarning, match="Column 1 of the input data has mean 1e\\+08 .* subtract the mean"):
+        read_network(pmg.mlp(X + np.array([0, 1e8, 0]), Y, 2)).check_data()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_network(pmg.mlp(np.c_[X + 1e4, np.full(N, 1e9)], Y, 2)).check_data()
 
 
 def test_an_empty_model():
