@@ -75,6 +75,9 @@ def draw_weights(
     size = *layers, d, c
     if not shared:  # treat units as a batch of layers of one unit each
         products, precision, size = products.T[:, :, None], precision[:, None, :], (c, d, 1)
+        # The lengths are given, because those that PyTensor would work out vary their order from process to process.
+        gram, precision = pt.specify_shape(gram, (d, d)), pt.specify_shape(precision, (c, 1, d))
+        products = pt.specify_shape(products, (c, d, 1))
     factor = pt.linalg.cholesky(plus_diagonal(gram / noise, precision[..., 0, :]))
     target = products / noise
     mean = pt.linalg.solve_triangular(factor, target, lower=True, b_ndim=2)

@@ -72,6 +72,17 @@ def learned_scales(n, d, units, outputs, noise):
     return model
 
 
+def priors_of_units(n, d, units, outputs, noise):
+    X, y = data(n, d, outputs)
+    with pm.Model() as model:
+        W1 = pm.Normal("W1", 0, RNG.uniform(1, 2, size=(units, 1)), shape=(units, d))
+        b1 = pm.Normal("b1", 0, RNG.uniform(1, 2, size=units), shape=units)
+        A2 = pm.Normal("A2", pt.maximum(pm.Normal("Z2", X @ W1.T + b1, noise), 0), noise)
+        W2 = pm.Normal("W2", 0, RNG.uniform(1, 2, size=(outputs, units)), shape=(outputs, units))
+        pm.Normal("y", A2 @ W2.T + pm.Normal("b2", shape=outputs), noise, observed=y)
+    return model
+
+
 def wide(n, d, units, outputs, noise):
     scales = {"weight_scale": noise * 2, "bias_scale": noise * 3, "readout_scale": noise * 5}
     return pmg.wide_mlp(*data(n, d, outputs), units, noise=noise, **scales)
@@ -132,6 +143,7 @@ def keys(model, step):
         pytest.param(binary, pmg.GibbsNN, id="probit langevin"),
         pytest.param(written_by_hand, pmg.GibbsNN, id="by hand"),
         pytest.param(learned_scales, lambda: pmg.GibbsNN(**PLAIN), id="learned scales"),
+        pytest.param(priors_of_units, lambda: pmg.GibbsNN(**PLAIN), id="priors of units"),
         pytest.param(wide, lambda: pmg.PCN(reparametrise=True), id="pCN"),
         pytest.param(wider_than_rows, lambda: pmg.PCN(reparametrise=True), id="pCN, more units than rows"),
         pytest.param(effects_by_hand, pmg.MALA, id="MALA by hand"),
