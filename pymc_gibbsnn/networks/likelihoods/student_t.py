@@ -35,7 +35,7 @@ from pymc_gibbsnn.random.vectorised_gamma import vectorised_gamma
 
 __all__ = ["StudentTLikelihood"]
 
-NODES = 128  # of the quadrature over log τ
+NODES, LONGEST = 128, 0.45  # at least so many nodes of the quadrature over log τ, and steps at most so long
 AT_ONCE = 2**14  # densities: what is computed on the way then stays in a processor's cache
 
 
@@ -148,9 +148,11 @@ def _log_integral(nu: np.ndarray, scale: np.ndarray, sigma: np.ndarray, squares:
     lowest = np.minimum(0, np.log((nu + 1) / (nu + squares / scale**2))) - 80 / (nu + 1) - width
     least = np.maximum(1 - squares / (4 * nu * sigma**2), 1e-300)
     lowest = np.maximum(lowest, np.log(least) - 80 / (nu * least) - np.sqrt(160 / (nu * least)))
-    step = (np.log1p(80 / nu + 2 * width) - lowest) / (NODES - 1)
+    reach = np.log1p(80 / nu + 2 * width) - lowest
+    nodes = max(NODES, math.ceil(reach.max(initial=0) / LONGEST) + 1)
+    step = reach / (nodes - 1)
     top, total = -np.inf, 0.0
-    for node in range(NODES):
+    for node in range(nodes):
         log_tau = lowest + step * node
         tau = np.exp(log_tau)
         variance = sigma**2 + scale**2 / tau
