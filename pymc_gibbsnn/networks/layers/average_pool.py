@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn.networks.layers.on_images import OnImages
 from pymc_gibbsnn.networks.layers.pooling import Pooling, pool
 from pymc_gibbsnn.networks.layers.weighted import Array
 from pymc_gibbsnn.networks.layers.windows import Windows
@@ -25,7 +25,7 @@ __all__ = ["AveragePool"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class AveragePool:
+class AveragePool(OnImages):
     """The average pool; :class:`~pymc_gibbsnn.networks.layers.dense.Dense` lists its answers.
 
     Parameters
@@ -37,32 +37,18 @@ class AveragePool:
     windows: Windows
 
     name = "average_pool2d"
-    is_single = False
     has_bias = False
-    has_gain = False
     bias = None
+
+    @property
+    def units(self) -> int:
+        """The number c of channels."""
+        return self.windows.channels
 
     @property
     def variables(self) -> list[Variable]:
         """There are no weights."""
         return []
-
-    # How the user wrote the layer
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The numbers of outputs and of inputs of an image."""
-        return self.windows.channels * self.places, self.windows.pixels
-
-    @property
-    def row_shapes(self) -> list[tuple[int, ...]]:
-        """The shape of the output of one image in the model."""
-        return [(self.windows.channels, *self.windows.grid)]
-
-    @property
-    def input_shapes(self) -> list[tuple[int, ...]]:
-        """The shapes that one sample of the input may have."""
-        return self.windows.written
 
     def matrix(self, values: Mapping[Variable, Array]) -> Array:
         """Return a placeholder: there are no weights."""
@@ -73,14 +59,6 @@ class AveragePool:
     def values(self, w: Variable) -> dict[Variable, Variable]:
         """Return nothing: there are no weights."""
         return {}
-
-    def rows(self, z: Array) -> Array:
-        """Make an output of shape (n, channels, height, width) a matrix with a row for each image."""
-        return z.reshape((-1, self.shape[0])) if z.ndim == 4 else z
-
-    def written(self, z: Array, ndim: int) -> Array:
-        """Give the matrix of an output as many dimensions as it has in the model."""
-        return z.reshape((-1, *self.row_shapes[0])) if ndim == 4 else z
 
     # The map
 
@@ -142,22 +120,3 @@ class AveragePool:
         (down, across), (rows, columns) = self.windows.grid, self.windows.size
         x = x.reshape((-1, self.windows.channels, down, across, rows, columns))
         return x.transpose(0, 1, 2, 4, 3, 5).reshape((-1, self.windows.pixels))
-
-    # The scales of units, which are channels here
-
-    @property
-    def places(self) -> int:
-        """How many numbers of an image of the output belong to each channel."""
-        return self.windows.places
-
-    def by_unit(self, x: Variable) -> Variable:
-        """Sum an array like the output over all that belongs to each channel, (channels,)."""
-        return x.sum(axis=0).reshape((self.windows.channels, self.places)).sum(axis=1)
-
-    def knows_units_of(self, below: Any) -> bool:
-        """Whether the units of the layer below are the channels here, and not single pixels or other images."""
-        return below.row_shapes[0] == self.windows.image
-
-    def spread(self, c: Variable) -> Variable:
-        """Repeat the scales of channels (channels,) for each of their places, (outputs,)."""
-        return (c[:, None] * np.ones((1, self.places), c.dtype)).reshape((-1,))

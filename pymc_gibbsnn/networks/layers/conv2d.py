@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -20,6 +19,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.networks.layers.banded import BandedSolve
 from pymc_gibbsnn.networks.layers.convolution import Convolution, WindowGram, convolve
+from pymc_gibbsnn.networks.layers.on_images import OnImages
 from pymc_gibbsnn.networks.layers.weighted import Array, Weighted, library, precisions, times
 from pymc_gibbsnn.networks.layers.windows import Windows
 
@@ -27,7 +27,7 @@ __all__ = ["Conv2D"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Conv2D(Weighted):
+class Conv2D(OnImages, Weighted):
     """The convolution A ↦ conv(A, W) + b; :class:`~pymc_gibbsnn.networks.layers.dense.Dense` lists its answers.
 
     Parameters
@@ -48,8 +48,6 @@ class Conv2D(Weighted):
     units: int
     windows: Windows
 
-    is_single = False
-    has_gain = False
     tiles = False
 
     # How the user wrote the layer
@@ -69,24 +67,9 @@ class Conv2D(Weighted):
         return precisions(sigma.reshape((rows, columns)), units, numbers, bias_sigma)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """The numbers of outputs and of inputs of an image."""
-        return self.units * self.places, self.windows.pixels
-
-    @property
-    def row_shapes(self) -> list[tuple[int, ...]]:
-        """The shape of the output of one image in the model."""
-        return [(self.units, *self.windows.grid)]
-
-    @property
     def filters_shape(self) -> tuple[int, int, int, int]:
         """The shape of the filters in the model."""
         return self.units, self.windows.channels, *self.windows.size
-
-    @property
-    def input_shapes(self) -> list[tuple[int, ...]]:
-        """The shapes that one sample of the input may have."""
-        return self.windows.written
 
     def matrix(self, values: Mapping[Variable, Array]) -> Array:
         """Make W̃ (..., c, d) of filters and bias in the model's shapes, which may follow axes of draws."""
@@ -107,14 +90,6 @@ class Conv2D(Weighted):
             shape = {0: (), 1: (self.units,), 3: (self.units, 1, 1), 4: (1, self.units, 1, 1)}[ndim]
             values[self.bias] = times(w[:, -1], 1 / self.bias_factor).reshape(shape)
         return values
-
-    def rows(self, z: Array) -> Array:
-        """Make an output of shape (n, c, height, width) a matrix with a row for each image."""
-        return z.reshape((-1, self.shape[0])) if z.ndim == 4 else z
-
-    def written(self, z: Array, ndim: int) -> Array:
-        """Give the matrix of an output as many dimensions as it has in the model."""
-        return z.reshape((-1, *self.row_shapes[0])) if ndim == 4 else z
 
     def _filters(self, w: Variable) -> Variable:
         """Return the filters (c, channels, height, width) in W̃, times their factor."""
@@ -247,26 +222,9 @@ class Conv2D(Weighted):
     # The scales of units, which are channels here
 
     @property
-    def places(self) -> int:
-        """How many numbers of an image of the output belong to each channel."""
-        return self.windows.places
-
-    @property
     def fan_out(self) -> float:
         """The number of weights that go out of each input pixel, where a weight counts in equal parts for a channel."""
         return self.units * math.prod(self.windows.size) / (self.windows.height * self.windows.width)
-
-    def by_unit(self, x: Variable) -> Variable:
-        """Sum an array like the output over all that belongs to each channel, (c,)."""
-        return x.sum(axis=0).reshape((self.units, self.places)).sum(axis=1)
-
-    def spread(self, c: Variable) -> Variable:
-        """Repeat the scales of channels (c,) for each of their places, (outputs,)."""
-        return (c[:, None] * np.ones((1, self.places), c.dtype)).reshape((-1,))
-
-    def knows_units_of(self, below: Any) -> bool:
-        """Whether the units of the layer below are the channels here, and not single pixels or other images."""
-        return below.row_shapes[0] == self.windows.image
 
     def outgoing(self, w: Variable) -> Variable:
         """Compute Σ Λ W² (inputs,) over the weights that go out of each channel of the input, in equal parts."""
