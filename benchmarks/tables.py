@@ -48,6 +48,10 @@ ON_DATA: dict[str, tuple[str, str | None, str | None]] = {
 }
 
 
+if DATA and not (Path(DATA) / "cifar10_subset.npz").exists():
+    del ON_DATA["wide"]
+
+
 def main(quick: bool, only: list[str] | None) -> None:
     """Run what was asked for, each in a process of its own with one thread, and say at the end what failed."""
     failed = []

@@ -308,8 +308,8 @@ class GraphStep(BlockedStep):
             if not isinstance(error, np.linalg.LinAlgError | ParameterValueError):
                 raise
             reason = str(error).splitlines()[0].rstrip(".")
-            if isinstance(error, np.linalg.LinAlgError):
-                advice = advice or LOST_DIGITS
+            if not self.transition.advice:
+                advice = LOST_DIGITS * isinstance(error, np.linalg.LinAlgError)
             if self.steps == 0:
                 raise FloatingPointError(
                     f"The first draw of a chain has failed: {reason}. {advice}".rstrip()

@@ -82,10 +82,10 @@ def activation_above(network: Network, l: int) -> int | None:
     return found and found[0]
 
 
-def makes_filter_move(network: Network, l: int) -> bool:
-    """Whether the filters of layer l make this move by default: if it is possible, and they are not too many."""
+def makes_filter_move(network: Network, l: int, widest: float = WIDEST) -> bool:
+    """Whether the filters of layer l make this move: if it is possible, and they are not too many."""
     found = reach(network, l)
-    if found is None or math.prod(network.layers[l].operator.augmented_shape) > WIDEST:
+    if found is None or math.prod(network.layers[l].operator.augmented_shape) > widest:
         return False
     return not network.activations[found[0]].function.is_scale_free  # of which no slope says anything
 

@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import one_of
-from pymc_gibbsnn.moves.interweave_filters import makes_filter_move, reach
+from pymc_gibbsnn.moves.interweave_filters import WIDEST, makes_filter_move
 from pymc_gibbsnn.moves.interweave_langevin import TARGET_ACCEPTANCE, interweave_langevin
 from pymc_gibbsnn.moves.interweave_pieces import interweave_pieces, no_gram
 from pymc_gibbsnn.moves.site import Move, Site
@@ -50,8 +50,8 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
     for l, activation in enumerate(network.activations):
         operator = network.layers[l].operator
         if isinstance(operator, Conv2D):
-            is_possible = interweave and reach(network, l) is not None
-            kinds.append(makes_filter_move(network, l) if interweave == "auto" else bool(is_possible))
+            widest = {"auto": WIDEST, False: 0}.get(interweave, math.inf)
+            kinds.append(makes_filter_move(network, l, widest))
         elif activation is None or not operator.variables:
             kinds.append(False)
         elif interweave == "auto":

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
@@ -31,7 +32,7 @@ __all__ = ["Activation", "Layer", "Network", "NetworkError", "LearnedVariance", 
 
 
 # The parts of a network that other variables of the model may determine
-LARGEST_OFFSET = 1e6  # of inputs, in their standard deviations: its square times the rounding error is 2e-4
+LOST = 2e-4  # a share of a Gram matrix that rounding may change: of inputs at 10^6 standard deviations from 0
 MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees", "factors")
 NESTED = ("operator", "uses", "layers", "activations", "observation", "variances")
 
@@ -308,8 +309,27 @@ class Network:
             if found not in [(n, *row) for row in layer.operator.row_shapes]:
                 raise NetworkError(f"'{layer.name}' has shape {found}, but its mean has shape {(n, width)}.")
 
+    def warn_of_offsets(self) -> None:
+        """Warn of inputs so far from 0 beside their spread that digits are lost in the draws of weights."""
+        x = self.data()
+        with np.errstate(all="ignore"):
+            centre, spread = x.mean(axis=0), np.where(np.ptp(x, axis=0) > 0, x.std(axis=0), np.inf)
+            ratio = np.abs(centre) / spread
+        eps = np.finfo(pytensor.config.floatX).eps
+        k = int(ratio.argmax())
+        if not ratio[k] ** 2 * eps > LOST:
+            return
+        is_image = len(self.layers[0].operator.input_shapes[0]) > 1
+        what = f"Number {k} of the flattened images" if is_image else f"Column {k} of the input data"
+        warnings.warn(
+            f"{what} has mean {centre[k]:.3g} and standard deviation {spread[k]:.3g}. Beside such an offset draws of "
+            f"weights lose digits, and may be wrong: subtract the mean of each column.",
+            UserWarning,
+            stacklevel=2,
+        )
+
     def check_data(self) -> None:
-        """Refuse inputs and targets that are not finite or whose numbers of rows differ, and warn of large offsets.
+        """Refuse inputs and targets that are not finite or whose numbers of rows differ.
 
         Raises
         ------
@@ -318,15 +338,4 @@ class Network:
         """
         x = self.data()
         check_finite("the input data", x, NetworkError)
-        centre, spread = np.abs(x.mean(axis=0)), x.std(axis=0)
-        ratio = np.divide(centre, spread, out=np.zeros_like(spread), where=spread > 0)
-        if ratio.size and ratio.max() > LARGEST_OFFSET:
-            column = ratio.argmax()
-            warnings.warn(
-                f"Column {column} of the input data has mean {x.mean(axis=0)[column]:.3g} and standard deviation "
-                f"{spread[column]:.3g}. Beside such an offset draws of weights lose digits, and may be wrong: subtract "
-                f"the mean of each column.",
-                UserWarning,
-                stacklevel=2,
-            )
         self.likelihood.check(x, self.layers[-1].operator)

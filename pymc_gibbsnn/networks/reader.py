@@ -100,6 +100,7 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_dat
             )
     for network in networks if check_data else ():
         network.check_data()
+        network.warn_of_offsets()
     return networks
 
 

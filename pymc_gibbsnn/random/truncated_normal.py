@@ -213,7 +213,8 @@ def propose(stream, kind, mode, factor, mean, sd, lower, upper):
 def draw_truncated_normal(stream, mean, sd, lower, upper):
     """Draw one truncated normal: propose from the tightest envelope until a proposal is accepted.
 
-    NaN among the parameters, of which no proposal would be accepted, gives NaN; so does a mean that is infinite.
+    NaN among the parameters, of which no proposal would be accepted, gives NaN; so do a mean that is infinite, and a
+    variance that overflows or is 0.
 
     Parameters
     ----------
@@ -228,7 +229,7 @@ def draw_truncated_normal(stream, mean, sd, lower, upper):
     -------
     float
     """
-    if not (mean - mean == 0 and sd > 0 and lower <= upper):
+    if not (mean - mean == 0 and 0 < sd * sd < math.inf and lower <= upper):
         return math.nan
     kind, mode, factor = envelope(mean, sd, lower, upper)
     accepted = False

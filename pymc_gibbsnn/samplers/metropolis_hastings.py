@@ -58,7 +58,8 @@ def metropolis_hastings(
     with_gradient : bool
         Whether places hold gradients.
     memory : dict of str to Variable, optional
-        What else the sampler remembers from step to step, by name, with its values at the start of a chain.
+        What else the sampler remembers from step to step, by name, with its values at the start of a chain, from which
+        a chain in equilibrium must stay there.
 
     Returns
     -------
@@ -136,7 +137,7 @@ def metropolis_hastings(
 
     tune_steps = TUNE_STEPS if step_size is None else 0
     names = STATS if target.batches is None else [*STATS, "exact"]
-    tuned = dict.fromkeys(memory) | ({"log_step": "step_size"} if step_size is None else {})
+    tuned = {"log_step": "step_size"} if step_size is None else {}
     return Transition(
         target.variables, step, carry, names, target.check, tune_steps, begin=begin, record=record, tuned=tuned
     )

@@ -104,11 +104,13 @@ def test_what_idata_lacks_is_named():
 
     everything = pm_sample(REGRESSION, 2, mala())
     others = [
-        (mala(momentum_refresh=0.5), "what MALA has tuned (momentum_now_w, momentum_now_b)"),
         (pmg.FNBG(model=REGRESSION, compile_kwargs=PYTHON), "what FNBG has tuned (log_scale)"),
         (pmg.MALA([REGRESSION["w"]], model=REGRESSION), "what the steps have tuned that PyMC chooses for ['b']"),
         (pm.Metropolis(model=REGRESSION), "what Metropolis has tuned"),
     ]
+    assert (
+        pmg.continue_from(everything, mala(momentum_refresh=0.5), model=REGRESSION)["tune"] == 0
+    )  # it draws its momentum
     for step, message in others:
         with pytest.raises(ValueError, match=rf"does not hold {re.escape(message)}.*Pass tune="):
             pmg.continue_from(everything, step, model=REGRESSION)

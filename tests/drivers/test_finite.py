@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pymc.logprob.utils import ParameterValueError
 from pymc.sampling.parallel import ParallelSamplingError
 
 import pymc_gibbsnn as pmg
@@ -66,6 +67,15 @@ def test_a_factorisation_that_fails_ends_a_chain_and_loses_nothing(monkeypatch):
         with pytest.warns(UserWarning, match=r"at draw 3, .*not positive definite"):
             idata = pm_sample(model, draws=5, step=Counting(compile_kwargs=PYTHON), chains=1)
     np.testing.assert_array_equal(idata["posterior"]["x"].values, [[1, 2, 3, np.nan, np.nan]])
+
+
+def test_a_parameter_out_of_its_range_is_no_matter_of_digits(model, monkeypatch):
+    def fail(self, point):
+        raise ParameterValueError("alpha > 0")
+
+    monkeypatch.setattr(GraphStep, "_draw", fail)
+    with pytest.raises(FloatingPointError, match=r"The first draw of a chain has failed: alpha > 0\.$"):
+        pmg.GibbsNN(model=model).step(model.initial_point())
 
 
 def test_where_a_noisy_network_gives_nan_lost_digits_are_named(model, monkeypatch):

@@ -341,10 +341,14 @@ def test_inputs_that_do_not_fit_the_weights():
 
 def test_large_offsets_of_inputs_are_warned_of():
     with pytest.warns(UserWarning, match="Column 1 of the input data has mean 1e\\+08 .* subtract the mean"):
-        read_network(pmg.mlp(X + np.array([0, 1e8, 0]), Y, 2)).check_data()
+        read_network(pmg.mlp(X + np.array([0, 1e8, 0]), Y, 2))
+    images = X.reshape(N, 1, 3) + np.array([0, 0, 1e8])
+    with pytest.warns(UserWarning, match="Number 2 of the flattened images has mean"):
+        read_network(pmg.cnn(images, Y[:, 0], 1, size=1, pool=None))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        read_network(pmg.mlp(np.c_[X + 1e4, np.full(N, 1e9)], Y, 2)).check_data()
+        read_network(pmg.mlp(np.c_[X + 1e4, np.full(N, 0.1), np.full(N, 1e9)], Y, 2))
+        read_network(pmg.mlp(1e200 * X, Y, 2))
 
 
 def test_an_empty_model():

@@ -62,6 +62,8 @@ def test_numba_does_not_look_for_a_draw_that_there_is_not():
     x = draw_rv(truncated_normal, [mean, 0.1, low, zeros + inf], "NUMBA")
     assert np.isnan(x[:4]).all()
     assert x[4] > 0
+    for sd, bound in ((inf, 0.0), (1e-170, 0.5)):
+        assert np.isnan(draw_rv(truncated_normal, [zeros, sd, zeros + bound, zeros + inf], "NUMBA")).all()
     for table in (ACTIVATIONS["relu"], ACTIVATIONS["hard_tanh"]):
         lines = table.edges, table.slopes, table.intercepts
         z = draw_rv(piecewise_normal, [mean[:, None], [0.3], zeros[:, None], [1.0], *lines], "NUMBA")[:, 0]
