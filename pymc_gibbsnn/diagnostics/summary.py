@@ -13,6 +13,7 @@ group. The chains that are named are those outside the largest group, or all if 
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import compress
 
 import numpy as np
 import pandas as pd
@@ -105,23 +106,27 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
     moves = np.ptp(found["output"], axis=1).any(axis=1) & finite
     words = []
     if not finite.all():
-        lost = [name for name, one in zip(names, finite, strict=True) if not one]
         words.append(
-            f"{'Chain' if len(lost) == 1 else 'Chains'} {', '.join(lost)} left the finite numbers: cut off the draws "
-            f"that are NaN or infinite before you use the others."
+            f"{_chains(names, ~finite)} left the finite numbers: cut off the draws that are NaN or infinite before you "
+            f"use the others."
         )
-    if not (moves | ~finite).all():
-        still = [name for name, one in zip(names, moves | ~finite, strict=True) if not one]
+    if (still := finite & ~moves).any():
         words.append(
-            f"{'Chain' if len(still) == 1 else 'Chains'} {', '.join(still)} did not move: all draws have the same "
-            f"outputs. A sampler that rejects proposals may need more tuning steps, or a smaller step size."
+            f"{_chains(names, still)} did not move: all draws have the same outputs. A sampler that rejects proposals "
+            f"may need more tuning steps, or a smaller step size."
         )
     if moves.any():
         moving = {name: x[moves] for name, x in found.items()}
-        numbers = [name for name, one in zip(names, moves, strict=True) if one]
+        numbers = list(compress(names, moves))
         words.append(_in_words(table if moves.all() else _table(moving, numbers), numbers, moving.get("lp")))
     table.attrs["verdict"] = " ".join(words)
     return table
+
+
+def _chains(names: list[str], chosen: np.ndarray) -> str:
+    """Name the chosen chains at the beginning of a sentence."""
+    found = list(compress(names, chosen))
+    return f"{'Chain' if len(found) == 1 else 'Chains'} {', '.join(found)}"
 
 
 def _table(found: dict[str, np.ndarray], names: list[str]) -> pd.DataFrame:

@@ -298,7 +298,7 @@ class GraphStep(BlockedStep):
         if self._is_over:
             return point, [dict.fromkeys(self.transition.stats, np.nan)]
         self._check_data()
-        advice = f"{self.transition.advice}." if self.transition.advice else LOST_DIGITS * bool(self.transition.latents)
+        failure = None
         try:
             new, stats = self._draw(point)
             reason = "" if math.isfinite(stats["lp"]) else f"its log density is {stats['lp']}"
@@ -307,28 +307,31 @@ class GraphStep(BlockedStep):
                 raise FloatingPointError(f"The first draw of a chain has failed. {why}") from error
             if not isinstance(error, np.linalg.LinAlgError | ParameterValueError):
                 raise
-            reason = str(error).splitlines()[0].rstrip(".")
-            if not self.transition.advice:
-                advice = LOST_DIGITS * isinstance(error, np.linalg.LinAlgError)
+            failure, reason = error, str(error).splitlines()[0].rstrip(".")
             if self.steps == 0:
-                raise FloatingPointError(
-                    f"The first draw of a chain has failed: {reason}. {advice}".rstrip()
-                ) from error
+                message = f"The first draw of a chain has failed: {reason}. {self._advice(failure)}"
+                raise FloatingPointError(message.rstrip()) from error
         if reason and self.steps == 0:
-            why = why_not_finite(self.model, point) or advice
+            why = why_not_finite(self.model, point) or self._advice(failure)
             raise FloatingPointError(f"The first draw of a chain is not finite: {reason}. {why}".rstrip())
         if reason:
-            warnings.warn(
+            message = (
                 f"A chain has left the finite numbers at draw {self.steps}, warm-up included: {reason}. "
-                f"From there on all its draws are NaN; those before are as they were drawn. {advice}".rstrip(),
-                UserWarning,
-                stacklevel=2,
+                f"From there on all its draws are NaN; those before are as they were drawn. {self._advice(failure)}"
             )
+            warnings.warn(message.rstrip(), UserWarning, stacklevel=2)
             self._is_over = True
             new = {**point, **{v.name: np.full_like(point[v.name], np.nan) for v in self._vars}}
             stats = dict.fromkeys(self.transition.stats, np.nan)
         self.steps += 1
         return new, [stats]
+
+    def _advice(self, failure: ValueError | None) -> str:
+        """Say what to do where a draw has failed or, without an error, is not finite; empty if that is not known."""
+        if self.transition.advice:
+            return f"{self.transition.advice}."
+        loses = isinstance(failure, np.linalg.LinAlgError) if failure else bool(self.transition.latents)
+        return LOST_DIGITS if loses else ""
 
     def _check_data(self) -> None:
         """Raise RuntimeError if the data have changed since the chain began."""

@@ -31,8 +31,9 @@ from pymc_gibbsnn.networks.substitution import substitute
 __all__ = ["Activation", "Layer", "Network", "NetworkError", "LearnedVariance", "Use", "evaluate"]
 
 
-# The parts of a network that other variables of the model may determine
 LOST = 2e-4  # a share of a Gram matrix that rounding may change: of inputs at 10^6 standard deviations from 0
+
+# The parts of a network that other variables of the model may determine
 MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees", "factors")
 NESTED = ("operator", "uses", "layers", "activations", "observation", "variances")
 

@@ -65,7 +65,7 @@ class AveragePool(OnImages):
     def forward(self, a: Array, w: Array | None = None) -> Array:
         """Compute the means over windows (..., n, outputs), of A (..., n, inputs)."""
         if isinstance(a, Variable):
-            return Pooling(self.windows)(a.reshape((-1, *self.windows.image))).reshape((-1, self.shape[0]))
+            return Pooling(self.windows)(self._images(a)).reshape((-1, self.shape[0]))
         return pool(self.windows, a.reshape(*a.shape[:-1], *self.windows.image)).reshape(*a.shape[:-1], -1)
 
     def intercept(self, w: Variable) -> float:
@@ -74,9 +74,7 @@ class AveragePool(OnImages):
 
     def adjoint(self, r: Variable) -> Variable:
         """Compute R V (n, inputs) of outputs R (n, outputs), where V is the matrix of the pool."""
-        return Pooling(self.windows, adjoint=True)(r.reshape((-1, *self.row_shapes[0]))).reshape(
-            (-1, self.windows.pixels)
-        )
+        return Pooling(self.windows, adjoint=True)(self._outputs(r)).reshape((-1, self.windows.pixels))
 
     # The conditional of the activations below
 

@@ -95,14 +95,6 @@ class Conv2D(OnImages, Weighted):
         """Return the filters (c, channels, height, width) in W̃, times their factor."""
         return self.linear(w).reshape(self.filters_shape)
 
-    def _outputs(self, z: Variable) -> Variable:
-        """Return a matrix of outputs as images (n, c, down, across)."""
-        return z.reshape((-1, *self.row_shapes[0]))
-
-    def _images(self, a: Variable) -> Variable:
-        """Return a matrix of inputs as images (n, channels, height, width)."""
-        return a.reshape((-1, *self.windows.image))
-
     # The map
 
     def forward(self, a: Array, w: Array) -> Array:

@@ -49,7 +49,15 @@ class OnImages:
 
     def written(self, z: Array, ndim: int) -> Array:
         """Give the matrix of an output as many dimensions as it has in the model."""
-        return z.reshape((-1, *self.row_shapes[0])) if ndim == 4 else z
+        return self._outputs(z) if ndim == 4 else z
+
+    def _outputs(self, z: Array) -> Array:
+        """Return a matrix of outputs as images (n, c, down, across)."""
+        return z.reshape((-1, *self.row_shapes[0]))
+
+    def _images(self, a: Array) -> Array:
+        """Return a matrix of inputs as images (n, channels, height, width)."""
+        return a.reshape((-1, *self.windows.image))
 
     # The scales of units, which are channels here
 
