@@ -1,18 +1,22 @@
 """Time of ``pmg.sample`` by chains, samples and precision, against ``pm.sample``; compile time and memory.
 
-A run makes as many draws as it can in a few seconds, after the program is compiled, recording the weights, of the wide
-network those of the readout alone. ``ms`` is the time of one draw of one chain: a sweep, or 25 steps of pCN.
-``pm.sample`` runs the same step, compiled by Numba, one chain in one process. Peak memory is that of the device, where
-it tells (GPUs do). Every row is measured in a process of its own.
+A run makes as many draws as it can in a few seconds, after the program is compiled, recording the weights, of large
+networks those of the last layer alone. ``ms`` is the time of one draw of one chain: a sweep, or 25 steps of pCN or
+pCNL. ``pm.sample`` runs the same step, compiled by Numba, one chain in one process. Peak memory is that of the device,
+where it tells (GPUs do). Every row is measured in a process of its own.
 
 Run on the CPU, or on a GPU if JAX finds one::
 
     python benchmarks/jax_driver.py [--quick] [--networks paper wide] [--chains 1 4 16] [--output FILE]
-    python benchmarks/jax_driver.py --networks mnist --mnist FILE.npz
+    python benchmarks/jax_driver.py --networks mnist cnn blocks --mnist FILE.npz
 
-The networks are that of the paper (2,084 rows, 50-10-1), a small one (200 rows, 5-3-1), a wide one (256 rows of 3,072
-inputs, 4,192 hidden units, 10 outputs, pCN in the row space of the data), and 784-12-10 on MNIST, n = 60,000, for which
-FILE.npz holds ``x_train`` (60000, 28, 28) or (60000, 784) and ``y_train``.
+The networks are
+
+- ``paper``, 2,084 rows, 50-10-1, and ``small``, 200 rows, 5-3-1;
+- ``wide``: 256 rows of 3,072 inputs, 4,192 hidden units, 10 outputs, pCN and pCNL in the row space of the data;
+- on the 60,000 images of MNIST: ``mnist``, 784-12-10; ``cnn``, two filters of 4x4 at stride 2, an average pool of 2x2
+  and ten outputs; and ``blocks``, 784-10-10-10-10 without noise, of which FNBG moves 130 blocks in turn, each on the
+  same batch of 3,000 images. FILE.npz is the ``mnist.npz`` that ``data_sets.py images`` writes.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -34,13 +39,17 @@ from common import PAPER, RESULTS, VARIANTS, Point, Problem, Results, draw_teach
 import pymc_gibbsnn as pmg
 
 SMALL = Problem(n=200, d=5, hidden=(3,), delta=1e-2)
-GIBBS = {name: VARIANTS[name] for name in ("collapsed + scale", "all")}
+GIBBS = {name: partial(pmg.GibbsNN, **VARIANTS[name]) for name in ("collapsed + scale", "all")}
+IN_ROW_SPACE = {"beta": 0.1, "reparametrise": True, "sweeps_per_draw": 25}
 SAMPLERS = {
     "paper": GIBBS,
     "small": GIBBS,
+    "wide": {"pCN": partial(pmg.PCN, **IN_ROW_SPACE), "pCNL": partial(pmg.PCNL, **IN_ROW_SPACE)},
     "mnist": GIBBS,
-    "wide": {"pCN": {"beta": 0.1, "reparametrise": True, "sweeps_per_draw": 25}},
+    "cnn": GIBBS,
+    "blocks": {"FNBG": partial(pmg.FNBG, blocks=79, scale=0.01)},
 }
+ON_MNIST = ("mnist", "cnn", "blocks")
 SECONDS = 5.0
 
 
@@ -50,20 +59,20 @@ def load(network: str, mnist: Path | None) -> tuple[pm.Model, Point | None, list
         rng = np.random.default_rng(0)
         labels = np.eye(10)[rng.integers(10, size=256)] - 0.1
         return pmg.wide_mlp(rng.normal(size=(256, 3072)), labels, width=4192, noise=0.1), None, ["W2"]
-    if network == "mnist":
+    if network in ON_MNIST:
         data = np.load(mnist)
-        x = data["x_train"].reshape(len(data["x_train"]), -1) / 255
-        x, y = (x - x.mean()) / x.std(), data["y_train"].astype(int)
-        model, start = pmg.mlp(x, y, 12, noise=2**0.5, likelihood="probit"), None
-    else:
-        problem = PAPER if network == "paper" else SMALL
-        teacher = draw_teacher(problem, seed=0)
-        model, start = make_model(problem, teacher), teacher.point
-    return model, start, [rv.name for rv in model.free_RVs if rv.name[0] in "Wb"]
-
-
-def make_step(network: str, sampler: str):
-    return (pmg.PCN if network == "wide" else pmg.GibbsNN)(**SAMPLERS[network][sampler])
+        x, y = data["x_train"] / 255, data["y_train"].astype(int)
+        x = (x - x.mean()) / x.std()
+        rows = x.reshape(len(x), -1)
+        if network == "mnist":
+            return pmg.mlp(rows, y, 12, noise=2**0.5, likelihood="probit"), None, ["W2"]
+        if network == "cnn":
+            return pmg.cnn(x, y, 2, size=4, stride=2, pool=2, noise=10.0, likelihood="probit"), None, ["W2"]
+        return pmg.classical_mlp(rows, y, [10, 10, 10], prior_variance=10, batch_size=3000), None, ["W4"]
+    problem = PAPER if network == "paper" else SMALL
+    teacher = draw_teacher(problem, seed=0)
+    model = make_model(problem, teacher)
+    return model, teacher.point, [rv.name for rv in model.free_RVs if rv.name[0] in "Wb"]
 
 
 def rate(network: str, sampler: str, mnist: Path | None, chains: int, precision: str) -> dict:
@@ -74,7 +83,7 @@ def rate(network: str, sampler: str, mnist: Path | None, chains: int, precision:
         with model:
             idata = pmg.sample(
                 draws,
-                step=make_step(network, sampler),
+                step=SAMPLERS[network][sampler](),
                 tune=0,
                 chains=chains,
                 precision=precision,
@@ -103,7 +112,7 @@ def rate_of_pm_sample(network: str, sampler: str, mnist: Path | None) -> float:
     logging.getLogger("pymc").setLevel(logging.ERROR)
     model, start, names = load(network, mnist)
     with model:
-        step = make_step(network, sampler)
+        step = SAMPLERS[network][sampler]()
 
         def seconds(draws: int) -> float:
             idata = pm.sample(
@@ -135,14 +144,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one to sixteen chains of the paper's network only")
     parser.add_argument("--networks", nargs="+", choices=list(SAMPLERS), default=["paper", "small"])
-    parser.add_argument("--samplers", nargs="+", help="some of 'collapsed + scale', 'all', 'pCN'; by default all")
+    parser.add_argument("--samplers", nargs="+", help="some of 'collapsed + scale', 'all', 'pCN', 'pCNL', 'FNBG'")
     parser.add_argument("--chains", type=int, nargs="+", default=[1, 4, 16, 64, 256])
     parser.add_argument("--precision", nargs="+", default=["float32", "float64"])
     parser.add_argument("--mnist", type=Path)
     parser.add_argument("--output", type=Path, default=RESULTS / "jax_driver.json")
     arguments = parser.parse_args()
-    if "mnist" in arguments.networks and arguments.mnist is None:
-        parser.error("the network 'mnist' needs --mnist FILE.npz")
+    if {*ON_MNIST} & {*arguments.networks} and arguments.mnist is None:
+        parser.error(f"the networks {', '.join(ON_MNIST)} need --mnist FILE.npz")
     results = Results(arguments.output)
     chains = [c for c in arguments.chains if c <= 16] if arguments.quick else arguments.chains
     cases = [

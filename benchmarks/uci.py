@@ -44,14 +44,15 @@ SCORES = ("RMSE", "NLL", "coverage", "CRPS")
 
 
 def gibbs(
-    X, y, X_test, y_test, hidden, seed, likelihood="student", chains=4, draws=1000, anneal="auto"
+    X, y, X_test, y_test, hidden, seed, likelihood="student", chains=4, draws=1000, anneal="auto", in_jax=False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws of new targets (draw, point) and their log densities (point,)."""
+    sample = pmg.sample if in_jax else partial(pm.sample, cores=1, compute_convergence_checks=False)
     with pmg.mlp(X, y, hidden, noise="learned", prior="relevance", likelihood=likelihood) as model:
         names = [rv.name for rv in model.free_RVs if rv.name[0] not in "ZA"]
-        idata = pm.sample(
-            draws, tune=1000, chains=chains, cores=1, step=pmg.GibbsNN(anneal=anneal), var_names=names,
-            random_seed=seed, progressbar=False, compute_convergence_checks=False,
+        idata = sample(
+            draws, tune=1000, chains=chains, step=pmg.GibbsNN(anneal=anneal), var_names=names, random_seed=seed,
+            progressbar=False,
         )  # fmt: skip
     thinned = idata.isel(draw=slice(None, None, draws // 200))
     samples = pmg.predict(thinned, model, X_test, samples=True, random_seed=seed)["samples"].values
@@ -102,6 +103,7 @@ def of_competitor(function):
 
 METHODS = {  # the method and its hidden layers
     "GibbsNN": (gibbs, [50]),
+    "GibbsNN in JAX": (partial(gibbs, in_jax=True), [50]),
     "GibbsNN, one chain": (partial(gibbs, chains=1), [50]),
     "GibbsNN, 8,000 draws": (partial(gibbs, draws=8000), [50]),
     "GibbsNN, from zero": (partial(gibbs, anneal=None), [50]),

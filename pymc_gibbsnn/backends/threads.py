@@ -22,7 +22,7 @@ from threadpoolctl import ThreadpoolController
 
 from pymc_gibbsnn.backends.machine import count_cores
 
-__all__ = ["BLOCK", "count_blocks", "share", "take_threads_of_blas", "without_threads_of_blas"]
+__all__ = ["BLOCK", "count_blocks", "share", "take_threads_of_blas", "threads_of_blas", "without_threads_of_blas"]
 
 BLOCK = 1024  # samples in a block: few enough that what a block needs of a layer stays in the cache of a core
 MOST = 64  # the most threads that a loop is divided among
@@ -38,11 +38,21 @@ _POINTER = ir.IntType(8).as_pointer()
 _NULL = ir.Constant(_POINTER, None)
 
 
-def take_threads_of_blas(most: int | None = None) -> None:
-    """Divide loops among as many threads as BLAS uses now.
+def threads_of_blas() -> tuple[ThreadpoolController, int]:
+    """Return the BLAS libraries, whose threads can be limited, and how many threads they use now.
 
-    Where the BLAS library does not tell how many it uses, this is the environment variable OMP_NUM_THREADS, and all
-    cores if that is not set.
+    Where no library tells how many it uses, this is the environment variable OMP_NUM_THREADS, and all cores if that is
+    not set.
+    """
+    blas = ThreadpoolController().select(user_api="blas")
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    wanted = int(wanted) if wanted.isdigit() else count_cores()
+    used = [library["num_threads"] or wanted for library in blas.info()]
+    return blas, max(1, max(used, default=wanted))
+
+
+def take_threads_of_blas(most: int | None = None) -> None:
+    """Divide loops among as many threads as BLAS uses now, or a process that was forked may use.
 
     Parameters
     ----------
@@ -51,11 +61,8 @@ def take_threads_of_blas(most: int | None = None) -> None:
         rest on an OpenMP runtime, which must not be touched in a forked process.
     """
     global _blas
-    blas = ThreadpoolController().select(user_api="blas")
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    wanted = int(wanted) if wanted.isdigit() else count_cores()
-    found = [library["num_threads"] or wanted for library in blas.info()]
-    threads = max(1, min(max(found, default=wanted), most or MOST, MOST))
+    blas, threads = threads_of_blas()
+    threads = min(threads, most or MOST, MOST)
     _blas = blas if most is None else blas.select(internal_api="openblas").select(threading_layer="pthreads")
     if most is not None:
         for library in _blas.lib_controllers:

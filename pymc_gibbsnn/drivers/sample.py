@@ -246,7 +246,7 @@ def sample(
             if on_disk:
                 first_says(lambda: results.identify(run, _machine(placement)) or b"")
         if tune and not before and not placement.local_rows:
-            points, carries = find_starts(transitions, points, seeds)
+            points, carries = find_starts(transitions, points, seeds, progressbar and is_first())
             tuned |= carries
         schedule = Schedule(tune, draws, steps[0].sweeps_per_draw, thin)
         with jax.enable_x64(precision == "float64"), warnings.catch_warnings():

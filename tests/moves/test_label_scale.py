@@ -11,7 +11,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.label_scale import label_scale, label_scale_law
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import MODES, check_mean, compile_draw, random_point, value
+from tests.helpers import check_mean, compile_draw, random_point, value
 
 X = np.random.default_rng(0).normal(size=(4, 2))
 
@@ -96,7 +96,10 @@ def test_the_law_is_the_joint_density_with_the_latent_of_the_label_integrated_ou
 
 @pytest.mark.parametrize(
     ("classes", "kwargs", "mode"),
-    [*((classes, {"prior": "precision"}, mode) for mode in MODES for classes in (2, 3)), (3, *CASES[2][1:], "NUMBA")],
+    [
+        *((classes, {"prior": "precision"}, mode) for mode in ("NUMBA", "JAX") for classes in (2, 3)),
+        (3, *CASES[2][1:], "NUMBA"),
+    ],
 )
 def test_the_move_against_quadrature(classes, kwargs, mode):
     model = network(classes, **kwargs)
@@ -118,7 +121,7 @@ def test_the_move_against_quadrature(classes, kwargs, mode):
         return rng, *(new[v] for v in moving)
 
     draw, found = compile_draw(build, mode), []
-    for _ in range({"NUMBA": 20_000, "JAX": 8_000, "AS_WRITTEN": 5_000}[mode]):
+    for _ in range({"NUMBA": 20_000, "JAX": 8_000}[mode]):
         new = draw()
         for v, x in zip(moving, new, strict=True):
             v.set_value(x, borrow=True)

@@ -19,7 +19,7 @@ N, D, H = 6, 2, 3
 X = np.random.default_rng(0).normal(size=(N, D))
 PRIORS = {"of_z": (3, 2), "of_a": (4, 1), "of_y": (3, 1)}
 FACTORS = {"of_z": 1.0, "of_a": 1.5, "of_y": 0.5}
-DRAWS = {"NUMBA": 20_000, "JAX": 8_000, "AS_WRITTEN": 5_000}  # the law to a small error, the backends' to a larger one
+DRAWS = {"NUMBA": 20_000, "JAX": 8_000}  # the law to a small error, the backends' to a larger one
 
 
 def network(outputs=1, known=(), transform=True, function=lambda z: pt.maximum(z, 0), has_bias=True):
@@ -94,7 +94,7 @@ GRID = np.linspace(-5, 4, 91)
 @pytest.mark.parametrize(
     ("outputs", "known", "mode"),
     [
-        *((1, (), mode) for mode in MODES),
+        *((1, (), mode) for mode in DRAWS),
         (4, (), "NUMBA"),
         (2, ("of_y",), "NUMBA"),
         (2, ("of_a",), "NUMBA"),
@@ -121,7 +121,7 @@ def test_collapsed_variances_against_quadrature(outputs, known, mode):
         check_mean(found["of_a"] * found["of_y"], density @ (grid[0] * grid[1]), "product")
 
 
-@pytest.mark.parametrize(("outputs", "mode"), [*((1, mode) for mode in MODES), (4, "NUMBA")])
+@pytest.mark.parametrize(("outputs", "mode"), [*((1, mode) for mode in DRAWS), (4, "NUMBA")])
 def test_noncentred_variance_against_quadrature(outputs, mode):
     model = network(outputs, transform=outputs == 1)
     chain = Chain(noncentred_variance, model, mode)

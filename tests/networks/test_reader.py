@@ -72,7 +72,7 @@ def test_a_column_of_biases_is_left_to_another_step():
     with pm.Model():
         mean = hidden_layer() @ pm.Normal("W2", shape=(2, H)).T + pm.Normal("b2", shape=(2, 1)).T
         pm.Normal("y", mean, 0.3, observed=Y)
-        assert [v.name for v in pmg.GibbsNN().vars] == ["W1", "b1", "W2", "Z2", "A2"]
+        assert [v.name for v in pmg.GibbsNN().transition.variables] == ["W1", "b1", "W2", "Z2", "A2"]
 
 
 SCALES = {

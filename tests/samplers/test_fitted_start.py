@@ -1,5 +1,6 @@
 """Chains that start from zero are started at a fitted network, before their first tuning step."""
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy.signal import correlate
 from scipy.special import softmax
 from scipy.stats import gumbel_r, logistic
 from scipy.stats import t as student_t
+from threadpoolctl import ThreadpoolController
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.drivers import starts
@@ -521,3 +523,33 @@ def test_starts_in_jax(steps, monkeypatch):
     assert idata["posterior"]["W1"].values.std((0, 1)).min() > 0
     pmg_sample(model, 5, step=step, tune=0, chains=3, var_names=["W1", "b1", "W2", "b2"])
     assert len(asked) == 2
+
+
+def test_starts_found_side_by_side_are_those_found_one_after_another(steps, monkeypatch):
+    transition, points, seeds = steps[0].transition, [steps[0].model.initial_point()] * 3, [1, 2, 3]
+    expected, _ = starts.find_starts([transition], points, seeds, progressbar=False)
+    all_have_begun = threading.Barrier(3, timeout=60)
+
+    def find(point, rng):
+        all_have_begun.wait()
+        return transition.find(point, rng)
+
+    monkeypatch.setattr(starts, "threads_of_blas", lambda: (ThreadpoolController(), 3))
+    found, _ = starts.find_starts([replace(transition, find=find)], points, seeds, progressbar=True)
+    assert_equal(found, expected)
+
+
+def test_an_interrupt_waits_for_no_search(steps, monkeypatch):
+    transition, points = steps[0].transition, [steps[0].model.initial_point()] * 2
+    others_go_on, first = threading.Event(), iter([True])
+
+    def find(point, rng):
+        if next(first, False):
+            raise KeyboardInterrupt
+        assert others_go_on.wait(60)
+        return point, {}
+
+    monkeypatch.setattr(starts, "threads_of_blas", lambda: (ThreadpoolController(), 2))
+    with pytest.raises(KeyboardInterrupt):
+        starts.find_starts([replace(transition, find=find)], points, [1, 2], progressbar=False)
+    others_go_on.set()
