@@ -18,7 +18,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.networks.activations import NotPiecewiseLinearError, PiecewiseLinear, read_piecewise_linear
-from pymc_gibbsnn.networks.forms import NotElementwiseError, rebuild
+from pymc_gibbsnn.networks.forms import ONE_THREAD, NotElementwiseError, rebuild
 
 __all__ = ["NotElementwiseError", "Smooth", "read_activation", "read_smooth"]
 
@@ -46,7 +46,9 @@ class Smooth:
         """Evaluate on a NumPy array or a PyTensor variable."""
         if isinstance(z, Variable):
             return self.apply(z)
-        return self._function(np.ravel(z).astype("float64")).reshape(np.shape(z)).astype(np.asarray(z).dtype)
+        with ONE_THREAD:
+            found = self._function(np.ravel(z).astype("float64"))
+        return found.reshape(np.shape(z)).astype(np.asarray(z).dtype)
 
     @cached_property
     def _function(self) -> Callable:

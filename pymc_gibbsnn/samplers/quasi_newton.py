@@ -27,6 +27,7 @@ import pytensor
 import pytensor.tensor as pt
 from scipy.optimize import minimize
 
+from pymc_gibbsnn.networks.forms import ONE_THREAD
 from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.networks.network import Network
@@ -104,8 +105,9 @@ class QuasiNewton:
         by_parts = pt.grad((signs * a).sum(), parts)
         noise = sum(x * (g**2).sum() for x, g in zip(noises, by_parts, strict=True))
         gradients = pt.grad(objective, W)
-        self._objective = pytensor.function([X, v, *W], [objective, *gradients], mode="FAST_COMPILE")
-        self._noise = pytensor.function([X, *W], noise, mode="FAST_COMPILE")
+        with ONE_THREAD:
+            self._objective = pytensor.function([X, v, *W], [objective, *gradients], mode="FAST_COMPILE")
+            self._noise = pytensor.function([X, *W], noise, mode="FAST_COMPILE")
 
     def matrices(self, weights: np.ndarray) -> list[np.ndarray]:
         """Take the vector of all weights apart into W̃ of each layer that has weights."""

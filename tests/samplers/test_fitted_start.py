@@ -1,10 +1,13 @@
 """Chains that start from zero are started at a fitted network, before their first tuning step."""
 
+import sys
 import threading
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from scipy.optimize import check_grad
@@ -525,8 +528,20 @@ def test_starts_in_jax(steps, monkeypatch):
     assert len(asked) == 2
 
 
-def test_starts_found_side_by_side_are_those_found_one_after_another(steps, monkeypatch):
-    transition, points, seeds = steps[0].transition, [steps[0].model.initial_point()] * 3, [1, 2, 3]
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: pmg.mlp(X, Y, 3, noise=0.3),
+        lambda: pmg.mlp(X, Y, 3, noise=0.3, activation="tanh"),
+        lambda: pmg.cnn(IMAGES, IMAGES[:, 0, 0], 2, noise=0.3),
+    ],
+    ids=["relu", "tanh", "images"],
+)
+def test_starts_found_side_by_side_are_those_found_one_after_another(build, monkeypatch, request):
+    """Other networks than the first call compiled functions, which threads must not do at once."""
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    model = build()
+    transition, points, seeds = pmg.GibbsNN(model=model).transition, [model.initial_point()] * 3, [1, 2, 3]
     expected, _ = starts.find_starts([transition], points, seeds, progressbar=False)
     all_have_begun = threading.Barrier(3, timeout=60)
 
@@ -535,8 +550,11 @@ def test_starts_found_side_by_side_are_those_found_one_after_another(steps, monk
         return transition.find(point, rng)
 
     monkeypatch.setattr(starts, "threads_of_blas", lambda: (ThreadpoolController(), 3))
+    sys.setswitchinterval(1e-6)
+    flags = pytensor.config.mode, pytensor.config.traceback__limit
     found, _ = starts.find_starts([replace(transition, find=find)], points, seeds, progressbar=True)
     assert_equal(found, expected)
+    assert flags == (pytensor.config.mode, pytensor.config.traceback__limit)
 
 
 def test_an_interrupt_waits_for_no_search(steps, monkeypatch):
