@@ -160,7 +160,7 @@ def main() -> None:
         for sampler in SAMPLERS[network]
         if sampler in (arguments.samplers or [sampler])
     ]
-    with ThreadPoolExecutor(max(1, os.cpu_count() // 4)) as pool:  # each on one core
+    with ThreadPoolExecutor(max(1, os.cpu_count() // 4)) as pool:
         references = list(pool.map(lambda case: alone(rate_of_pm_sample, *case), cases))
     rows = []
     for (case, reference), precision, count in itertools.product(

@@ -56,6 +56,7 @@ def examples() -> dict[str, list[str]]:
     return found
 
 
+SEARCH = {"MOST": 30, "FIRST": 2, "BETWEEN": 1, "LAST": 2}  # steps for a start: one round at least for 50 units
 DOCUMENTS = documents()
 EXAMPLES = examples()
 
@@ -86,7 +87,8 @@ def test_no_block_is_overlooked():
 @pytest.mark.parametrize("document", [*DOCUMENTS, *EXAMPLES])
 def test_code_of_documents(document, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(least_squares, "MOST", 150)  # steps of a search for a start: one round at least for 50 units
+    for name, steps in SEARCH.items():
+        monkeypatch.setattr(least_squares, name, steps)
     with in_python():
         execute(document, smaller)
 

@@ -17,15 +17,13 @@ class Progress:
     ----------
     tune, draws : int
         How many tuning steps and draws each chain makes.
-    chains : int
-        How many chains there are.
     visible : bool
         Whether to show the bar.
     made : int
         How many of the tuning steps and draws have been made before.
     """
 
-    def __init__(self, tune: int, draws: int, chains: int, visible: bool, made: int = 0):
+    def __init__(self, tune: int, draws: int, visible: bool, made: int = 0):
         self.tune, self.made = tune, made
         columns = (
             rich.progress.TextColumn("{task.description}"),
@@ -36,7 +34,7 @@ class Progress:
             rich.progress.TimeRemainingColumn(),
         )
         self.bar = rich.progress.Progress(*columns, disable=not visible)
-        self.task = self.bar.add_task(f"Compiling, {chains} chains", total=tune + draws, completed=made, live="")
+        self.task = self.bar.add_task("", total=tune + draws, completed=made, live="")
         self.first, self.made_first = None, 0
 
     def __enter__(self):
@@ -45,6 +43,10 @@ class Progress:
 
     def __exit__(self, *exception):
         self.bar.stop()
+
+    def say(self, what: str) -> None:
+        """Say what is done before the first draw."""
+        self.bar.update(self.task, description=what)
 
     def advance(self, count: int, stats: dict[str, np.ndarray]) -> None:
         """Move the bar on by ``count`` draws, and show the statistics of the last of them."""

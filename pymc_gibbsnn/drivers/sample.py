@@ -245,11 +245,16 @@ def sample(
             run = _run_of_all(model, steps, arguments, placement)
             if on_disk:
                 first_says(lambda: results.identify(run, _machine(placement)) or b"")
-        if tune and not before and not placement.local_rows:
-            points, carries = find_starts(transitions, points, seeds, progressbar and is_first())
-            tuned |= carries
         schedule = Schedule(tune, draws, steps[0].sweeps_per_draw, thin)
-        with jax.enable_x64(precision == "float64"), warnings.catch_warnings():
+        with (
+            Progress(tune, draws, progressbar and is_first(), results.tuned + results.draws) as progress,
+            jax.enable_x64(precision == "float64"),
+            warnings.catch_warnings(),
+        ):
+            if tune and not before and not placement.local_rows:
+                points, carries = find_starts(transitions, points, seeds, progress)
+                tuned |= carries
+            progress.say(f"Compiling, {chains} chains")
             # Graphs ask for double precision by name; where it is off, JAX warns each time that it gives single.
             warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
             # JAX cannot raise errors, so PyTensor leaves out its checks of shapes and parameters, and warns of each.
@@ -272,14 +277,13 @@ def sample(
                         ends.take(posterior, stats)
             elif message := memory_warning(program.sizes, draws):
                 warnings.warn(message, UserWarning, stacklevel=2)
-            with Progress(tune, draws, chains, progressbar and is_first(), results.tuned + results.draws) as progress:
-                try:
-                    run_chains(program, schedule, results, progress, advice, ends, callback if is_first() else None)
-                except (KeyboardInterrupt, FloatingPointError) as reason:
-                    if not results.draws:
-                        raise
-                    if isinstance(reason, FloatingPointError):
-                        warnings.warn(f"{reason} The draws before that are returned.", UserWarning, stacklevel=2)
+            try:
+                run_chains(program, schedule, results, progress, advice, ends, callback if is_first() else None)
+            except (KeyboardInterrupt, FloatingPointError) as reason:
+                if not results.draws:
+                    raise
+                if isinstance(reason, FloatingPointError):
+                    warnings.warn(f"{reason} The draws before that are returned.", UserWarning, stacklevel=2)
         if not results.draws:
             kept = f" The run goes on with resume={str(results.path)!r}." if isinstance(results, Store) else ""
             raise TimeoutError(f"The time limit in until= was reached before anything was drawn.{kept}")

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from ctypes import c_ulong, py_object, pythonapi
+from threading import get_ident
 
 import numpy as np
 import pymc as pm
 import pytensor
-import rich.progress
 from pymc.initial_point import make_initial_point_fns_per_chain
 
 from pymc_gibbsnn.backends.threads import threads_of_blas
+from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["find_starts", "points_of_chains"]
 
 SEARCHES = 8  # how many chains look for a start of their own
+ENOUGH = 20_000  # numbers in a point, latents included, from which on searches are worth a thread each
 
 Found = dict[str, np.ndarray]
 
@@ -36,11 +38,12 @@ def points_of_chains(model: pm.Model, initvals, seeds: Sequence[int]) -> list[di
 
 
 def find_starts(
-    transitions: Sequence[Transition], points: list[dict[str, np.ndarray]], seeds: Sequence[int], progressbar: bool
+    transitions: Sequence[Transition], points: list[dict[str, np.ndarray]], seeds: Sequence[int], progress: Progress
 ) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray]]:
     """Look for better places for chains to start, as transitions find them from the points where they would start.
 
-    Of many chains with one such point, the first few look for a start, which the others take in turn.
+    Of many chains with one such point, the first few look for a start, which the others take in turn. They look side by
+    side, in as many threads as BLAS uses, unless points are so small that threads would only wait for each other.
 
     Parameters
     ----------
@@ -50,8 +53,8 @@ def find_starts(
         The point of value variables at which each chain would start.
     seeds : sequence of int
         The seed of each chain.
-    progressbar : bool
-        Whether to show how many chains have their start.
+    progress : Progress
+        What is told of how many searches have ended.
 
     Returns
     -------
@@ -75,7 +78,11 @@ def find_starts(
             return i >= SEARCHES and all(np.array_equal(x, points[i - SEARCHES][name]) for name, x in points[i].items())
 
         searching = [i for i in range(len(points)) if not has_twin(i)]
-        found = dict(zip(searching, _side_by_side(search, searching, progressbar), strict=True))
+        blas, most = threads_of_blas()
+        is_large = sum(x.size for x in points[0].values()) >= ENOUGH
+        threads = min(most, len(searching)) if is_large else 1
+        with blas.limit(limits=most // threads):
+            found = dict(zip(searching, _side_by_side(search, searching, threads, progress), strict=True))
         for i in range(len(points)):
             found[i] = found[i] if i in found else found[i - SEARCHES]
         file = io.BytesIO()
@@ -92,21 +99,53 @@ def find_starts(
     )
 
 
-def _side_by_side(search: Callable[[int], Found], chains: Sequence[int], progressbar: bool) -> list[Found]:
-    """Search for each chain, in as many threads as BLAS uses, and show how many chains have their start.
+def _side_by_side(
+    search: Callable[[int], Found], chains: Sequence[int], threads: int, progress: Progress
+) -> list[Found]:
+    """Search for each chain, in so many threads, and say how many searches have ended.
 
-    An interrupt is raised at once; searches that have begun go on to their end, and nothing waits for them.
+    Parameters
+    ----------
+    search : callable
+        The search for the start of a chain, by its number.
+    chains : sequence of int
+        The numbers of the chains.
+    threads : int
+        In how many threads; with one, this thread searches for one after the other.
+    progress : Progress
+        What is told.
+
+    Returns
+    -------
+    list of dict of str to array
+        What the searches return.
     """
-    blas, most = threads_of_blas()
-    threads = min(most, len(chains))
-    columns = "{task.description}", "{task.completed} of {task.total}", rich.progress.TimeElapsedColumn()
-    bar = rich.progress.Progress(*columns, disable=not progressbar, transient=True)
-    shown = partial(bar.track, total=len(chains), description="Looking for starts of chains:")
-    with bar, blas.limit(limits=most // threads):
-        if threads == 1:
-            return [search(i) for i in shown(chains)]
-        pool = ThreadPoolExecutor(threads)
+    running = set()
+
+    def run(i: int) -> Found:
+        running.add(get_ident())
         try:
-            return list(shown(pool.map(search, chains)))
+            return search(i)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            running.discard(get_ident())
+
+    def say(ended: int) -> None:
+        progress.say(f"Looking for starts, {ended} of {len(chains)}")
+
+    say(0)
+    if threads == 1:
+        return [search(i) for i in chains]
+    pool = ThreadPoolExecutor(threads)
+    try:
+        searches = [pool.submit(run, i) for i in chains]
+        for ended, one in enumerate(as_completed(searches), start=1):
+            one.result()
+            say(ended)
+        return [one.result() for one in searches]
+    except BaseException:  # an interrupt, or an error of one search, ends all of them
+        pool.shutdown(wait=False, cancel_futures=True)
+        for thread in [*running]:
+            pythonapi.PyThreadState_SetAsyncExc(c_ulong(thread), py_object(SystemExit))
+        raise
+    finally:
+        pool.shutdown(wait=False)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+from pytensor import config
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.type import Type
 from pytensor.tensor.basic import as_tensor_variable, get_vector_length
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.utils import explicit_expand_dims, normalize_size_param
-from pytensor.tensor.type_other import NoneTypeT
+from pytensor.tensor.type_other import NoneConst, NoneTypeT
 
 __all__ = ["apply_to_types", "draw"]
 
@@ -38,6 +42,7 @@ def apply_to_types(op: RandomVariable, rng: Variable, size: Variable, *params: V
     PyTensor itself looks at everything that the parameters are computed from, in search of axes of known length, and
     does so again whenever the draw is copied into another graph. Late in a sweep this is almost the whole sweep. Here
     the node is made for stand-ins of the same types, which are computed from nothing, and is then given the parameters.
+    Where these give the draw its shape, that is done once for all parameters of the same types.
 
     Parameters
     ----------
@@ -55,8 +60,29 @@ def apply_to_types(op: RandomVariable, rng: Variable, size: Variable, *params: V
     Apply
         The node of the draw.
     """
-    length = None if isinstance(size.type, NoneTypeT) else get_vector_length(size)
-    params = explicit_expand_dims(params, op.ndims_params, length)
+    if isinstance(size.type, NoneTypeT):
+        params = explicit_expand_dims(params, op.ndims_params)
+        op, types = _of_types(op, config.floatX, rng.type, *(x.type for x in params))
+        return Apply(op, [rng, size, *params], [type_() for type_ in types])
+    params = explicit_expand_dims(params, op.ndims_params, get_vector_length(size))
     stand_ins = [x if x.owner is None else x.type() for x in params]
     node = op.make_node(rng, size, *stand_ins)
     return Apply(node.op, [*node.inputs[:2], *params], [x.clone() for x in node.outputs])
+
+
+@cache
+def _of_types(op: RandomVariable, precision: str, *types: Type) -> tuple[RandomVariable, list[Type]]:
+    """Return a RandomVariable whose draws have a data type, and the types of what it returns.
+
+    Parameters
+    ----------
+    op : RandomVariable
+        The distribution, whose data type may be "floatX".
+    precision : str
+        PyTensor's floatX.
+    *types : Type
+        The types of the generator and the parameters.
+    """
+    rng, *params = (type_() for type_ in types)
+    node = op.make_node(rng, NoneConst, *params)
+    return node.op, [x.type for x in node.outputs]

@@ -2,8 +2,11 @@
 
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -128,6 +131,7 @@ def _output(study, point):
 
 X = np.random.default_rng(0).normal(size=(12, 2))
 Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=12)
+SILENT = SimpleNamespace(say=lambda what: None)
 IMAGES = np.random.default_rng(2).normal(size=(12, 6, 6))
 
 
@@ -540,34 +544,72 @@ def test_starts_in_jax(steps, monkeypatch):
 def test_starts_found_side_by_side_are_those_found_one_after_another(build, monkeypatch, request):
     """Other networks than the first call compiled functions, which threads must not do at once."""
     request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
-    model = build()
+    model, said = build(), []
     transition, points, seeds = pmg.GibbsNN(model=model).transition, [model.initial_point()] * 3, [1, 2, 3]
-    expected, _ = starts.find_starts([transition], points, seeds, progressbar=False)
+    expected, _ = starts.find_starts([transition], points, seeds, SILENT)
     all_have_begun = threading.Barrier(3, timeout=60)
 
     def find(point, rng):
         all_have_begun.wait()
+        assert {library["num_threads"] for library in ThreadpoolController().select(user_api="blas").info()} == {1}
         return transition.find(point, rng)
 
-    monkeypatch.setattr(starts, "threads_of_blas", lambda: (ThreadpoolController(), 3))
+    monkeypatch.setattr(starts, "ENOUGH", 0)
+    monkeypatch.setattr(starts, "threads_of_blas", lambda: (ThreadpoolController(), 5))
     sys.setswitchinterval(1e-6)
     flags = pytensor.config.mode, pytensor.config.traceback__limit
-    found, _ = starts.find_starts([replace(transition, find=find)], points, seeds, progressbar=True)
+    telling = SimpleNamespace(say=said.append)
+    with ThreadpoolController().limit(limits=2, user_api="blas"):
+        found, _ = starts.find_starts([replace(transition, find=find)], points, seeds, telling)
     assert_equal(found, expected)
     assert flags == (pytensor.config.mode, pytensor.config.traceback__limit)
+    assert said == [f"Looking for starts, {ended} of 3" for ended in range(4)]
 
 
-def test_an_interrupt_waits_for_no_search(steps, monkeypatch):
+def test_threads_may_call_an_activation_at_once(request):
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(1e-6)
+    function = Smooth(pt.tanh)
+    with ThreadPoolExecutor(3) as pool:
+        for x in pool.map(
+            lambda n: np.abs(function(np.linspace(0, 1, n)) - np.tanh(np.linspace(0, 1, n))), [*range(300)]
+        ):
+            assert x.max(initial=0) < 1e-12
+
+
+@pytest.mark.parametrize("reason", [KeyboardInterrupt, MemoryError])
+def test_an_interrupt_or_an_error_ends_all_searches(steps, monkeypatch, reason):
     transition, points = steps[0].transition, [steps[0].model.initial_point()] * 2
-    others_go_on, first = threading.Event(), iter([True])
+    first, ended, raises = iter([True]), threading.Event(), threading.Event()
 
     def find(point, rng):
         if next(first, False):
-            raise KeyboardInterrupt
-        assert others_go_on.wait(60)
+            assert raises.wait(60)
+            raise reason
+        try:
+            raises.set()
+            for _ in range(6000):
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(starts, "ENOUGH", 0)
+    monkeypatch.setattr(starts, "threads_of_blas", lambda: (ThreadpoolController(), 2))
+    start = time.perf_counter()
+    with pytest.raises(reason):
+        starts.find_starts([replace(transition, find=find)], points, [1, 2], SILENT)
+    assert ended.wait(10)
+    assert time.perf_counter() - start < 10
+
+
+def test_small_networks_are_searched_one_after_another(steps, monkeypatch):
+    threads = []
+
+    def find(point, rng):
+        threads.append(threading.current_thread())
         return point, {}
 
     monkeypatch.setattr(starts, "threads_of_blas", lambda: (ThreadpoolController(), 2))
-    with pytest.raises(KeyboardInterrupt):
-        starts.find_starts([replace(transition, find=find)], points, [1, 2], progressbar=False)
-    others_go_on.set()
+    transition, points = replace(steps[0].transition, find=find), [steps[0].model.initial_point()] * 2
+    starts.find_starts([transition], points, [1, 2], SILENT)
+    assert threads == [threading.main_thread()] * 2
