@@ -134,7 +134,11 @@ def _side_by_side(
 
     say(0)
     if threads == 1:
-        return [search(i) for i in chains]
+        found = []
+        for i in chains:
+            found.append(search(i))
+            say(len(found))
+        return found
     pool = ThreadPoolExecutor(threads)
     try:
         searches = [pool.submit(run, i) for i in chains]
@@ -142,10 +146,7 @@ def _side_by_side(
             one.result()
             say(ended)
         return [one.result() for one in searches]
-    except BaseException:  # an interrupt, or an error of one search, ends all of them
+    finally:  # after an interrupt, or an error of one search, others are left, which end here
         pool.shutdown(wait=False, cancel_futures=True)
         for thread in [*running]:
             pythonapi.PyThreadState_SetAsyncExc(c_ulong(thread), py_object(SystemExit))
-        raise
-    finally:
-        pool.shutdown(wait=False)

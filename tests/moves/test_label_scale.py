@@ -14,6 +14,7 @@ from pymc_gibbsnn.networks.reader import read_network
 from tests.helpers import check_mean, compile_draw, random_point, value
 
 X = np.random.default_rng(0).normal(size=(4, 2))
+DRAWS = {"NUMBA": 20_000, "JAX": 8_000}
 
 
 def network(classes, rows=4, prior="known", has_bias=True, offset=0.0):
@@ -97,7 +98,7 @@ def test_the_law_is_the_joint_density_with_the_latent_of_the_label_integrated_ou
 @pytest.mark.parametrize(
     ("classes", "kwargs", "mode"),
     [
-        *((classes, {"prior": "precision"}, mode) for mode in ("NUMBA", "JAX") for classes in (2, 3)),
+        *((classes, {"prior": "precision"}, mode) for mode in DRAWS for classes in (2, 3)),
         (3, *CASES[2][1:], "NUMBA"),
     ],
 )
@@ -121,7 +122,7 @@ def test_the_move_against_quadrature(classes, kwargs, mode):
         return rng, *(new[v] for v in moving)
 
     draw, found = compile_draw(build, mode), []
-    for _ in range({"NUMBA": 20_000, "JAX": 8_000}[mode]):
+    for _ in range(DRAWS[mode]):
         new = draw()
         for v, x in zip(moving, new, strict=True):
             v.set_value(x, borrow=True)

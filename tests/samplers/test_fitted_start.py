@@ -603,7 +603,7 @@ def test_an_interrupt_or_an_error_ends_all_searches(steps, monkeypatch, reason):
 
 
 def test_small_networks_are_searched_one_after_another(steps, monkeypatch):
-    threads = []
+    threads, said = [], []
 
     def find(point, rng):
         threads.append(threading.current_thread())
@@ -611,5 +611,6 @@ def test_small_networks_are_searched_one_after_another(steps, monkeypatch):
 
     monkeypatch.setattr(starts, "threads_of_blas", lambda: (ThreadpoolController(), 2))
     transition, points = replace(steps[0].transition, find=find), [steps[0].model.initial_point()] * 2
-    starts.find_starts([transition], points, [1, 2], SILENT)
+    starts.find_starts([transition], points, [1, 2], SimpleNamespace(say=said.append))
     assert threads == [threading.main_thread()] * 2
+    assert said == [f"Looking for starts, {ended} of 2" for ended in range(3)]
