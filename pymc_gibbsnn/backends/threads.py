@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import addressof, c_int64
+from functools import cache
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -22,7 +23,15 @@ from threadpoolctl import ThreadpoolController
 
 from pymc_gibbsnn.backends.machine import count_cores
 
-__all__ = ["BLOCK", "count_blocks", "share", "take_threads_of_blas", "threads_of_blas", "without_threads_of_blas"]
+__all__ = [
+    "BLOCK",
+    "blas",
+    "count_blocks",
+    "share",
+    "take_threads_of_blas",
+    "threads_of_blas",
+    "without_threads_of_blas",
+]
 
 BLOCK = 1024  # samples in a block: few enough that what a block needs of a layer stays in the cache of a core
 MOST = 64  # the most threads that a loop is divided among
@@ -31,24 +40,29 @@ BLOCKS_EACH = 8  # the fewest blocks for which a further thread is worth startin
 # The number of threads, at an address where compiled code reads it: a constant would become part of cached code.
 _threads = c_int64(1)
 llvm.add_symbol("pymc_gibbsnn_threads", addressof(_threads))
-_blas: ThreadpoolController | None = None
+_limited: ThreadpoolController | None = None
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
 _NULL = ir.Constant(_POINTER, None)
 
 
-def threads_of_blas() -> tuple[ThreadpoolController, int]:
-    """Return the BLAS libraries, whose threads can be limited, and how many threads they use now.
+@cache
+def blas() -> ThreadpoolController:
+    """Return the BLAS libraries of this process, whose threads can be limited; to find them takes milliseconds."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+def threads_of_blas() -> int:
+    """Return how many threads BLAS uses now.
 
     Where no library tells how many it uses, this is the environment variable OMP_NUM_THREADS, and all cores if that is
     not set.
     """
-    blas = ThreadpoolController().select(user_api="blas")
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     wanted = int(wanted) if wanted.isdigit() else count_cores()
-    used = [library["num_threads"] or wanted for library in blas.info()]
-    return blas, max(1, max(used, default=wanted))
+    used = [library["num_threads"] or wanted for library in blas().info()]
+    return max(1, max(used, default=wanted))
 
 
 def take_threads_of_blas(most: int | None = None) -> None:
@@ -60,12 +74,11 @@ def take_threads_of_blas(most: int | None = None) -> None:
         In a forked process, the largest number of threads allowed, which is also set for OpenBLAS. Other BLAS libraries
         rest on an OpenMP runtime, which must not be touched in a forked process.
     """
-    global _blas
-    blas, threads = threads_of_blas()
-    threads = min(threads, most or MOST, MOST)
-    _blas = blas if most is None else blas.select(internal_api="openblas").select(threading_layer="pthreads")
+    global _limited
+    threads = min(threads_of_blas(), most or MOST, MOST)
+    _limited = blas() if most is None else blas().select(internal_api="openblas").select(threading_layer="pthreads")
     if most is not None:
-        for library in _blas.lib_controllers:
+        for library in _limited.lib_controllers:
             library.set_num_threads(min(library.num_threads, most))
     _threads.value = threads if os.name == "posix" else 1
 
@@ -78,7 +91,7 @@ def without_threads_of_blas(samples: int) -> Iterator[None]:
     take processor time from ours.
     """
     if _threads.value > 1 and count_blocks.py_func(samples) >= 2 * BLOCKS_EACH:
-        with _blas.limit(limits=1):
+        with _limited.limit(limits=1):
             yield
     else:
         yield

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from pytensor.graph.basic import Variable
-from threadpoolctl import threadpool_limits
 
 from pymc_gibbsnn.backends.jax_backend import jax_settings, register_jax, xla_options
 from pymc_gibbsnn.backends.machine import count_cores
+from pymc_gibbsnn.backends.threads import blas
 from pymc_gibbsnn.drivers.jax_transition import JaxTransition, jaxify
 from pymc_gibbsnn.drivers.placement import Placement, put
 from pymc_gibbsnn.drivers.processes import fetch
@@ -316,7 +316,7 @@ class Program:
 
         if len(self.chains) == 1:  # in this thread, which knows the settings of JAX
             return run(0)
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(count_cores()) as threads:
+        with blas().limit(limits=1), ThreadPoolExecutor(count_cores()) as threads:
             return self._join(threads.map(run, range(len(self.chains))))
 
     def state(self) -> dict[str, np.ndarray]:

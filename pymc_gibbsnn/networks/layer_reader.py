@@ -117,6 +117,7 @@ class LayerReader:
         self.taken: set[Variable] = set()
         self.parents = {rv: self._parents(rv.owner.inputs) for rv in model.basic_RVs}
         self.variances = VarianceReader(model, self.parents, shapes)
+        self._canonical: dict[Variable, tuple[Variable, dict[Variable, Variable]]] = {}
 
     def _affine(
         self, mean: Variable, leaves: dict[Variable, Variable], z: Variable, number: int | None = None
@@ -368,15 +369,18 @@ class LayerReader:
     def _simplified(self, mean: Variable) -> tuple[Variable, dict[Variable, Variable]]:
         """Return the canonical form of a mean, with its random variables replaced by leaves, and these leaves.
 
-        Of a mean that holds the product of a layer, this is a sum.
+        Of a mean that holds the product of a layer, this is a sum. It is computed once, for all that ask.
         """
+        if mean in self._canonical:
+            return self._canonical[mean]
         leaves = {parent: parent.type(name=parent.name) for parent in self._parents([mean])}
-        [mean] = clone_replace([mean], leaves, rebuild_strict=False)
-        mean = rewrite_graph(mean, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
-        parts = summands(mean)
+        [form] = clone_replace([mean], leaves, rebuild_strict=False)
+        form = rewrite_graph(form, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
+        parts = summands(form)
         if len(parts) > 1 and any(match_linear(part) for part in parts):
-            mean = pt.add(*parts)
-        return mean, {leaf: parent for parent, leaf in leaves.items()}
+            form = pt.add(*parts)
+        self._canonical[mean] = form, {leaf: parent for parent, leaf in leaves.items()}
+        return self._canonical[mean]
 
     def _shape(self, rv: Variable) -> tuple[int, ...]:
         """Return the shape of a random variable of the model."""

@@ -555,7 +555,7 @@ def test_starts_found_side_by_side_are_those_found_one_after_another(build, monk
         return transition.find(point, rng)
 
     monkeypatch.setattr(starts, "ENOUGH", 0)
-    monkeypatch.setattr(starts, "threads_of_blas", lambda: (ThreadpoolController(), 5))
+    monkeypatch.setattr(starts, "threads_of_blas", lambda: 5)
     sys.setswitchinterval(1e-6)
     flags = pytensor.config.mode, pytensor.config.traceback__limit
     telling = SimpleNamespace(say=said.append)
@@ -594,7 +594,7 @@ def test_an_interrupt_or_an_error_ends_all_searches(steps, monkeypatch, reason):
             ended.set()
 
     monkeypatch.setattr(starts, "ENOUGH", 0)
-    monkeypatch.setattr(starts, "threads_of_blas", lambda: (ThreadpoolController(), 2))
+    monkeypatch.setattr(starts, "threads_of_blas", lambda: 2)
     start = time.perf_counter()
     with pytest.raises(reason):
         starts.find_starts([replace(transition, find=find)], points, [1, 2], SILENT)
@@ -609,7 +609,7 @@ def test_small_networks_are_searched_one_after_another(steps, monkeypatch):
         threads.append(threading.current_thread())
         return point, {}
 
-    monkeypatch.setattr(starts, "threads_of_blas", lambda: (ThreadpoolController(), 2))
+    monkeypatch.setattr(starts, "threads_of_blas", lambda: 2)
     transition, points = replace(steps[0].transition, find=find), [steps[0].model.initial_point()] * 2
     starts.find_starts([transition], points, [1, 2], SimpleNamespace(say=said.append))
     assert threads == [threading.main_thread()] * 2
