@@ -255,7 +255,7 @@ def test_whole_chains(network, classical):
         ({"shards": "2"}, "shards must be a positive integer; found '2'"),
         ({"precision": 32}, "precision must be 'float32' or 'float64'; found 32"),
         ({"devices": "gpus"}, "devices must name a kind of device that JAX finds here, .* found 'gpus'"),
-        ({"append": "no"}, "append must be True or False; found 'no'"),
+        ({"local_rows": "no"}, "local_rows must be True or False; found 'no'"),
         ({"model": "network"}, "model must be a PyMC model; found 'network'"),
         ({"initvals": {"W1": np.zeros((2, 2))}}, r"initvals\['W1'\] must have the shape of 'W1', \(3, 3\)"),
         ({"initvals": {"W9": 0.0}}, "initvals names 'W9'"),

@@ -25,7 +25,7 @@ from pymc_gibbsnn._arguments import boolean, describe, model_of, number, one_of,
 from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.backends.jax_backend import keep_programs
 from pymc_gibbsnn.backends.machine import memory_warning
-from pymc_gibbsnn.drivers.checkpoints import pack, unpack
+from pymc_gibbsnn.drivers.checkpoints import Checkpoint, pack, unpack
 from pymc_gibbsnn.drivers.fingerprint import fingerprint_of, fingerprint_of_model, fingerprint_of_steps
 from pymc_gibbsnn.drivers.given_steps import steps_of
 from pymc_gibbsnn.drivers.progress import Progress
@@ -61,7 +61,6 @@ def sample(
     store: str | os.PathLike | None = None,
     resume: str | os.PathLike | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
-    append: bool = False,
     until: Mapping[str, float] | None = None,
     callback: Callable | None = None,
     progressbar: bool = True,
@@ -120,8 +119,6 @@ def sample(
     checkpoint_every : float
         How many seconds lie between checkpoints, at which draws are written to the store, and with them all that is
         needed to go on. There is one more at the end, and at an interrupt (Ctrl-C).
-    append : bool
-        Deprecated: ``append=True`` is ``resume=store`` for ``draws`` further draws; seeds and starts are ignored.
     until : dict, optional
         What ends the run before ``draws`` draws are made: ``{"ess": 400}``, a bulk effective sample size of 400, over
         all chains, of ``lp`` and of each quantity of :func:`function_space`, with outputs at up to 20 rows of the data;
@@ -181,7 +178,7 @@ def sample(
     except ImportError:
         raise ImportError("pmg.sample runs in JAX, which is not installed: pip install 'pymc-gibbsnn[jax]'.") from None
 
-    from pymc_gibbsnn.drivers.chain_loop import Schedule, run_chains
+    from pymc_gibbsnn.drivers.chain_loop import run_chains
     from pymc_gibbsnn.drivers.placement import choose_placement
     from pymc_gibbsnn.drivers.processes import first_says, is_first, one_of_many
     from pymc_gibbsnn.drivers.program import Program
@@ -192,27 +189,13 @@ def sample(
     steps = steps_of(step, model)
     transitions = _transitions(steps, model)
     recorded = _recorded(model, var_names)
-    advice = next((t.advice for t in transitions if t.advice), PRECISION)
-    if tune is None:
-        tune = max(step.default_tune_steps for step in steps)
-    if len({step.sweeps_per_draw for step in steps}) > 1:
-        raise ValueError("All steps must have the same sweeps_per_draw, because they take turns; found different ones.")
-    draws, chains, thin = whole("draws", draws), whole("chains", chains), whole("thin", thin)
-    tune, shards, append = whole("tune", tune, least=0), whole("shards", shards), boolean("append", append)
+    schedule = _schedule(steps, draws, tune, thin)
+    chains, shards = whole("chains", chains), whole("shards", shards)
     precision = one_of("precision", precision or pytensor.config.floatX, ("float32", "float64"))
     check_initvals(model, initvals, chains)
     if precision > pytensor.config.floatX:
         raise ValueError("precision='float64' needs a model that was made with PyTensor's floatX='float64'.")
     checkpoint_every = number("checkpoint_every", checkpoint_every, "a number of seconds", lambda x: x >= 0)
-    if append:
-        if store is None or resume is not None:
-            raise ValueError("append=True needs store=, and no resume=.")
-        warnings.warn(
-            f"append=True is deprecated: write resume={os.fspath(store)!r}, and draws= for all draws in it.",
-            FutureWarning,
-            stacklevel=2,
-        )
-        resume, store, random_seed, initvals = store, None, None, None
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be a function of a trace and a draw; found {describe(callback)}.")
     placement = choose_placement(transitions, devices, chains, shards, boolean("local_rows", local_rows))
@@ -220,13 +203,9 @@ def sample(
     ends = Until(until, model, make, begun)
     with _results(store, resume, checkpoint_every, make) as results:
         before = results.checkpoint
-        draws += append * results.draws
-        if results.draws > draws:
+        if results.draws > schedule.draws:
             raise ValueError(f"draws counts all draws of each chain, of which the store holds {results.draws}.")
-        if before and random_seed is None and before.run["chains"] == chains:
-            random_seed = before.run["random_seed"]
-        mine = random_seed
-        seeds = json.loads(first_says(lambda: json.dumps([*map(int, _get_seeds_per_chain(mine, chains))]).encode()))
+        seeds = _seeds_of_chains(random_seed, chains, before)
         keys = np.array([np.random.SeedSequence([seed, 0]).generate_state(2) for seed in seeds])
         points = points_of_chains(model, initvals, seeds)
         tuned = {f"carry {i} {name}": x for i, step in enumerate(steps) for name, x in step.tuned.items()}
@@ -237,21 +216,21 @@ def sample(
                 "chains": chains,
                 "random_seed": seeds,
                 "precision": precision,
-                "tune": tune,
-                "thin": thin,
+                "tune": schedule.tune,
+                "thin": schedule.thin,
                 "var_names": list(recorded),
                 "initvals": before.run["initvals"] if before and initvals is None else fingerprint_of(starts),
             }
             run = _run_of_all(model, steps, arguments, placement)
             if on_disk:
                 first_says(lambda: results.identify(run, _machine(placement)) or b"")
-        schedule = Schedule(tune, draws, steps[0].sweeps_per_draw, thin)
+        made = results.tuned + results.draws
         with (
-            Progress(tune, draws, progressbar and is_first(), results.tuned + results.draws) as progress,
+            Progress(schedule.tune, schedule.draws, progressbar and is_first(), made) as progress,
             jax.enable_x64(precision == "float64"),
             warnings.catch_warnings(),
         ):
-            if tune and not before and not placement.local_rows:
+            if schedule.tune and not before and not placement.local_rows:
                 points, carries = find_starts(transitions, points, seeds, progress)
                 tuned |= carries
             progress.say(f"Compiling, {chains} chains")
@@ -275,8 +254,9 @@ def sample(
                 if before and is_first():
                     for posterior, stats in results.parts():
                         ends.take(posterior, stats)
-            elif message := memory_warning(program.sizes, draws):
+            elif message := memory_warning(program.sizes, schedule.draws):
                 warnings.warn(message, UserWarning, stacklevel=2)
+            advice = next((t.advice for t in transitions if t.advice), PRECISION)
             try:
                 run_chains(program, schedule, results, progress, advice, ends, callback if is_first() else None)
             except (KeyboardInterrupt, FloatingPointError) as reason:
@@ -288,18 +268,38 @@ def sample(
             kept = f" The run goes on with resume={str(results.path)!r}." if isinstance(results, Store) else ""
             raise TimeoutError(f"The time limit in until= was reached before anything was drawn.{kept}")
         now = time.perf_counter()
-        first = progress.first or now
-        attrs = {
-            "inference_library": "pymc_gibbsnn",
-            "inference_library_version": __version__,
-            "compilation_time": first - started,  # this includes the first draw
-            "sampling_time": results.seconds + now - first,
-            "tuning_steps": tune,
-            "thinning": thin,
-            "precision": precision,
-            "devices": ", ".join(str(device) for device in placement.mesh.devices.flat),
-        }
-        return results.finish(others, attrs)
+        first = progress.first or now  # when the first draws came, until which JAX compiles
+        times = {"compilation_time": first - started, "sampling_time": results.seconds + now - first}
+        return results.finish(others, _attributes(schedule, precision, placement) | times)
+
+
+def _schedule(steps: list[GraphStep], draws: int, tune: int | None, thin: int):
+    """Return what each chain is to do.
+
+    Parameters
+    ----------
+    steps : list of GraphStep
+        The steps, which say how many sweeps a draw has.
+    draws, tune, thin : int
+        As in :func:`sample`; if ``tune`` is None, it is as many as the steps need.
+    """
+    from pymc_gibbsnn.drivers.chain_loop import Schedule
+
+    sweeps = {step.sweeps_per_draw for step in steps}
+    if len(sweeps) > 1:
+        raise ValueError("All steps must have the same sweeps_per_draw, because they take turns; found different ones.")
+    if tune is None:
+        tune = max(step.default_tune_steps for step in steps)
+    return Schedule(whole("tune", tune, least=0), whole("draws", draws), sweeps.pop(), whole("thin", thin))
+
+
+def _seeds_of_chains(random_seed, chains: int, before: Checkpoint | None) -> list[int]:
+    """Return a seed for each chain, the same in all processes; a run that goes on keeps its own if none is given."""
+    from pymc_gibbsnn.drivers.processes import first_says
+
+    if before and random_seed is None and before.run["chains"] == chains:
+        random_seed = before.run["random_seed"]
+    return json.loads(first_says(lambda: json.dumps([*map(int, _get_seeds_per_chain(random_seed, chains))]).encode()))
 
 
 def _results(
@@ -382,6 +382,18 @@ def _machine(placement) -> dict[str, str | int]:
         "the kind of device": mesh.devices.flat[0].device_kind,
         "the number of groups of devices": mesh.shape["chain"],
         "the number of shards": mesh.shape["row"],
+    }
+
+
+def _attributes(schedule, precision: str, placement) -> dict[str, Any]:
+    """Return how a run was made, which its posterior holds as attributes."""
+    return {
+        "inference_library": "pymc_gibbsnn",
+        "inference_library_version": __version__,
+        "tuning_steps": schedule.tune,
+        "thinning": schedule.thin,
+        "precision": precision,
+        "devices": ", ".join(str(device) for device in placement.mesh.devices.flat),
     }
 
 

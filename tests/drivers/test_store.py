@@ -100,8 +100,7 @@ def test_more_draws_are_those_of_a_longer_run(tmp_path):
     assert len(list((path / "posterior" / "w" / "c").rglob("*"))) < 10
     with pytest.raises(ValueError, match="draws counts all draws of each chain, of which the store holds 9"):
         run(8, tune=5, resume=path)
-    with pytest.warns(FutureWarning, match="append=True is deprecated: write resume="):
-        more = run(2, tune=5, store=path, append=True)
+    more = run(11, tune=5, resume=path)
     same(first(more, 9), expected)
     assert more["posterior"].sizes["draw"] == 11
 
