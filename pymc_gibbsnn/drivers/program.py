@@ -28,6 +28,11 @@ __all__ = ["Program"]
 MOST_A_CALL, BYTES_A_CALL = 1000, 2**24
 
 
+def _unchanged(*arguments):
+    """Return the arguments."""
+    return arguments
+
+
 def _for_each(function: Callable, keys: jax.Array, chains: Sequence[Any], others: Sequence[Any]) -> Any:
     """Apply a function to the arguments of each chain, along their first axes, and to others that all chains share.
 
@@ -177,7 +182,7 @@ class Program:
 
         return jax.tree.map(cast, tree)
 
-    def _turn(self, chains, data, tuning, sweeps):
+    def _turn(self, chains, data, tuning, sweeps, is_first):
         """Let each transition make a turn of several sweeps, for all chains.
 
         Parameters
@@ -191,6 +196,8 @@ class Program:
             The share of the tuning that is still to come.
         sweeps : int
             How many sweeps a turn has.
+        is_first : array of bool, ()
+            Whether this is the first turn of tuning or of draws.
 
         Returns
         -------
@@ -208,7 +215,9 @@ class Program:
 
             chain = keys, values, changing[i]
             if "begin" in move.stages:
-                *chain, _ = run("begin", chain)
+                # A transition by itself is, from its second turn on, where it was: nothing else moves its variables.
+                has_moved = is_first | (len(self.moves) > 1)
+                chain = jax.lax.cond(has_moved, lambda *chain, run=run: run("begin", chain)[:3], _unchanged, *chain)
 
             def steps(*chain, run=run, move=move, tunes=False):
                 """Make all steps of the turn, and return the statistics of the last one."""
@@ -280,7 +289,7 @@ class Program:
             chains, stats = jax.lax.fori_loop(
                 0,
                 turns,
-                lambda _, loop: self._turn(loop[0], data, share, each),
+                lambda _, loop: self._turn(loop[0], data, share, each, first + i == 0),
                 (chains, self._zeros(self.stats, chains[0])),
             )
             new = (self._record(chains, data), stats)

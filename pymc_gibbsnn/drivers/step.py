@@ -72,6 +72,7 @@ class GraphStepState(StepMethodState):
     steps: int
     _jax_key: Any
     _is_over: bool
+    _left: dict[str, np.ndarray] | None
 
 
 class GraphStep(BlockedStep):
@@ -281,7 +282,7 @@ class GraphStep(BlockedStep):
             start |= {name: np.asarray(x[chain], start[name].dtype) for name, x in self.tuned.items()}
         self.carry = {name: _in_order(value) for name, value in start.items()}
         self._data = [(v, v.container.storage[0]) for v in self.transition.data]
-        self._is_over, self._is_by_hand = False, tune is None
+        self._is_over, self._is_by_hand, self._left = False, tune is None, None
         self.steps, self.tune_steps = 0, max(1, self.transition.tune_steps if tune is None else tune)
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
@@ -356,15 +357,23 @@ class GraphStep(BlockedStep):
                 rng = np.random.default_rng(self.rng.integers(2**63))
                 found, carry = self.transition.find(point, rng)
                 values, self.carry = self._values(found), self.carry | carry
-            self._run("begin", values, tuning)
+            if not self._is_where_it_was(values):
+                self._run("begin", values, tuning)
+            self._left = None
             for _ in range(self.sweeps_per_draw):
                 stats = self._run("step", values, tuning)
                 if tuning > 0:
                     self._run("tune", values, tuning)
                 hand_over_interrupt()
             self._run("record", values, tuning)
+        if "begin" in self._functions:
+            self._left = {name: x.copy() for name, x in values.items()}
         new = {v.name: np.asarray(values[v.name], v.dtype) for v in self._vars}
         return {**point, **new}, {name: float(stats[name]) for name in self.transition.stats}
+
+    def _is_where_it_was(self, values: Mapping[str, np.ndarray]) -> bool:
+        """Whether no other step has moved a variable since the last draw, so that the carry still belongs to all."""
+        return self._left is not None and all(np.array_equal(x, self._left[name]) for name, x in values.items())
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1):

@@ -6,9 +6,9 @@ remembers from one step to the next; ``tuning`` is the share of the tuning that 
 ``stats`` holds the numbers that it reports. The graph is built once, and compiled by the driver that runs it.
 
 A sampler may move coordinates of its own instead of the model's variables. A driver calls it for a *turn* at a time. A
-turn has up to four stages: ``begin`` computes the carry from the variables, which other samplers may have moved; then
-come some steps, which need not look at the variables; while the chain tunes, ``tune`` follows each of these steps; and
-``record`` computes the variables, before others read them.
+turn has up to four stages: ``begin`` computes the carry from the variables, which other samplers may have moved, and is
+left out where none has; then come some steps, which need not look at the variables; while the chain tunes, ``tune``
+follows each of these steps; and ``record`` computes the variables, before others read them.
 """
 
 from __future__ import annotations

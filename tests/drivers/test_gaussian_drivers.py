@@ -68,6 +68,60 @@ def test_changes_by_others_are_seen():
     np.testing.assert_allclose(stats["lp"], _expected_lp(model, new), atol=1e-4)
 
 
+def test_a_chain_begins_again_only_where_another_has_moved_it():
+    """What is remembered of a place is computed anew where a variable that is moved, or read, has another value."""
+    with MODELS["vector"]() as model:
+        step = pmg.MALA([model["W1"]], compile_kwargs=PYTHON, rng=1)
+    begun = []
+    step._compile()
+    begin, step._functions["begin"] = step._functions["begin"], lambda *arguments: begun.append(1) or begin(*arguments)
+
+    def makes_a_draw(point):
+        before = len(begun)
+        new, [stats] = step.step(point)
+        np.testing.assert_allclose(stats["lp"], _expected_lp(model, new), atol=1e-6)
+        return new, len(begun) > before
+
+    point, has_begun = makes_a_draw(model.initial_point())
+    assert has_begun
+    for _ in range(3):
+        point, has_begun = makes_a_draw({name: x.copy() for name, x in point.items()})
+        assert not has_begun
+    for name in ("W1", "W2"):
+        point[name][...] += 0.1  # in place, as where a process keeps its point in shared memory
+        point, has_begun = makes_a_draw(point)
+        assert has_begun
+    state, (expected, _) = step.sampling_state, makes_a_draw(point)
+    step.sampling_state = state
+    found, has_begun = makes_a_draw(point)
+    assert not has_begun
+    np.testing.assert_array_equal(found["W1"], expected["W1"])
+    step.set_rng(2)
+    assert makes_a_draw(found)[1]
+
+
+@pytest.mark.parametrize(("others", "expected"), [([], 2), (["W2", "b2", "log_scale"], 8)], ids=["alone", "in turns"])
+def test_a_program_begins_again_only_where_another_transition_may_move_it(others, expected, monkeypatch):
+    """Alone it begins at the first tuning step and at the first draw."""
+    jax = pytest.importorskip("jax")
+    from pymc_gibbsnn.drivers.jax_transition import JaxTransition
+
+    begun, call = [], JaxTransition.__call__
+
+    def counted(move, name, *arguments):
+        if name == "begin" and any(entry.startswith("gradient") for entry in move.carry):
+            jax.debug.callback(lambda: begun.append(name))
+        return call(move, name, *arguments)
+
+    monkeypatch.setattr(JaxTransition, "__call__", counted)
+    with MODELS["vector"]() as model:
+        step = [pmg.MALA([rv for rv in model.free_RVs if rv.name not in others])]
+        step += [pmg.PCN([model[name] for name in others], beta=0.3)] if others else []
+        pmg.sample(5, tune=3, step=step, chains=1, random_seed=7, progressbar=False)
+    jax.effects_barrier()
+    assert len(begun) == expected
+
+
 def _expected_lp(model, point):
     return model.compile_logp(mode="AS_WRITTEN")(point)
 
