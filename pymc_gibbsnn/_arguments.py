@@ -382,10 +382,12 @@ def posterior_of(name: str, idata: Any) -> xr.Dataset:
     TypeError
         If the value is something else.
     ValueError
-        If it holds no posterior, or the posterior has no dimensions of chains and draws.
+        If it holds no posterior, or the posterior has no dimensions of chains and draws, or no draws.
     """
     posterior = group_of(name, idata, "posterior")
     for dim in ("chain", "draw"):
+        if posterior.sizes.get(dim) == 0:
+            raise ValueError(f"{name} must hold draws; its posterior has no {dim}s. A run that tunes has none yet.")
         if dim not in posterior.dims:
             raise ValueError(
                 f"{name} must have the dimensions chain and draw; its posterior has no '{dim}'. To take a single one, "

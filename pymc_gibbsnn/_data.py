@@ -11,7 +11,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import describe
 
-__all__ = ["check_finite", "column_names", "finite", "named_columns", "of_dtype"]
+__all__ = ["check_finite", "check_order", "column_names", "finite", "named_columns", "of_dtype"]
 
 
 def finite(name: str, values: ArrayLike) -> np.ndarray:
@@ -99,6 +99,32 @@ def check_finite(
     bad = int((~np.isfinite(values)).sum())
     if bad:
         raise error(f"{name} holds {bad} values that are NaN or infinite: {advice}.")
+
+
+def check_order(name: str, y: ArrayLike, inputs: str, X: ArrayLike) -> None:
+    """Refuse a series or frame of pandas whose rows have the labels of those of another one in another order.
+
+    Rows belong together by their order, not by their labels, which may be of any kind otherwise.
+
+    Parameters
+    ----------
+    name, inputs : str
+        The names of both arguments, for the error.
+    y, X : array_like
+        Both arguments.
+
+    Raises
+    ------
+    ValueError
+    """
+    labels, others = getattr(y, "index", None), getattr(X, "index", None)
+    if not hasattr(labels, "equals") or not hasattr(others, "equals") or labels.equals(others):
+        return
+    if len(labels) == len(others) and {*labels} == {*others}:
+        raise ValueError(
+            f"The rows of {name} are labelled like those of {inputs}, but stand in another order: give "
+            f"{name}.loc[{inputs}.index], or {name}.to_numpy() if their order is right and the labels are wrong."
+        )
 
 
 def column_names(values: ArrayLike, count: int) -> np.ndarray:

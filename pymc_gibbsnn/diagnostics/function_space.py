@@ -59,8 +59,8 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     TypeError
         If ``idata`` or ``model`` is of another type than asked for.
     ValueError
-        If the posterior lacks weights, or X_new has a wrong shape, is not finite, or is a data frame whose columns are
-        not those of the data in their order.
+        If the posterior lacks weights or is that of another model, or X_new has a wrong shape, is not finite, or is a
+        data frame whose columns are not those of the data in their order.
     NetworkError
         If the model has no network that can be read and no likelihood whose mean is a function of one ``pm.Data``.
 

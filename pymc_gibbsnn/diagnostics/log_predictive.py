@@ -30,7 +30,7 @@ from scipy.special import logsumexp
 
 from pymc_gibbsnn._arguments import model_of, posterior_of
 from pymc_gibbsnn._compat import add_group, dataset_of
-from pymc_gibbsnn._data import finite
+from pymc_gibbsnn._data import check_order, finite
 from pymc_gibbsnn.diagnostics.outcomes import class_names, count_classes, log_density, log_normal
 from pymc_gibbsnn.diagnostics.prediction import name_axes
 from pymc_gibbsnn.networks.laws import Conditional, law_node
@@ -113,8 +113,9 @@ def log_predictive(
         If ``idata`` or ``model`` is of another type than asked for.
     ValueError
         If ``y_new`` is missing, ``X_new`` or ``y_new`` is not finite or of a wrong shape or, as a data frame, has other
-        columns than the data, labels are out of range or of no class, ``latent_draws`` is no positive integer, or the
-        posterior lacks a variable.
+        columns than the data, labels are out of range or of no class, ``latent_draws`` is no positive integer, the rows
+        of two frames of pandas have the same labels in another order, or the posterior is refused as by
+        :func:`predict`.
     NetworkError
         If the law of y at new inputs cannot be known (see :func:`predict`), or if the model observes nothing, several
         variables and ``name`` is not given, or none of that name.
@@ -138,6 +139,7 @@ def log_predictive(
         raise ValueError(f"latent_draws must be a positive integer; found {latent_draws}.")
     if X_new is not None and y_new is None:
         raise ValueError("X_new needs y_new, which must hold what was observed at these inputs.")
+    check_order("y_new", y_new, "X_new", X_new)
     model, rng = model_of(model), np.random.default_rng(random_seed)
     posterior, present = posterior_of("idata", idata), {}
     fitted = X_new is None and y_new is None

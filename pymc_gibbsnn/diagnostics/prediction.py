@@ -83,9 +83,10 @@ def predict(
     TypeError
         If ``idata`` or ``model`` is of another type than asked for.
     ValueError
-        If the posterior lacks a variable or holds it in another shape than the model, X_new has a wrong shape or is not
-        finite, a name in it is no ``pm.Data`` on which y depends, its arrays differ in rows, the columns of a data
-        frame are not those of the data in their order, or a quantile is no probability.
+        If the posterior lacks a variable, or holds it in another shape or with other coordinates than the model, X_new
+        has a wrong shape, is not finite or holds negative numbers of groups, a name in it is no ``pm.Data`` on which y
+        depends, its arrays differ in rows, the columns of a data frame are not those of the data in their order, or a
+        quantile is no probability.
     NetworkError
         If the law of y at new inputs cannot be known, because its rows depend on each other, or on data with a row for
         each row of the model's inputs of which no new rows are given; or if the model observes nothing, several

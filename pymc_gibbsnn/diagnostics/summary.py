@@ -74,8 +74,8 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If the posterior lacks weights or has fewer than 4 draws, or X_new has a wrong shape or other columns than the
-        data, or is not finite.
+        If the posterior lacks weights, is that of another model, or has fewer than 4 draws, or X_new has a wrong shape
+        or other columns than the data, or is not finite.
     NetworkError
         If the model has no network that can be read and no likelihood whose mean is a function of one ``pm.Data``.
 

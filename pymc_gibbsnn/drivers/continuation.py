@@ -10,10 +10,11 @@ import pymc as pm
 from pymc.step_methods.compound import BlockedStep
 
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn._arguments import model_of, whole
+from pymc_gibbsnn._arguments import model_of, posterior_of, whole
 from pymc_gibbsnn.drivers.given_steps import steps_of
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.models.initial_values import initial_values
+from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
 from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.reader import read_networks
 
@@ -57,8 +58,8 @@ def continue_from(
     TypeError
         If a step is no step method, or ``tune`` is no number.
     ValueError
-        If a step was made for another model, ``tune`` is negative, ``idata`` lacks draws of weights or ends at numbers
-        that are not finite, or it lacks other numbers with which its chains go on and ``tune`` is 0.
+        If a step or ``idata`` was made for another model, ``tune`` is negative, ``idata`` lacks draws of weights or
+        ends at numbers that are not finite, or it lacks other numbers with which its chains go on and ``tune`` is 0.
 
     Examples
     --------
@@ -104,21 +105,22 @@ def _last_draws(idata, model: pm.Model) -> tuple[list[dict[str, np.ndarray]], li
     Raises
     ------
     ValueError
-        If other variables lack, or values are not finite.
+        If other variables lack, are those of another model, or have values that are not finite.
     """
-    last = _compat.dataset_of(idata, "posterior").isel(draw=-1)
+    posterior = posterior_of("idata", idata)
     try:
         latents = {v.name for network in read_networks(model) for v in network.latents}
     except NetworkError:
         latents = set()
     names = [rv.name for rv in model.free_RVs]
-    missing = [name for name in names if name not in last]
+    missing = [name for name in names if name not in posterior]
     if weights := [name for name in missing if name not in latents]:
         raise ValueError(
             f"idata holds no draws of {weights}, without which no chain can go on: record them (var_names=)."
         )
-    drawn = {name: last[name].transpose("chain", ...).values for name in names if name in last}
-    points = [{name: x[chain] for name, x in drawn.items()} for chain in range(last.sizes["chain"])]
+    shapes = dict(zip(names, shapes_of(model.free_RVs), strict=True))
+    drawn = {name: draws_of(posterior, model, name, shapes[name])[:, -1] for name in names if name not in missing}
+    points = [{name: x[chain] for name, x in drawn.items()} for chain in range(posterior.sizes["chain"])]
     if ended := [i for i, point in enumerate(points) if not all(np.isfinite(x).all() for x in point.values())]:
         raise ValueError(
             f"The chains {ended} of idata end at numbers that are not finite: leave out these chains, or those draws."

@@ -9,7 +9,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import boolean, each, widths
-from pymc_gibbsnn._data import column_names, finite
+from pymc_gibbsnn._data import check_order, column_names, finite
 from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of, read_targets
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import named_activation
@@ -92,9 +92,10 @@ def mlp(
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If data are not finite, their shapes or the widths do not fit, labels do not count from 0 or are of one class
-        only, a noise or a precision is not positive, the noise of the last Z is "learned" by itself with a probit
-        likelihood, or ``activation`` or another choice is none of those above.
+        If data are not finite, the labels of their rows are the same in another order, their shapes or the widths do
+        not fit, class labels do not count from 0 or are of one class only, a noise or a precision is not positive, the
+        noise of the last Z is "learned" by itself with a probit likelihood, or ``activation`` or another choice is none
+        of those above.
 
     References
     ----------
@@ -110,6 +111,7 @@ def mlp(
     ['W1', 'b1', 'Z2', 'A2', 'W2', 'b2']
     """
     features = X
+    check_order("y", y, "X", X)
     X = finite("X", X)
     y, out, coords = read_targets(y, likelihood)
     probit = likelihood == "probit"

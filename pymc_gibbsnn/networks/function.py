@@ -20,6 +20,7 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn._data import of_dtype
+from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
 from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.network import Network
@@ -37,7 +38,13 @@ def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | Non
         network = read_network(model, check_data=False)
     except NetworkError as refusal:
         return _likelihood_evaluator(model, str(refusal))
-    return lambda posterior, X_new=None: _evaluate_network(network, posterior, X_new)
+    shapes = _shapes(model, [value.name for value in network.weights])
+
+    def evaluate(posterior: xr.Dataset, X_new: ArrayLike | None = None) -> xr.Dataset:
+        weights = {name: draws_of(posterior, model, name, shape) for name, shape in shapes.items()}
+        return _evaluate_network(network, posterior, weights, X_new)
+
+    return evaluate
 
 
 # Noisy networks, whose layers are known
@@ -67,14 +74,27 @@ def forward(
         yield z, a
 
 
-def _evaluate_network(network: Network, posterior: xr.Dataset, X_new: ArrayLike | None) -> xr.Dataset:
-    """Evaluate a noisy network at X_new, or at its own inputs, for every draw of a posterior."""
+def _evaluate_network(
+    network: Network, posterior: xr.Dataset, weights: dict[str, np.ndarray], X_new: ArrayLike | None
+) -> xr.Dataset:
+    """Evaluate a noisy network at X_new, or at its own inputs, for every draw of a posterior.
+
+    Parameters
+    ----------
+    network : Network
+        The network.
+    posterior : xarray.Dataset
+        The posterior.
+    weights : dict of str to array, (chain, draw, ...)
+        Its weights and biases.
+    X_new : array_like, optional
+        The inputs.
+    """
     a = np.asarray(network.data() if X_new is None else X_new, dtype=float)
     [row, *others] = network.layers[0].operator.input_shapes
     if a.shape[1:] not in (row, *others):
         raise ValueError(f"X_new must have shape {str(('m', *row)).replace(chr(39), '')}; found {a.shape}.")
     a = a.reshape(len(a), -1)
-    weights = _arrays(posterior, [value.name for value in network.weights])
     *_, (output, _) = forward(network, weights, a)
     norms, units = [], {}
     for operator in (layer.operator for layer in network.layers if layer.operator.variables):
@@ -142,12 +162,13 @@ def _likelihood_evaluator(model: pm.Model, refusal: str) -> Callable[[xr.Dataset
     parameters = [v for v, x in inputs.items() if v is not data and x in used]
     arguments = [inputs[v] for v in [data, *parameters]]
     function = pytensor.function(arguments, output, mode="FAST_COMPILE", on_unused_input="ignore")
+    shapes = _shapes(model, [rv.name for rv in parameters])
 
     def evaluate(posterior: xr.Dataset, X_new: ArrayLike | None = None) -> xr.Dataset:
         x = data.get_value() if X_new is None else of_dtype("X_new", np.asarray(X_new), data.dtype, data.name)
         if x.shape[1:] != data.get_value(borrow=True).shape[1:]:
             raise ValueError(f"X_new must have rows like those of '{data.name}'; found shape {x.shape}.")
-        values = _arrays(posterior, [rv.name for rv in parameters])
+        values = {name: draws_of(posterior, model, name, shape) for name, shape in shapes.items()}
         batch = (posterior.sizes["chain"], posterior.sizes["draw"])
         dtypes = [rv.dtype for rv in parameters]
         outputs = np.array(
@@ -187,12 +208,9 @@ def _without_noise(model: pm.Model, rv: Variable, inputs: dict[Variable, Variabl
 # The results
 
 
-def _arrays(posterior: xr.Dataset, names: list[str]) -> dict[str, np.ndarray]:
-    """Return the arrays (chain, draw, ...) of a posterior with these names; raise ValueError if one is missing."""
-    for name in names:
-        if name not in posterior:
-            raise ValueError(f"The posterior lacks '{name}': record it by naming it in var_names of pm.sample.")
-    return {name: posterior[name].transpose("chain", "draw", ...).values for name in names}
+def _shapes(model: pm.Model, names: list[str]) -> dict[str, tuple[int, ...]]:
+    """Compute the shapes of variables of a model by their names."""
+    return dict(zip(names, shapes_of([model[name] for name in names]), strict=True))
 
 
 def _output(values: np.ndarray) -> dict[str, tuple]:

@@ -12,9 +12,10 @@ from pymc.data import MinibatchOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.shape import Shape, Shape_i
 
 from pymc_gibbsnn._arguments import describe
-from pymc_gibbsnn._compat import observed_variables
+from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
 from pymc_gibbsnn._data import finite, named_columns, of_dtype
 from pymc_gibbsnn.networks.laws import law_node
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
@@ -83,6 +84,9 @@ class Inputs:
         node = law_node(observed)
         kind = find_likelihood(node.op)
         self._central = set(above if kind is None else ancestors([kind.centre(node)]))
+        indices = [x for v in above if v.owner and isinstance(v.owner.op, SUBTENSORS) for x in v.owner.inputs[1:]]
+        lengths = [v for v in above if v.owner and isinstance(v.owner.op, Shape | Shape_i)]
+        self._indices = {v for v in ancestors(indices, blockers=lengths) if v in known and v.dtype.startswith("int")}
         self.targets = [v for v in targets if v in known]
         self.data = {v.name: v for v in above if v in known and v not in targets}
         self.constants = [v for v in above if isinstance(v, Constant) and np.ndim(v.data) >= 1 and v not in targets]
@@ -181,7 +185,13 @@ class Inputs:
             whole = str(("m", *old.shape[1:])).replace("'", "")
             of = f"'{leaf.name}'" if leaf.name else "the inputs"
             raise ValueError(f"{name} must have shape {whole}, rows like those of {of}; found {x.shape}.")
-        return of_dtype(name, finite(name, given), old.dtype, leaf.name)
+        x = of_dtype(name, finite(name, given), old.dtype, leaf.name)
+        if leaf in self._indices and np.any(x < 0) and not np.any(old < 0):
+            raise ValueError(
+                f"{name} holds {x.min()}, but '{leaf.name}' numbers the values among which the model chooses, and a "
+                f"negative number would count from the last. pandas writes -1 for a category that it does not know."
+            )
+        return x
 
 
 def check_columns(model: pm.Model, variable: str | None, name: str, x: ArrayLike) -> None:

@@ -33,6 +33,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_gibbsnn._data import check_finite
+from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
 from pymc_gibbsnn.networks.laws import Conditional, Law, in_numpy, law_node
 from pymc_gibbsnn.networks.likelihoods import find_noisy
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
@@ -282,19 +283,13 @@ class NewRows:
     # What is taken from the posterior
 
     def _take(self, rv: Variable) -> None:
-        """Take a variable that all rows share from the posterior."""
-        if rv.name not in self._posterior:
-            raise ValueError(
-                f"The posterior lacks '{rv.name}': record it by naming it in var_names of pm.sample. Predictions take "
-                f"nothing from the prior."
-            )
-        x = self._posterior[rv.name].transpose("chain", "draw", ...).values
-        shape = tuple(map(int, pytensor.function([], rv.shape, mode="FAST_COMPILE")()))
-        if x.shape[2:] != shape:
-            raise ValueError(
-                f"'{rv.name}' has shape {x.shape[2:]} in the posterior, but {shape} in the model: they do not belong "
-                f"together."
-            )
+        """Take a variable that all rows share from the posterior or, if it is observed, from the data."""
+        [shape] = shapes_of([rv])
+        if rv in self.model.observed_RVs and rv.name not in self._posterior:
+            value = evaluate(self.model.rvs_to_values[rv])
+            x = np.broadcast_to(value, (self.chains, self.draws, *shape))
+        else:
+            x = draws_of(self._posterior, self.model, rv.name, shape)
         x = x.reshape(-1, *shape).astype(rv.dtype)
         check_finite(f"'{rv.name}' in the posterior", x, advice="leave these chains out, or cut them off before")
         self.parameters[rv] = x

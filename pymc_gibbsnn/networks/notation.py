@@ -10,6 +10,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_gibbsnn._compat import SUBTENSORS
 
@@ -34,6 +35,8 @@ def law(op: RandomVariable) -> str:
 def _written(x: Variable, depth: int) -> str:
     """Write an expression inside ``depth`` others."""
     node = x.owner
+    if isinstance(x.type, NoneTypeT):
+        return "None"
     if isinstance(x, Constant):
         return f"{x.data.item():g}" if getattr(x.data, "size", 0) == 1 else f"array{_shape(x.data.shape)}"
     if isinstance(x, SharedVariable):

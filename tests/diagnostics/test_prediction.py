@@ -1,7 +1,7 @@
 import subprocess
 import sys
 import warnings
-from functools import cache
+from functools import cache, partial
 
 import arviz as az
 import numpy as np
@@ -345,6 +345,84 @@ def test_numbers_of_groups_that_the_model_does_not_know():
         pm.Normal("y", x @ pm.Normal("W", 0, 1, shape=X.shape[1]) + pm.Normal("e", shape=3)[groups], 1, observed=Y)
     with pytest.raises(NetworkError, match=r"'y' at new .*: it cannot be computed there, index 7 is out"):
         pmg.predict(prior_draws(model), model, {"X": X[:2], "groups": [0, 7]})
+
+
+def frame_of(*columns):
+    return pd.DataFrame(X, columns=["a", "b"])[list(columns)]
+
+
+@pytest.mark.parametrize("ask", [pmg.predict, pmg.log_predictive, pmg.function_space, pmg.summary, "continue_from"])
+def test_the_posterior_of_another_model_is_refused(ask):
+    """Of the same names and shapes, but of other columns, or of these in another order, or of another width."""
+    if ask == "continue_from":
+
+        def ask(idata, model):
+            return pmg.continue_from(idata, pmg.GibbsNN(model=model), tune=1, model=model)
+
+    fitted = pmg.mlp(frame_of("a", "b"), Y, 3)
+    idata = prior_draws(fitted)
+    ask(idata, fitted)
+    ask(idata, pmg.mlp(X, Y, 3))  # which names no columns
+    with pytest.raises(ValueError, match=r"has the coordinates \['a', 'b'\] along 'feature' in the posterior, but \["):
+        ask(idata, pmg.mlp(frame_of("b", "a"), Y, 3))
+    with pytest.raises(ValueError, match=r"but \['a', 'z'\] in the model. Build the model from the same columns"):
+        ask(idata, pmg.mlp(frame_of("a", "b").rename(columns={"b": "z"}), Y, 3))
+    with pytest.raises(
+        ValueError, match=r"has shape \(3,.*\) in the posterior, but \(4,.*\) in the model: they do not"
+    ):
+        ask(idata, pmg.mlp(frame_of("a", "b"), Y, 4))
+    with pytest.raises(ValueError, match=r"idata must hold draws; its posterior has no draws. A run that tunes"):
+        ask({"posterior": _compat.dataset_of(idata, "posterior").isel(draw=slice(0))}, fitted)
+
+
+def test_coordinates_by_number_and_axes_in_another_order():
+    model = pmg.mlp(X, Y, 3)
+    posterior = _compat.dataset_of(prior_draws(model), "posterior")
+    expected = pmg.function_space({"posterior": posterior}, model)["output"]
+    turned = posterior.transpose("feature", "chain", "hidden_2", "draw")
+    np.testing.assert_array_equal(pmg.function_space({"posterior": turned}, model)["output"], expected)
+    with pytest.raises(ValueError, match=r"\[1, 0\] along 'feature' in the posterior, but \[0, 1\] in the model"):
+        pmg.predict({"posterior": posterior.isel(feature=[1, 0])}, model)
+
+
+def test_groups_that_are_not_known_are_refused():
+    """pandas writes -1 for them, by which NumPy would take the last group."""
+    model = with_learned_scales()
+    idata = prior_draws(model)
+    pmg.predict(idata, model, {"X": X_NEW, "groups": [0, 1, 2, 2]})
+    with pytest.raises(ValueError, match="groups holds -1, but 'groups' numbers the values among which the model"):
+        pmg.predict(idata, model, {"X": X_NEW, "groups": [0, 1, 2, -1]})
+    with pm.Model() as counted:  # whole numbers that are no indices may be negative
+        counts = pm.Data("counts", np.abs(np.arange(9) - 4))
+        pm.Normal("y", pm.Normal("w") * counts, 1.0, observed=Y, shape=counts.shape)
+    pmg.predict(prior_draws(counted), counted, {"counts": [-1, 2]})
+
+
+def test_weights_that_are_observed_are_taken_from_the_data():
+    model = pm.observe(pmg.mlp(X, Y, 3), {"b1": np.array([1.0, 2.0, 3.0])})
+    idata = prior_draws(model)
+    posterior = _compat.dataset_of(idata, "posterior")
+    full = posterior.assign(b1=(("chain", "draw", "hidden_2"), np.tile([1.0, 2.0, 3.0], (CHAINS, DRAWS, 1))))
+    expected = pmg.predict({"posterior": full}, pmg.mlp(X, Y, 3), X_NEW, random_seed=1)
+    found = pmg.predict(idata, model, X_NEW, name="y", random_seed=1)
+    np.testing.assert_allclose(found["mean"], expected["mean"])
+
+
+@pytest.mark.parametrize(
+    "make", [pmg.mlp, pmg.wide_mlp, partial(pmg.classical_mlp, likelihood="normal")], ids=["mlp", "wide", "classical"]
+)
+def test_rows_with_the_same_labels_in_another_order_are_refused(make):
+    frame, y = frame_of("a", "b"), pd.Series(Y)
+    for right in (y, y.iloc[::-1].to_numpy(), y.set_axis(range(9, 18))):
+        make(frame, right, 3)
+    with pytest.raises(ValueError, match=r"rows of y are labelled like those of X, .* give y.loc\[X.index\], or y.to_"):
+        make(frame, y.iloc[::-1], 3)
+
+
+def test_rows_of_new_data_in_another_order_are_refused():
+    model = pmg.mlp(frame_of("a", "b"), Y, 3)
+    with pytest.raises(ValueError, match=r"rows of y_new are labelled like those of X_new, but stand in another order"):
+        pmg.log_predictive(prior_draws(model), model, frame_of("a", "b"), pd.Series(Y)[::-1])
 
 
 def test_columns_whose_names_are_no_strings():
