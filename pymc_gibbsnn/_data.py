@@ -11,7 +11,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import describe
 
-__all__ = ["check_finite", "check_order", "column_names", "finite", "named_columns", "of_dtype"]
+__all__ = ["check_finite", "check_order", "column_names", "finite", "named_columns", "of_dtype", "refuse_lazy"]
 
 
 def finite(name: str, values: ArrayLike) -> np.ndarray:
@@ -20,7 +20,7 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
     Raises
     ------
     TypeError
-        If there are no data, or they are a PyTensor variable.
+        If there are no data, or they are a PyTensor variable, a lazy frame or a sparse matrix.
     ValueError
         If a value is masked, no number or not finite.
     """
@@ -29,11 +29,21 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
         raise ValueError(f"{name} holds {count} masked values: drop or impute these rows first.")
     if isinstance(values, Variable) or values is None:
         raise TypeError(f"{name} must be an array of numbers; found {describe(values)}.")
+    refuse_lazy(name, values)
     # Columns of polars one by one: for a whole frame it would make numbers of dates
     columns = values.get_columns() if callable(getattr(values, "get_columns", None)) else []
     numbers = np.stack([_numbers(name, x) for x in columns], axis=1) if columns else _numbers(name, values)
     check_finite(name, numbers)
     return numbers
+
+
+def refuse_lazy(name: str, values: ArrayLike) -> None:
+    """Raise TypeError for a LazyFrame of polars or a sparse matrix, each of which NumPy takes for a single object."""
+    for method in ("collect", "toarray"):
+        if callable(getattr(values, method, None)):
+            raise TypeError(
+                f"{name} must be an array of numbers; found a {type(values).__name__}: give {name}.{method}()."
+            )
 
 
 def _numbers(name: str, values: ArrayLike) -> np.ndarray:
@@ -136,11 +146,11 @@ def column_names(values: ArrayLike, count: int) -> np.ndarray:
     count : int
         How many columns there are.
     """
-    names = named_columns(values, count)
-    return np.arange(count) if names is None else np.array(names)
+    names = named_columns(values)
+    return np.arange(count) if names is None or len(names) != count else np.array(names)
 
 
-def named_columns(values: ArrayLike, count: int) -> list[str] | list[int] | None:
+def named_columns(values: ArrayLike) -> list[str] | list[int] | None:
     """Return the names of the columns of a data frame; None if the values are no frame, or it numbers its columns.
 
     Integers, such as years, are names as they are; names that are no strings, such as dates, are written as strings.
@@ -148,12 +158,10 @@ def named_columns(values: ArrayLike, count: int) -> list[str] | list[int] | None
     Parameters
     ----------
     values : array_like, or a data frame of pandas or polars
-    count : int
-        How many columns there are.
     """
     names = getattr(values, "columns", None)
     listed = [] if names is None or callable(names) else list(names)
-    if len(listed) != count or listed == list(range(count)):
+    if listed == list(range(len(listed))):
         return None
     integers = all(isinstance(name, int | np.integer) and not isinstance(name, bool) for name in listed)
     return [int(name) if integers else str(name) for name in listed]

@@ -10,6 +10,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
+from scipy import sparse
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
@@ -110,3 +111,10 @@ def test_frames_of_polars():
     }
     with pytest.raises(ValueError, match="X_new must hold numbers"):
         pmg.predict({"posterior": xr.Dataset(point)}, model, dated)
+    for X, method in [(data[["age", "height"]].lazy(), "collect"), (sparse.eye_array(9, 2), "toarray")]:
+        with pytest.raises(TypeError, match=rf"X_new must be an array of numbers; found a .*: give X_new.{method}\(\)"):
+            pmg.predict({"posterior": xr.Dataset(point)}, model, X)
+        with pytest.raises(TypeError, match=rf"X must be an array of numbers; found a .*: give X.{method}\(\)"):
+            pmg.mlp(X, data["weight"], 2)
+    with pytest.raises(ValueError, match=r"those of the data, \['age', 'height'\], in this order; found \['age'\]"):
+        pmg.predict({"posterior": xr.Dataset(point)}, model, data[["age"]])

@@ -16,7 +16,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
-from pymc_gibbsnn._data import finite, named_columns, of_dtype
+from pymc_gibbsnn._data import finite, named_columns, of_dtype, refuse_lazy
 from pymc_gibbsnn.networks.laws import law_node
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
@@ -210,12 +210,13 @@ def check_columns(model: pm.Model, variable: str | None, name: str, x: ArrayLike
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
     """
+    refuse_lazy(name, x)
     coords = [model.coords.get(dim) for dim in model.named_vars_to_dims.get(variable) or ()]
     if len(coords) != 2 or coords[1] is None:
         return
-    old, new = list(coords[1]), named_columns(x, len(coords[1]))
+    old, new = list(coords[1]), named_columns(x)
     if not all(isinstance(one, str | int | np.integer) for one in old):  # dates, say, which a frame may write otherwise
         return
     old = [str(one) if isinstance(one, str) else int(one) for one in old]

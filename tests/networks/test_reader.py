@@ -330,6 +330,13 @@ def test_refused_by_name(build, message):
     assert not any(raw in words for raw in ("[[", "RNG(", "_rv", "Subtensor", "\\dot", "float64"))
 
 
+def test_latents_that_are_set_by_hand_are_named():
+    """``pm.do`` writes them in a way that the graph of a model written by hand does not have."""
+    model = pm.do(pmg.mlp(np.zeros((4, 2)), np.zeros(4), 3), {"Z2": np.zeros((4, 3))})
+    with pytest.raises(NetworkError, match=r"'A2' enters a layer, .* found switch\(gt\(Z2, 0\), Z2, 0\)"):
+        pmg.GibbsNN(model=model)
+
+
 def test_inputs_that_do_not_fit_the_weights():
     with pm.Model() as model:
         x = pm.Data("X", X)
