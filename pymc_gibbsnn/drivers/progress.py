@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+import warnings
+from importlib.util import find_spec
 
 import numpy as np
+import rich
 import rich.progress
 
 __all__ = ["Progress"]
@@ -21,6 +24,11 @@ class Progress:
         Whether to show the bar.
     made : int
         How many of the tuning steps and draws have been made before.
+
+    Warns
+    -----
+    UserWarning
+        In a notebook without ipywidgets, where rich would warn whenever the bar moves; there is no bar then.
     """
 
     def __init__(self, tune: int, draws: int, visible: bool, made: int = 0):
@@ -33,6 +41,10 @@ class Progress:
             rich.progress.TimeElapsedColumn(),
             rich.progress.TimeRemainingColumn(),
         )
+        if visible and rich.get_console().is_jupyter and find_spec("ipywidgets") is None:
+            message = "The progress bar needs ipywidgets in a notebook: pip install ipywidgets, or progressbar=False."
+            warnings.warn(message, UserWarning, stacklevel=3)
+            visible = False
         self.bar = rich.progress.Progress(*columns, disable=not visible)
         self.task = self.bar.add_task("", total=tune + draws, completed=made, live="")
         self.first, self.made_first = None, 0

@@ -238,8 +238,6 @@ def sample(
             warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
             # JAX cannot raise errors, so PyTensor leaves out its checks of shapes and parameters, and warns of each.
             warnings.filterwarnings("ignore", "Skipping (Assert|Check)", UserWarning)
-            # Of rich in a notebook that lacks ipywidgets, which would warn whenever the bar moves.
-            warnings.filterwarnings("once", 'install "ipywidgets"', UserWarning)
             started = time.perf_counter()
             program = Program(transitions, model.value_vars, recorded, points, keys, placement, precision)
             if tuned and not before:

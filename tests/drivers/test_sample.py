@@ -11,6 +11,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import rich
 from pymc.util import _get_seeds_per_chain
 
 import pymc_gibbsnn as pmg
@@ -375,6 +376,14 @@ def test_an_interrupt_returns_what_was_drawn(model, monkeypatch):
     assert idata["posterior"].sizes["draw"] == sum(done) < 10_000
     with pytest.raises(KeyboardInterrupt):
         plain_sample(model)
+
+
+def test_a_notebook_without_widgets_is_told_once(model, monkeypatch, recwarn):
+    monkeypatch.setattr(rich.get_console(), "is_jupyter", True)
+    monkeypatch.setattr("pymc_gibbsnn.drivers.progress.find_spec", lambda name: None)
+    plain_sample(model, 30, progressbar=True)
+    [told] = [str(warning.message) for warning in recwarn if "ipywidgets" in str(warning.message)]
+    assert told.startswith("The progress bar needs ipywidgets in a notebook: pip install")
 
 
 def test_progress(model, capsys):
