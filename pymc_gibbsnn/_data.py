@@ -130,10 +130,11 @@ def check_order(name: str, y: ArrayLike, inputs: str, X: ArrayLike) -> None:
     labels, others = getattr(y, "index", None), getattr(X, "index", None)
     if not hasattr(labels, "equals") or not hasattr(others, "equals") or labels.equals(others):
         return
-    if len(labels) == len(others) and {*labels} == {*others}:
+    if labels.is_unique and others.is_unique and {*labels} == {*others}:
         raise ValueError(
-            f"The rows of {name} are labelled like those of {inputs}, but stand in another order: give "
-            f"{name}.loc[{inputs}.index], or {name}.to_numpy() if their order is right and the labels are wrong."
+            f"The rows of {name} have the labels of those of {inputs} in another order. If the labels are right, give "
+            f"{name}.loc[{inputs}.index]; if the order is, as where {inputs} was made anew by a scaler, give "
+            f"{name}.to_numpy()."
         )
 
 

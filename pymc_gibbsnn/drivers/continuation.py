@@ -119,7 +119,11 @@ def _last_draws(idata, model: pm.Model) -> tuple[list[dict[str, np.ndarray]], li
             f"idata holds no draws of {weights}, without which no chain can go on: record them (var_names=)."
         )
     shapes = dict(zip(names, shapes_of(model.free_RVs), strict=True))
-    drawn = {name: draws_of(posterior, model, name, shapes[name])[:, -1] for name in names if name not in missing}
+    drawn = {
+        name: draws_of(posterior, model, name, shapes[name], has_rows=name in latents)[:, -1]
+        for name in names
+        if name not in missing
+    }
     points = [{name: x[chain] for name, x in drawn.items()} for chain in range(posterior.sizes["chain"])]
     if ended := [i for i, point in enumerate(points) if not all(np.isfinite(x).all() for x in point.values())]:
         raise ValueError(

@@ -215,9 +215,10 @@ class Program:
 
             chain = keys, values, changing[i]
             if "begin" in move.stages:
-                # A transition by itself is, from its second turn on, where it was: nothing else moves its variables.
-                has_moved = is_first | (len(self.moves) > 1)
-                chain = jax.lax.cond(has_moved, lambda *chain, run=run: run("begin", chain)[:3], _unchanged, *chain)
+                begin = partial(lambda run, *chain: run("begin", chain)[:3], run)
+                # A transition by itself is where it was at the end of its last turn: nothing else moves its variables.
+                alone = len(self.moves) == 1
+                chain = jax.lax.cond(is_first, begin, _unchanged, *chain) if alone else begin(*chain)
 
             def steps(*chain, run=run, move=move, tunes=False):
                 """Make all steps of the turn, and return the statistics of the last one."""

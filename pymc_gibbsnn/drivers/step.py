@@ -173,7 +173,11 @@ class GraphStep(BlockedStep):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is compiled; chains in processes that are not forked compile it again, from Numba's cache."""
-        return self.__dict__ | dict.fromkeys(("_inputs", "_tuning_dtype", "_stages")) | {"_functions": {}}
+        return (
+            self.__dict__
+            | dict.fromkeys(("_inputs", "_tuning_dtype", "_stages", "_shared", "_seen"))
+            | {"_functions": {}}
+        )
 
     def that_goes_on(self, tuned: Mapping[str, np.ndarray]) -> GraphStep:
         """Return a step whose chains begin with these entries of the carry, arrays (chain, ...); this one is unchanged.
@@ -210,6 +214,7 @@ class GraphStep(BlockedStep):
                 functions[name].trust_input = True
         self._inputs = {v.name: v.dtype for v in graph.values}
         self._tuning_dtype = graph.tuning.dtype
+        self._shared = [v for function in functions.values() for v in function.get_shared()]
         self._stages, self._functions = graph.stages, functions  # both at once, so that an interrupt leaves all or none
         # Code is made at the first call. We make that call before chains fork, so that they share the code.
         values, random = self._values(self._point), random_state(np.random.default_rng(0), self._uses_jax)
@@ -282,7 +287,8 @@ class GraphStep(BlockedStep):
             start |= {name: np.asarray(x[chain], start[name].dtype) for name, x in self.tuned.items()}
         self.carry = {name: _in_order(value) for name, value in start.items()}
         self._data = [(v, v.container.storage[0]) for v in self.transition.data]
-        self._is_over, self._is_by_hand, self._left = False, tune is None, None
+        self._is_over, self._is_by_hand = False, tune is None
+        self._left, self._seen = None, None
         self.steps, self.tune_steps = 0, max(1, self.transition.tune_steps if tune is None else tune)
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
@@ -367,13 +373,19 @@ class GraphStep(BlockedStep):
                 hand_over_interrupt()
             self._run("record", values, tuning)
         if "begin" in self._functions:
-            self._left = {name: x.copy() for name, x in values.items()}
+            self._left, self._seen = {name: x.copy() for name, x in values.items()}, self._stored()
         new = {v.name: np.asarray(values[v.name], v.dtype) for v in self._vars}
         return {**point, **new}, {name: float(stats[name]) for name in self.transition.stats}
 
     def _is_where_it_was(self, values: Mapping[str, np.ndarray]) -> bool:
-        """Whether no other step has moved a variable since the last draw, so that the carry still belongs to all."""
-        return self._left is not None and all(np.array_equal(x, self._left[name]) for name, x in values.items())
+        """Whether variables and data are as after the last draw, so that what the carry says of them still holds."""
+        if self._left is None or not all(np.array_equal(x, self._left[name]) for name, x in values.items()):
+            return False
+        return self._seen is None or all(x is y for x, y in zip(self._stored(), self._seen, strict=True))
+
+    def _stored(self) -> list[Any]:
+        """Return what the data of the compiled functions hold now; ``pm.set_data`` puts other objects there."""
+        return [v.container.storage[0] for v in self._shared]
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1):

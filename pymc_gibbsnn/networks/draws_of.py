@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from numbers import Real
 
 import numpy as np
 import pymc as pm
 import pytensor
 import xarray as xr
 from pytensor.graph.basic import Variable
-
-from pymc_gibbsnn._arguments import describe
 
 __all__ = ["draws_of", "shapes_of"]
 
@@ -21,7 +21,9 @@ def shapes_of(rvs: Sequence[Variable]) -> list[tuple[int, ...]]:
     return [tuple(map(int, shape)) for shape in shapes]
 
 
-def draws_of(posterior: xr.Dataset, model: pm.Model, name: str, shape: tuple[int, ...]) -> np.ndarray:
+def draws_of(
+    posterior: xr.Dataset, model: pm.Model, name: str, shape: tuple[int, ...], has_rows: bool = False
+) -> np.ndarray:
     """Take a variable from a posterior, as an array (chain, draw, ...).
 
     Parameters
@@ -34,6 +36,8 @@ def draws_of(posterior: xr.Dataset, model: pm.Model, name: str, shape: tuple[int
         The name of the variable.
     shape : tuple of int
         Its shape in the model.
+    has_rows : bool
+        Whether its first axis runs over rows of the data, whose labels do not matter.
 
     Raises
     ------
@@ -42,10 +46,7 @@ def draws_of(posterior: xr.Dataset, model: pm.Model, name: str, shape: tuple[int
         order, than the model, so that it is the posterior of another model.
     """
     if name not in posterior:
-        raise ValueError(
-            f"The posterior lacks '{name}': record it by naming it in var_names of pm.sample. Predictions take nothing "
-            f"from the prior."
-        )
+        raise ValueError(f"The posterior lacks '{name}': record it by naming it in var_names of pm.sample.")
     x = posterior[name].transpose("chain", "draw", ...)
     dims = model.named_vars_to_dims.get(name) or ()
     if {*dims} == {*x.dims[2:]}:
@@ -54,21 +55,29 @@ def draws_of(posterior: xr.Dataset, model: pm.Model, name: str, shape: tuple[int
         raise ValueError(
             f"'{name}' has shape {x.shape[2:]} in the posterior, but {shape} in the model: they do not belong together."
         )
-    for dim, axis in zip(dims, x.dims[2:], strict=bool(dims)):
-        if model.coords.get(dim) is None or axis not in x.coords:
-            continue
-        here, there = np.asarray(model.coords[dim]).tolist(), x.coords[axis].values.tolist()
-        if _are_others(here, there):
-            raise ValueError(
-                f"'{name}' has the coordinates {describe(there)} along '{axis}' in the posterior, but {describe(here)} "
-                f"in the model. Build the model from the same columns, classes or groups, in the same order, as when "
-                f"the posterior was drawn."
-            )
+    for dim, axis in [*zip(dims, x.dims[2:], strict=False)][has_rows:]:
+        if model.coords.get(dim) is not None and axis in x.coords:
+            _check_coordinates(name, axis, model.coords[dim], x.coords[axis].values)
     return x.values
 
 
-def _are_others(here: list, there: list) -> bool:
-    """Whether coordinates differ in more than that one of them only numbers what the other one names."""
-    here, there = [str(one) for one in here], [str(one) for one in there]
-    numbers = [str(i) for i in range(len(here))]
-    return here != there and (sorted(here) == sorted(there) or numbers not in (here, there))
+def _check_coordinates(name: str, axis: str, here: Sequence, there: Sequence) -> None:
+    """Refuse a variable whose coordinates in the posterior, ``there``, are not those in the model, ``here``.
+
+    Names and numbers are compared, but no dates, which files write otherwise; and where one of the two only numbers
+    what the other one names, they agree.
+    """
+    both = [[*here], [*there]]
+    if not all(isinstance(x, str | Real | np.bool_) for x in both[0] + both[1]):
+        return
+    kind = str if any(isinstance(x, str) for x in both[0] + both[1]) else np.float32
+    known, found = ([kind(x) for x in coordinates] for coordinates in both)
+    numbers = [kind(i) for i in range(len(known))]
+    if known == found or (numbers in (known, found) and Counter(known) != Counter(found)):
+        return
+    first = next(i for i, pair in enumerate(zip(found, known, strict=True)) if pair[0] != pair[1])
+    raise ValueError(
+        f"'{name}' does not belong to this model: number {first + 1} of its coordinates along '{axis}' is "
+        f"{there[first]} in the posterior, but {here[first]} in the model. Build the model from "
+        f"the same columns, classes or groups, in the same order, as when the posterior was drawn."
+    )

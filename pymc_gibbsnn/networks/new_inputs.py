@@ -12,7 +12,8 @@ from pymc.data import MinibatchOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.scalar import Cast
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
@@ -85,8 +86,7 @@ class Inputs:
         kind = find_likelihood(node.op)
         self._central = set(above if kind is None else ancestors([kind.centre(node)]))
         indices = [x for v in above if v.owner and isinstance(v.owner.op, SUBTENSORS) for x in v.owner.inputs[1:]]
-        lengths = [v for v in above if v.owner and isinstance(v.owner.op, Shape | Shape_i)]
-        self._indices = {v for v in ancestors(indices, blockers=lengths) if v in known and v.dtype.startswith("int")}
+        self._indices = {_as_it_came(x) for x in indices}
         self.targets = [v for v in targets if v in known]
         self.data = {v.name: v for v in above if v in known and v not in targets}
         self.constants = [v for v in above if isinstance(v, Constant) and np.ndim(v.data) >= 1 and v not in targets]
@@ -188,8 +188,8 @@ class Inputs:
         x = of_dtype(name, finite(name, given), old.dtype, leaf.name)
         if leaf in self._indices and np.any(x < 0) and not np.any(old < 0):
             raise ValueError(
-                f"{name} holds {x.min()}, but '{leaf.name}' numbers the values among which the model chooses, and a "
-                f"negative number would count from the last. pandas writes -1 for a category that it does not know."
+                f"{name} holds {x.min()}, but '{leaf.name}' is an index, of groups, say, where it would count from the "
+                f"last one. pandas writes -1 for a category that it does not know."
             )
         return x
 
@@ -232,6 +232,16 @@ def evaluate_leaf(leaf: Variable) -> np.ndarray:
     if leaf.owner is not None and isinstance(leaf.owner.op, MinibatchOp):
         leaf = leaf.owner.inputs[leaf.owner.outputs.index(leaf)]
     return evaluate(leaf)
+
+
+def _as_it_came(v: Variable) -> Variable:
+    """Return the variable of which this one is a copy of another type, or with other axes of length 1."""
+    while v.owner is not None:
+        op = v.owner.op
+        if not isinstance(op, DimShuffle) and not (isinstance(op, Elemwise) and isinstance(op.scalar_op, Cast)):
+            break
+        [v] = v.owner.inputs
+    return v
 
 
 def is_leaf(v: Variable) -> bool:

@@ -363,9 +363,9 @@ def test_the_posterior_of_another_model_is_refused(ask):
     idata = prior_draws(fitted)
     ask(idata, fitted)
     ask(idata, pmg.mlp(X, Y, 3))  # which names no columns
-    with pytest.raises(ValueError, match=r"has the coordinates \['a', 'b'\] along 'feature' in the posterior, but \["):
+    with pytest.raises(ValueError, match=r"number 1 of its .* along 'feature' is a in the posterior, but b in"):
         ask(idata, pmg.mlp(frame_of("b", "a"), Y, 3))
-    with pytest.raises(ValueError, match=r"but \['a', 'z'\] in the model. Build the model from the same columns"):
+    with pytest.raises(ValueError, match=r"number 2 of .* is b in the posterior, but z in the model. Build"):
         ask(idata, pmg.mlp(frame_of("a", "b").rename(columns={"b": "z"}), Y, 3))
     with pytest.raises(
         ValueError, match=r"has shape \(3,.*\) in the posterior, but \(4,.*\) in the model: they do not"
@@ -381,8 +381,49 @@ def test_coordinates_by_number_and_axes_in_another_order():
     expected = pmg.function_space({"posterior": posterior}, model)["output"]
     turned = posterior.transpose("feature", "chain", "hidden_2", "draw")
     np.testing.assert_array_equal(pmg.function_space({"posterior": turned}, model)["output"], expected)
-    with pytest.raises(ValueError, match=r"\[1, 0\] along 'feature' in the posterior, but \[0, 1\] in the model"):
+    with pytest.raises(ValueError, match=r"number 1 of its .* along 'feature' is 1 in the posterior, but 0 in"):
         pmg.predict({"posterior": posterior.isel(feature=[1, 0])}, model)
+
+
+@pytest.mark.parametrize(
+    ("names", "others"),
+    [
+        (pd.to_datetime(["2020-01-01", "2021-01-01"]), None),
+        (np.array(["2020-01-01", "2021-01-01"], "datetime64[D]"), None),
+        (pd.to_timedelta([1, 2], "D"), None),
+        ([2020, 2021], [2020.0, 2021.0]),
+        (np.array([0.1, 0.2], "float32"), [0.1, 0.2]),
+        ([True, False], [1, 0]),
+        (["a", "b"], [0, 1]),
+        (["ä", 1], None),
+    ],
+)
+def test_coordinates_that_are_the_same_in_another_dtype(names, others):
+    def effects(names):
+        with pm.Model(coords={"kind": names}) as model:
+            inputs, kinds = pm.Data("X", X), pm.Data("kinds", GROUPS % 2)
+            mean = inputs @ pm.Normal("w", shape=2) + pm.Normal("of_kind", dims="kind")[kinds]
+            pm.Normal("y", mean, 1.0, observed=Y, shape=mean.shape)
+        return model
+
+    model = effects(names)
+    posterior = _compat.dataset_of(prior_draws(model), "posterior")
+    pmg.predict({"posterior": posterior}, effects(names if others is None else others))
+
+
+def test_labels_of_rows_do_not_matter_to_latents():
+    def with_latents(labels):
+        with pm.Model(coords={"row": labels, "unit": range(3)}) as model:
+            z = pm.Normal("Z2", pm.Data("X", X) @ pm.Normal("W1", shape=(3, 2)).T, 0.5, dims=("row", "unit"))
+            a = pm.Normal("A2", pt.maximum(z, 0), 0.5, dims=("row", "unit"))
+            pm.Normal("y", a @ pm.Normal("W2", shape=3), 0.5, observed=Y)
+        return model
+
+    first, second = with_latents([*"abcdefghi"]), with_latents([*"ABCDEFGHI"])
+    values = {rv.name: pm.draw(rv, 4, random_seed=1, mode="AS_WRITTEN")[None] for rv in first.free_RVs}
+    idata = {"posterior": _compat.dataset(first, values, 0)}
+    start = pmg.continue_from(idata, pmg.GibbsNN(model=second), tune=1, model=second)["initvals"][0]
+    np.testing.assert_array_equal(start["Z2"], values["Z2"][0, -1])
 
 
 def test_groups_that_are_not_known_are_refused():
@@ -390,12 +431,14 @@ def test_groups_that_are_not_known_are_refused():
     model = with_learned_scales()
     idata = prior_draws(model)
     pmg.predict(idata, model, {"X": X_NEW, "groups": [0, 1, 2, 2]})
-    with pytest.raises(ValueError, match="groups holds -1, but 'groups' numbers the values among which the model"):
+    with pytest.raises(ValueError, match="groups holds -1, but 'groups' is an index, of groups, say"):
         pmg.predict(idata, model, {"X": X_NEW, "groups": [0, 1, 2, -1]})
-    with pm.Model() as counted:  # whole numbers that are no indices may be negative
-        counts = pm.Data("counts", np.abs(np.arange(9) - 4))
-        pm.Normal("y", pm.Normal("w") * counts, 1.0, observed=Y, shape=counts.shape)
-    pmg.predict(prior_draws(counted), counted, {"counts": [-1, 2]})
+    with pm.Model() as counted:  # whole numbers from which indices are only computed
+        counts = pm.Data("counts", np.c_[np.abs(np.arange(9) - 4), GROUPS])
+        of_group, kind = pm.Normal("of_group", shape=3), pt.cast(counts[:, 0] > 2, "int64")
+        mean = pm.Normal("w") * counts[:, 0] + of_group[counts[:, 1]] + of_group[kind]
+        pm.Normal("y", mean, 1.0, observed=Y, shape=mean.shape)
+    pmg.predict(prior_draws(counted), counted, {"counts": [[-1, 0], [2, 1]]})
 
 
 def test_weights_that_are_observed_are_taken_from_the_data():
@@ -415,13 +458,17 @@ def test_rows_with_the_same_labels_in_another_order_are_refused(make):
     frame, y = frame_of("a", "b"), pd.Series(Y)
     for right in (y, y.iloc[::-1].to_numpy(), y.set_axis(range(9, 18))):
         make(frame, right, 3)
-    with pytest.raises(ValueError, match=r"rows of y are labelled like those of X, .* give y.loc\[X.index\], or y.to_"):
+    make(frame.set_axis([0, *range(8)]), y.set_axis([*range(8), 7]), 3)  # of which neither is an order of the other
+    with pytest.raises(
+        ValueError,
+        match=r"rows of y have the labels of those of X in another order. .* give y.loc\[X.index\]; if",
+    ):
         make(frame, y.iloc[::-1], 3)
 
 
 def test_rows_of_new_data_in_another_order_are_refused():
     model = pmg.mlp(frame_of("a", "b"), Y, 3)
-    with pytest.raises(ValueError, match=r"rows of y_new are labelled like those of X_new, but stand in another order"):
+    with pytest.raises(ValueError, match=r"rows of y_new have the labels of those of X_new in another order"):
         pmg.log_predictive(prior_draws(model), model, frame_of("a", "b"), pd.Series(Y)[::-1])
 
 

@@ -100,6 +100,21 @@ def test_a_chain_begins_again_only_where_another_has_moved_it():
     assert makes_a_draw(found)[1]
 
 
+@pytest.mark.parametrize("sampler", [pmg.PCN, pmg.PCNL, pmg.MALA])
+def test_data_that_change_between_draws_are_seen(sampler):
+    with pm.Model() as model:
+        w, scale = pm.Normal("w", shape=3), pm.Data("scale", 1.0)
+        mean = pm.Data("X", X) @ w
+        pm.Normal("y", mean, scale, observed=pm.Data("targets", X[:, 0]), shape=mean.shape)
+        step = sampler(**({"step_size": 0.1} if sampler is pmg.MALA else {"beta": 0.1}), compile_kwargs=PYTHON, rng=1)
+    point, _ = step.step(model.initial_point())
+    for name, value in {"scale": 0.5, "X": 2 * X, "targets": X[:, 1]}.items():
+        model.set_data(name, value)
+        for _ in range(2):
+            point, [stats] = step.step(point)
+            np.testing.assert_allclose(stats["lp"], _expected_lp(model, point), atol=1e-6)
+
+
 @pytest.mark.parametrize(("others", "expected"), [([], 2), (["W2", "b2", "log_scale"], 8)], ids=["alone", "in turns"])
 def test_a_program_begins_again_only_where_another_transition_may_move_it(others, expected, monkeypatch):
     """Alone it begins at the first tuning step and at the first draw."""
