@@ -33,6 +33,9 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
     # Columns of polars one by one: for a whole frame it would make numbers of dates
     columns = values.get_columns() if callable(getattr(values, "get_columns", None)) else []
     numbers = np.stack([_numbers(name, x) for x in columns], axis=1) if columns else _numbers(name, values)
+    columns, bad = named_columns(values), ~np.isfinite(numbers)
+    if columns and numbers.ndim == 2 and bad.any():
+        name = f"{name}, in the columns {describe([columns[i] for i in np.flatnonzero(bad.any(axis=0))])},"
     check_finite(name, numbers)
     return numbers
 

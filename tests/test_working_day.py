@@ -116,5 +116,10 @@ def test_frames_of_polars():
             pmg.predict({"posterior": xr.Dataset(point)}, model, X)
         with pytest.raises(TypeError, match=rf"X must be an array of numbers; found a .*: give X.{method}\(\)"):
             pmg.mlp(X, data["weight"], 2)
+    with pytest.raises(TypeError, match=r"y must be an array of numbers; found a LazyFrame: give y.collect\(\)"):
+        pmg.mlp(data[["age", "height"]], data[["weight"]].lazy(), 2, likelihood="probit")
+    missing = data.with_columns(height=polars.lit(None, polars.Float64))[["age", "height"]]
+    with pytest.raises(ValueError, match=r"X, in the columns \['height'\], holds 9 values that are NaN or infinite"):
+        pmg.mlp(missing, data["weight"], 2)
     with pytest.raises(ValueError, match=r"those of the data, \['age', 'height'\], in this order; found \['age'\]"):
         pmg.predict({"posterior": xr.Dataset(point)}, model, data[["age"]])

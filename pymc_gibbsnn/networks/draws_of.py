@@ -62,10 +62,17 @@ def draws_of(
 
 
 def _check_coordinates(name: str, axis: str, here: Sequence, there: Sequence) -> None:
-    """Refuse a variable whose coordinates in the posterior, ``there``, are not those in the model, ``here``.
+    """Refuse a variable whose coordinates in the posterior are not those in the model.
 
     Names and numbers are compared, but no dates, which files write otherwise; and where one of the two only numbers
     what the other one names, they agree.
+
+    Parameters
+    ----------
+    name, axis : str
+        The variable, and the dimension of it.
+    here, there : sequence
+        The coordinates in the model, and those in the posterior.
     """
     both = [[*here], [*there]]
     if not all(isinstance(x, str | Real | np.bool_) for x in both[0] + both[1]):

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import describe
+from pymc_gibbsnn._data import refuse_lazy
 
 __all__ = ["numbered", "read_labels"]
 
@@ -36,9 +37,12 @@ def read_labels(y: ArrayLike, most: int | None = None) -> tuple[np.ndarray, np.n
 
     Raises
     ------
+    TypeError
+        If the labels are a lazy frame or a sparse matrix.
     ValueError
         If labels are missing, of another type, do not count from 0, or are of one class or of too many.
     """
+    refuse_lazy("y", y)
     if np.ma.is_masked(y):
         raise ValueError(f"y holds {np.ma.count_masked(y)} masked labels: drop these rows first.")
     categorical = getattr(y, "cat", y)  # a series of pandas holds its categories there
