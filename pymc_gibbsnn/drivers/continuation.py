@@ -118,7 +118,7 @@ def _last_draws(idata, model: pm.Model) -> tuple[list[dict[str, np.ndarray]], li
         raise ValueError(
             f"idata holds no draws of {weights}, without which no chain can go on: record them (var_names=)."
         )
-    shapes = dict(zip(names, shapes_of(model.free_RVs), strict=True))
+    shapes = shapes_of(model.free_RVs)
     drawn = {
         name: draws_of(posterior, model, name, shapes[name], has_rows=name in latents)[:, -1]
         for name in names

@@ -28,11 +28,6 @@ __all__ = ["Program"]
 MOST_A_CALL, BYTES_A_CALL = 1000, 2**24
 
 
-def _unchanged(*arguments):
-    """Return the arguments."""
-    return arguments
-
-
 def _for_each(function: Callable, keys: jax.Array, chains: Sequence[Any], others: Sequence[Any]) -> Any:
     """Apply a function to the arguments of each chain, along their first axes, and to others that all chains share.
 
@@ -215,10 +210,14 @@ class Program:
 
             chain = keys, values, changing[i]
             if "begin" in move.stages:
-                begin = partial(lambda run, *chain: run("begin", chain)[:3], run)
-                # A transition by itself is where it was at the end of its last turn: nothing else moves its variables.
-                alone = len(self.moves) == 1
-                chain = jax.lax.cond(is_first, begin, _unchanged, *chain) if alone else begin(*chain)
+
+                def begin(*chain, run=run):
+                    return run("begin", chain)[:3]
+
+                if len(self.moves) > 1:
+                    chain = begin(*chain)
+                else:  # it is where it was at the end of its last turn: nothing else moves its variables
+                    chain = jax.lax.cond(is_first, begin, lambda *chain: chain, *chain)
 
             def steps(*chain, run=run, move=move, tunes=False):
                 """Make all steps of the turn, and return the statistics of the last one."""

@@ -173,11 +173,8 @@ class GraphStep(BlockedStep):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is compiled; chains in processes that are not forked compile it again, from Numba's cache."""
-        return (
-            self.__dict__
-            | dict.fromkeys(("_inputs", "_tuning_dtype", "_stages", "_shared", "_seen"))
-            | {"_functions": {}}
-        )
+        compiled = ("_inputs", "_tuning_dtype", "_stages", "_shared", "_seen")
+        return self.__dict__ | dict.fromkeys(compiled) | {"_functions": {}}
 
     def that_goes_on(self, tuned: Mapping[str, np.ndarray]) -> GraphStep:
         """Return a step whose chains begin with these entries of the carry, arrays (chain, ...); this one is unchanged.

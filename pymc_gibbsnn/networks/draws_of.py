@@ -15,10 +15,10 @@ from pytensor.graph.basic import Variable
 __all__ = ["draws_of", "shapes_of"]
 
 
-def shapes_of(rvs: Sequence[Variable]) -> list[tuple[int, ...]]:
-    """Compute the shapes that random variables have with the data that their model holds now."""
+def shapes_of(rvs: Sequence[Variable]) -> dict[str, tuple[int, ...]]:
+    """Compute the shapes that random variables have with the data that their model holds now, by their names."""
     shapes = pytensor.function([], [rv.shape for rv in rvs], mode="FAST_COMPILE")()
-    return [tuple(map(int, shape)) for shape in shapes]
+    return {rv.name: tuple(map(int, shape)) for rv, shape in zip(rvs, shapes, strict=True)}
 
 
 def draws_of(

@@ -38,7 +38,7 @@ def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | Non
         network = read_network(model, check_data=False)
     except NetworkError as refusal:
         return _likelihood_evaluator(model, str(refusal))
-    shapes = _shapes(model, [value.name for value in network.weights])
+    shapes = shapes_of([model[value.name] for value in network.weights])
 
     def evaluate(posterior: xr.Dataset, X_new: ArrayLike | None = None) -> xr.Dataset:
         weights = {name: draws_of(posterior, model, name, shape) for name, shape in shapes.items()}
@@ -162,7 +162,7 @@ def _likelihood_evaluator(model: pm.Model, refusal: str) -> Callable[[xr.Dataset
     parameters = [v for v, x in inputs.items() if v is not data and x in used]
     arguments = [inputs[v] for v in [data, *parameters]]
     function = pytensor.function(arguments, output, mode="FAST_COMPILE", on_unused_input="ignore")
-    shapes = _shapes(model, [rv.name for rv in parameters])
+    shapes = shapes_of(parameters)
 
     def evaluate(posterior: xr.Dataset, X_new: ArrayLike | None = None) -> xr.Dataset:
         x = data.get_value() if X_new is None else of_dtype("X_new", np.asarray(X_new), data.dtype, data.name)
@@ -206,11 +206,6 @@ def _without_noise(model: pm.Model, rv: Variable, inputs: dict[Variable, Variabl
 
 
 # The results
-
-
-def _shapes(model: pm.Model, names: list[str]) -> dict[str, tuple[int, ...]]:
-    """Compute the shapes of variables of a model by their names."""
-    return dict(zip(names, shapes_of([model[name] for name in names]), strict=True))
 
 
 def _output(values: np.ndarray) -> dict[str, tuple]:

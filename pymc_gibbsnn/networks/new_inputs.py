@@ -13,11 +13,12 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import Cast
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
 from pymc_gibbsnn._data import finite, named_columns, of_dtype, refuse_lazy
+from pymc_gibbsnn.networks.forms import is_elemwise
 from pymc_gibbsnn.networks.laws import law_node
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
@@ -236,10 +237,7 @@ def evaluate_leaf(leaf: Variable) -> np.ndarray:
 
 def _as_it_came(v: Variable) -> Variable:
     """Return the variable of which this one is a copy of another type, or with other axes of length 1."""
-    while v.owner is not None:
-        op = v.owner.op
-        if not isinstance(op, DimShuffle) and not (isinstance(op, Elemwise) and isinstance(op.scalar_op, Cast)):
-            break
+    while v.owner is not None and (isinstance(v.owner.op, DimShuffle) or is_elemwise(v, Cast)):
         [v] = v.owner.inputs
     return v
 

@@ -284,7 +284,7 @@ class NewRows:
 
     def _take(self, rv: Variable) -> None:
         """Take a variable that all rows share from the posterior or, if it is observed, from the data."""
-        [shape] = shapes_of([rv])
+        shape = shapes_of([rv])[rv.name]
         if rv in self.model.observed_RVs and rv.name not in self._posterior:
             value = evaluate(self.model.rvs_to_values[rv])
             x = np.broadcast_to(value, (self.chains, self.draws, *shape))

@@ -20,6 +20,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks import refusals
+from pymc_gibbsnn.networks.draws_of import shapes_of
 from pymc_gibbsnn.networks.forms import AS_WRITTEN, NetworkError, match_scaled_product, terms
 from pymc_gibbsnn.networks.given import folded, real
 from pymc_gibbsnn.networks.layer_reader import LayerReader, match_linear
@@ -291,5 +292,5 @@ def _shapes_one_by_one(model: pm.Model) -> dict[str, tuple[int, ...]]:
     shapes = {}
     for rv, value in model.rvs_to_values.items():
         with suppress(ValueError, AssertionError):
-            shapes[value.name] = tuple(map(int, pytensor.function([], rv.shape, mode="FAST_COMPILE")()))
+            shapes[value.name] = shapes_of([rv])[rv.name]
     return shapes

@@ -408,7 +408,9 @@ def test_coordinates_that_are_the_same_in_another_dtype(names, others):
 
     model = effects(names)
     posterior = _compat.dataset_of(prior_draws(model), "posterior")
-    pmg.predict({"posterior": posterior}, effects(names if others is None else others))
+    other = effects(names if others is None else others)
+    expected, found = (pmg.predict({"posterior": posterior}, of, random_seed=1)["mean"] for of in (model, other))
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_labels_of_rows_do_not_matter_to_latents():
