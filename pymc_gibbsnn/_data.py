@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from decimal import Decimal
 from numbers import Real
 
@@ -11,7 +12,18 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import describe
 
-__all__ = ["check_finite", "check_order", "column_names", "finite", "named_columns", "of_dtype", "refuse_lazy"]
+__all__ = [
+    "check_finite",
+    "check_order",
+    "column_names",
+    "finite",
+    "named_columns",
+    "of_dtype",
+    "refuse_lazy",
+    "warn_of_size",
+]
+
+LARGE = 30  # times the size of standardised numbers; images in bytes, of up to 255, are larger
 
 
 def finite(name: str, values: ArrayLike) -> np.ndarray:
@@ -139,6 +151,37 @@ def check_order(name: str, y: ArrayLike, inputs: str, X: ArrayLike) -> None:
             f"{name}.loc[{inputs}.index]; if the order is, as where {inputs} was made anew by a scaler, give "
             f"{name}.to_numpy()."
         )
+
+
+def warn_of_size(name: str, values: np.ndarray, given: ArrayLike) -> None:
+    """Warn of inputs or targets that are far larger than the standardised ones for which priors are made.
+
+    Parameters
+    ----------
+    name : {"X", "y"}
+        The name of the argument.
+    values : array, (n,), (n, columns) or, for images, (n, ...)
+        The numbers.
+    given : array_like
+        What the user gave, which may name its columns.
+    """
+    with np.errstate(over="ignore"):  # squares of numbers that are finite themselves
+        sizes = np.sqrt(np.mean(np.square(values), axis=0)).ravel()
+    k = int(sizes.argmax())
+    if sizes[k] <= LARGE:
+        return
+    names, what = named_columns(given), name
+    if values.ndim == 2:
+        what = f"Column {k if names is None else repr(names[k])} of {name}"
+    advice = f"standardise it, ({name} - {name}.mean(axis=0)) / {name}.std(axis=0), and "
+    advice += "scale predictions back" if name == "y" else "new rows with the same means and standard deviations"
+    if values.ndim > 2:
+        advice = "scale the images, bytes by X / 255"
+    warnings.warn(
+        f"{what} holds numbers of about {sizes[k]:.3g}, where priors are made for about 1: {advice}.",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def column_names(values: ArrayLike, count: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import boolean, one_of, positive, positive_array, whole, widths
-from pymc_gibbsnn._data import check_order, column_names, finite
+from pymc_gibbsnn._data import check_order, column_names, finite, warn_of_size
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL
 from pymc_gibbsnn.networks.named_activations import named_activation
@@ -91,6 +91,11 @@ def classical_mlp(
         successes than ``trials``, ``total_size`` is given without ``batch_size``, a batch is larger than the data, or
         ``activation`` or ``likelihood`` is none of those above.
 
+    Warns
+    -----
+    UserWarning
+        If inputs or targets are far larger than standardised ones.
+
     References
     ----------
     .. [1] T. Papamarkou. The premise of approximate MCMC in Bayesian deep learning. arXiv 2208.11389, eq. 3.1 to 3.3.
@@ -110,6 +115,9 @@ def classical_mlp(
     y, classes = law.targets(y)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(f"X must have shape (n, d) and y (n,) or (n, k), none empty; found {X.shape} and {y.shape}.")
+    warn_of_size("X", X, frames[0])
+    if likelihood == "normal":
+        warn_of_size("y", y, frames[1])
     hidden = widths("hidden", hidden)
     variances = positive_array("prior_variance", prior_variance, len(hidden) + 1, "the layers", "a variance")
     trials = whole("trials", trials)

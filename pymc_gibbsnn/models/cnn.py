@@ -11,7 +11,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import boolean, describe, each, pair, widths
-from pymc_gibbsnn._data import finite
+from pymc_gibbsnn._data import finite, warn_of_size
 from pymc_gibbsnn.models.images import average_pool2d, conv2d
 from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of, read_targets, scales
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
@@ -100,7 +100,8 @@ def cnn(
     Warns
     -----
     UserWarning
-        If the last axis of X looks like that of the channels: pass ``X.transpose(0, 3, 1, 2)``.
+        If the last axis of X looks like that of the channels: pass ``X.transpose(0, 3, 1, 2)``; or
+        if inputs or targets are far larger than standardised ones.
 
     References
     ----------
@@ -114,6 +115,7 @@ def cnn(
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'Z2', 'P2', 'A2', 'W2', 'b2', 'Z3']
     """
+    frames = X, y
     X = finite("X", X)
     y, out, coords = read_targets(y, likelihood)
     probit = likelihood == "probit"
@@ -130,6 +132,9 @@ def cnn(
             UserWarning,
             stacklevel=2,
         )
+    warn_of_size("X", X, frames[0])
+    if not probit:
+        warn_of_size("y", y, frames[1])
     filters, hidden = widths("filters", filters, "one for each convolutional layer"), widths("hidden", hidden)
     layers = len(filters)
     if not layers:

@@ -9,7 +9,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import boolean, each, widths
-from pymc_gibbsnn._data import check_order, column_names, finite
+from pymc_gibbsnn._data import check_order, column_names, finite, warn_of_size
 from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of, read_targets
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import named_activation
@@ -97,6 +97,11 @@ def mlp(
         noise of the last Z is "learned" by itself with a probit likelihood, or ``activation`` or another choice is none
         of those above.
 
+    Warns
+    -----
+    UserWarning
+        If inputs or targets are far larger than standardised ones.
+
     References
     ----------
     .. [1] G. Piccioli, E. Troiani, L. Zdeborová. Gibbs sampling the posterior of neural networks. arXiv 2306.02729.
@@ -110,7 +115,7 @@ def mlp(
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'Z2', 'A2', 'W2', 'b2']
     """
-    features = X
+    frames = X, y
     check_order("y", y, "X", X)
     X = finite("X", X)
     y, out, coords = read_targets(y, likelihood)
@@ -119,6 +124,9 @@ def mlp(
         raise ValueError(
             f"X must have shape (n, d) and y (n,) or (n, k), none of them empty; found {X.shape} and {y.shape}."
         )
+    warn_of_size("X", X, frames[0])
+    if not probit:
+        warn_of_size("y", y, frames[1])
     hidden = widths("hidden", hidden)
     function = named_activation(activation)
     noisy = [f"{kind}{l}" for l in range(2, len(hidden) + 2) for kind in "ZA"]
@@ -132,7 +140,7 @@ def mlp(
     bias = boolean("bias", bias)
     dims = ["feature", *(f"hidden_{l}" for l in range(2, len(sizes) + 1))]
     coords |= {dim: np.arange(size) for dim, size in zip(dims, sizes, strict=True)}
-    coords["feature"] = column_names(features, X.shape[1])
+    coords["feature"] = column_names(frames[0], X.shape[1])
 
     with pm.Model(coords=coords) as model:
         a = pm.Data("X", X, dims=("row", "feature"))

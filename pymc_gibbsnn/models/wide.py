@@ -9,7 +9,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import number, positive, whole
-from pymc_gibbsnn._data import check_order, column_names, finite
+from pymc_gibbsnn._data import check_order, column_names, finite, warn_of_size
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import named_activation
 
@@ -81,6 +81,11 @@ def wide_mlp(
         If data are not finite, the labels of their rows are the same in another order, shapes do not fit, a number is
         out of range, or ``activation`` is none of those above.
 
+    Warns
+    -----
+    UserWarning
+        If inputs or targets are far larger than standardised ones.
+
     References
     ----------
     .. [1] L. Pezzetti, S. Favaro, S. Peluchetti. Function-space MCMC for Bayesian wide neural networks.
@@ -101,6 +106,8 @@ def wide_mlp(
         raise ValueError(
             f"X must have shape (n, d) and y (n,) or (n, k), none of them empty; found {X.shape} and {y.shape}."
         )
+    warn_of_size("X", X, frames[0])
+    warn_of_size("y", y, frames[1])
     width, depth = whole("width", width, why=", the same for all hidden layers"), whole("depth", depth)
     noise, weight_scale = positive("noise", noise), positive("weight_scale", weight_scale)
     readout_scale = positive("readout_scale", readout_scale)

@@ -128,6 +128,33 @@ def test_an_activation_written_in_pytensor():
     assert network.activations[0].function == ACTIVATIONS["hard_tanh"]
 
 
+YEARS = pd.DataFrame({"years": 2000 + 9 * X[:, 0], "heat": X[:, 1]})
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: pmg.mlp(YEARS, Y, 4), "Column 'years' of X holds numbers of about 2e.03.*standardise.*new rows"),
+        (lambda: pmg.mlp(X, 5000 * X, 4), "Column 0 of y holds numbers of about 5.41e.03.*scale predictions back"),
+        (lambda: pmg.mlp(X, 5000 * Y, 4, noise="learned"), "^y holds"),
+        (lambda: pmg.classical_mlp(1000 * X, np.arange(9) % 3, 4), "Column 0 of X"),
+        (lambda: pmg.classical_mlp(X, 5000 * Y, 4, likelihood="normal"), "^y holds"),
+        (lambda: pmg.wide_mlp(X, 5000 * Y, 9), "^y holds"),
+        (lambda: pmg.cnn(np.full((9, 4, 4), 200), Y, 2), "^X holds.*X / 255"),
+    ],
+    ids=["inputs", "outputs", "target", "classical", "classical target", "wide", "images"],
+)
+def test_large_numbers_are_warned_of(build, message):
+    with pytest.warns(UserWarning, match=message) as found:
+        build()
+    assert [warning.filename for warning in found] == [__file__]
+
+
+def test_counts_and_labels_may_be_large():
+    pmg.classical_mlp(X, np.arange(9) * 100, 4, likelihood="poisson")
+    pmg.mlp(X, np.arange(9), 4, likelihood="probit")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
