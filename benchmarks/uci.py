@@ -108,7 +108,7 @@ METHODS = {  # the method and its hidden layers
     "GibbsNN, 8,000 draws": (partial(gibbs, draws=8000), [50]),
     "GibbsNN, from zero": (partial(gibbs, anneal=None), [50]),
     "GibbsNN, 100 units": (gibbs, [100]),
-    "GibbsNN, two layers": (gibbs, [50, 50]),
+    "GibbsNN, two layers": (gibbs, [30, 30]),
     "GibbsNN, Gaussian noise": (partial(gibbs, likelihood="normal"), [50]),
     "NUTS": (nuts, [50]),
     "ridge": (of_competitor(competitors.ridge), []),

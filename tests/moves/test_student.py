@@ -9,6 +9,7 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn.networks.likelihoods import student_t
 from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
 from tests.helpers import MODES, compile_draw, pm_sample
 from tests.samplers.test_gibbs import NUMBA, check_geweke
@@ -94,6 +95,25 @@ def test_the_density_at_many_degrees_of_freedom_is_that_of_a_normal(nu, scale):
     y = np.array([[0.0, 1.0, -3.0]])
     found = StudentTLikelihood.log_probability(0 * y, np.ones((1, 1)), y, None, [np.array([nu]), y, np.array([scale])])
     np.testing.assert_allclose(found, stats.norm.logpdf(y, scale=np.hypot(1, scale)), rtol=5 / nu)
+
+
+@pytest.mark.parametrize("nu", [4.0, 30.0])
+def test_densities_of_many_data_are_those_of_each(nu, monkeypatch):
+    """Where a table is read, and where it would not be exact: few degrees, and a latent of far more noise."""
+    rng = np.random.default_rng(0)
+    sigma, scale = np.array([[0.5], [0.5], [50.0]]), np.array([[0.4], [0.4], [1.0]])
+    mean = rng.normal(size=(3, 4000))
+    y = 3 * rng.standard_t(3, size=4000)
+    y[:2] = 0, 2000
+    parameters = [np.array([[nu]]), mean, scale]
+    calls = []
+    whole = student_t._log_integral
+    monkeypatch.setattr(student_t, "_log_integral", lambda *laws: calls.append(len(laws[0])) or whole(*laws))
+    found = StudentTLikelihood.log_probability(mean, sigma, y, None, parameters)
+    tabulated = sum(calls)
+    each = StudentTLikelihood.log_probability(mean, sigma + 0 * mean, y, None, parameters)
+    np.testing.assert_allclose(found, each, rtol=0, atol=2e-6)
+    assert tabulated == (2 * student_t.KNOTS if nu == 4 else student_t.KNOTS + student_t.KNOTS + 4000)
 
 
 def test_the_density_of_nothing_is_nothing():
