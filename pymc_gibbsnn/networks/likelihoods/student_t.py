@@ -129,8 +129,8 @@ class StudentTLikelihood(AroundLatent):
         laws = np.stack([np.broadcast_to(x, shape).reshape(-1) for x in (nu, scale, sigma)])
         distinct, which = np.unique(laws, axis=1, return_inverse=True)
         which, found = np.broadcast_to(which.reshape(-1), len(squares)), np.empty(squares.shape)
-        for k, law in enumerate(distinct.T):
-            found[which == k] = _tabulated(*law, squares[which == k])
+        for k, (degrees, of_y, of_z) in enumerate(distinct.T):
+            found[which == k] = _tabulated(degrees, of_y, of_z, squares[which == k])
         return found
 
 
