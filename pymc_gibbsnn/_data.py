@@ -23,7 +23,7 @@ __all__ = [
     "warn_of_size",
 ]
 
-LARGE = 30  # times the size of standardised numbers; images in bytes, of up to 255, are larger
+LARGE = 30  # a mean absolute value far from that of standardised numbers; images in bytes, of up to 255, have more
 
 
 def finite(name: str, values: ArrayLike) -> np.ndarray:
@@ -154,7 +154,7 @@ def check_order(name: str, y: ArrayLike, inputs: str, X: ArrayLike) -> None:
 
 
 def warn_of_size(name: str, values: np.ndarray, given: ArrayLike) -> None:
-    """Warn of inputs or targets that are far larger than the standardised ones for which priors are made.
+    """Warn of inputs or targets that are far larger than the standardised ones for which the default priors are made.
 
     Parameters
     ----------
@@ -165,20 +165,20 @@ def warn_of_size(name: str, values: np.ndarray, given: ArrayLike) -> None:
     given : array_like
         What the user gave, which may name its columns.
     """
-    with np.errstate(over="ignore"):  # squares of numbers that are finite themselves
-        sizes = np.sqrt(np.mean(np.square(values), axis=0)).ravel()
-    k = int(sizes.argmax())
-    if sizes[k] <= LARGE:
+    sizes = np.abs(values).mean(axis=0)  # which a single outlier does not make large
+    if not sizes.max() > LARGE:
         return
-    names, what = named_columns(given), name
+    k, what = sizes.argmax(), name
     if values.ndim == 2:
-        what = f"Column {k if names is None else repr(names[k])} of {name}"
+        what = f"Column {column_names(given, len(sizes))[k].item()!r} of {name}"
     advice = f"standardise it, ({name} - {name}.mean(axis=0)) / {name}.std(axis=0), and "
     advice += "scale predictions back" if name == "y" else "new rows with the same means and standard deviations"
     if values.ndim > 2:
         advice = "scale the images, bytes by X / 255"
+    elif values.ndim == 2 and not np.ptp(values[:, k]):
+        advice = "it is the same in all rows, so leave it out"
     warnings.warn(
-        f"{what} holds numbers of about {sizes[k]:.3g}, where priors are made for about 1: {advice}.",
+        f"{what} holds numbers of about {sizes.max():.3g}, where the default priors are made for about 1: {advice}.",
         UserWarning,
         stacklevel=3,
     )

@@ -101,7 +101,7 @@ def cnn(
     -----
     UserWarning
         If the last axis of X looks like that of the channels: pass ``X.transpose(0, 3, 1, 2)``; or
-        if inputs or targets are far larger than standardised ones.
+        if the mean absolute value of a pixel, or of y, is above 30, as in images of bytes.
 
     References
     ----------

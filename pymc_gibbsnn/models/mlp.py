@@ -100,7 +100,8 @@ def mlp(
     Warns
     -----
     UserWarning
-        If inputs or targets are far larger than standardised ones.
+        If the mean absolute value of a column of X, or of y, is above 30, far from that of standardised data; with
+        priors of your own for such data you may ignore this.
 
     References
     ----------

@@ -135,14 +135,15 @@ YEARS = pd.DataFrame({"years": 2000 + 9 * X[:, 0], "heat": X[:, 1]})
     ("build", "message"),
     [
         (lambda: pmg.mlp(YEARS, Y, 4), "Column 'years' of X holds numbers of about 2e.03.*standardise.*new rows"),
-        (lambda: pmg.mlp(X, 5000 * X, 4), "Column 0 of y holds numbers of about 5.41e.03.*scale predictions back"),
+        (lambda: pmg.mlp(X, 5000 * X, 4), "Column 0 of y holds numbers of about .*scale predictions back"),
+        (lambda: pmg.mlp(np.c_[X, np.full(9, 99)], Y, 4), "Column 2 of X .*same in all rows"),
         (lambda: pmg.mlp(X, 5000 * Y, 4, noise="learned"), "^y holds"),
         (lambda: pmg.classical_mlp(1000 * X, np.arange(9) % 3, 4), "Column 0 of X"),
         (lambda: pmg.classical_mlp(X, 5000 * Y, 4, likelihood="normal"), "^y holds"),
         (lambda: pmg.wide_mlp(X, 5000 * Y, 9), "^y holds"),
         (lambda: pmg.cnn(np.full((9, 4, 4), 200), Y, 2), "^X holds.*X / 255"),
     ],
-    ids=["inputs", "outputs", "target", "classical", "classical target", "wide", "images"],
+    ids=["inputs", "outputs", "constant", "target", "classical", "classical target", "wide", "images"],
 )
 def test_large_numbers_are_warned_of(build, message):
     with pytest.warns(UserWarning, match=message) as found:
@@ -150,7 +151,8 @@ def test_large_numbers_are_warned_of(build, message):
     assert [warning.filename for warning in found] == [__file__]
 
 
-def test_counts_and_labels_may_be_large():
+def test_counts_labels_and_outliers_may_be_large():
+    pmg.mlp(X, np.where(np.arange(9) == 4, 150, Y), 4, likelihood="student")
     pmg.classical_mlp(X, np.arange(9) * 100, 4, likelihood="poisson")
     pmg.mlp(X, np.arange(9), 4, likelihood="probit")
 

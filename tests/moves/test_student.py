@@ -116,6 +116,15 @@ def test_densities_of_many_data_are_those_of_each(nu, monkeypatch):
     assert tabulated == (2 * student_t.KNOTS if nu == 4 else student_t.KNOTS + student_t.KNOTS + 4000)
 
 
+def test_few_data_of_many_laws_are_done_at_once(monkeypatch):
+    calls = []
+    whole = student_t._log_integral
+    monkeypatch.setattr(student_t, "_log_integral", lambda *laws: calls.append(len(laws[0])) or whole(*laws))
+    scale = np.linspace(0.1, 1, 50)[:, None]
+    StudentTLikelihood.log_probability(np.zeros((50, 7)), scale, np.arange(7.0), None, [np.array([4.0]), scale, scale])
+    assert calls == [350]
+
+
 def test_the_density_of_nothing_is_nothing():
     nothing = np.empty((0, 3))
     parameters = [np.array([4.0]), nothing, np.array([1.0])]

@@ -352,10 +352,11 @@ def test_large_offsets_of_inputs_are_warned_of():
     images = X.reshape(N, 1, 3) + np.array([0, 0, 1e8])
     with pytest.warns(UserWarning, match="Number 2 of the flattened images has mean"):
         read_network(pmg.cnn(images, Y[:, 0], 1, size=1, pool=None))
+    models = [pmg.mlp(np.c_[X + 1e4, np.full(N, 0.1), np.full(N, 1e9)], Y, 2), pmg.mlp(1e200 * X, Y, 2)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        read_network(pmg.mlp(np.c_[X + 1e4, np.full(N, 0.1), np.full(N, 1e9)], Y, 2))
-        read_network(pmg.mlp(1e200 * X, Y, 2))
+        for model in models:
+            read_network(model)
 
 
 def test_an_empty_model():

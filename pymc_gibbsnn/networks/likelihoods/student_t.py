@@ -128,6 +128,8 @@ class StudentTLikelihood(AroundLatent):
         # One law for all rows of a draw, and often for several draws
         laws = np.stack([np.broadcast_to(x, shape).reshape(-1) for x in (nu, scale, sigma)])
         distinct, which = np.unique(laws, axis=1, return_inverse=True)
+        if squares.size < 2 * KNOTS * distinct.shape[1]:
+            return _one_by_one(nu, scale, sigma, squares)
         which, found = np.broadcast_to(which.reshape(-1), len(squares)), np.empty(squares.shape)
         for k, (degrees, of_y, of_z) in enumerate(distinct.T):
             found[which == k] = _tabulated(degrees, of_y, of_z, squares[which == k])
@@ -135,7 +137,7 @@ class StudentTLikelihood(AroundLatent):
 
 
 def _tabulated(nu: float, scale: float, sigma: float, squares: np.ndarray) -> np.ndarray:
-    """Compute the logarithm of the integral for data of one law: where they are many, by a cubic spline.
+    """Compute the logarithm of the integral for many data of one law, by a cubic spline.
 
     The spline is used if one through every second knot is within MISS of the other knots; its own errors are about 16
     times smaller than those of that one.
@@ -151,11 +153,11 @@ def _tabulated(nu: float, scale: float, sigma: float, squares: np.ndarray) -> np
     """
     total = scale**2 + sigma**2
     u = np.log1p(squares / total)
-    if squares.size > 2 * KNOTS and 0 < u.max() < np.inf:
+    if 0 < u.max() < np.inf:
         knots = np.linspace(0, u.max(), KNOTS)
         table = _one_by_one(nu, scale, sigma, total * np.expm1(knots))
-        half = CubicSpline(knots[::2], table[::2])
-        if np.abs(half(knots[1::2]) - table[1::2]).max() < MISS:
+        is_finite = np.isfinite(table).all()
+        if is_finite and np.abs(CubicSpline(knots[::2], table[::2])(knots[1::2]) - table[1::2]).max() < MISS:
             return CubicSpline(knots, table)(u)
     return _one_by_one(nu, scale, sigma, squares)
 
