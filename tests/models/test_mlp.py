@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -152,9 +154,11 @@ def test_large_numbers_are_warned_of(build, message):
 
 
 def test_counts_labels_and_outliers_may_be_large():
-    pmg.mlp(X, np.where(np.arange(9) == 4, 150, Y), 4, likelihood="student")
-    pmg.classical_mlp(X, np.arange(9) * 100, 4, likelihood="poisson")
-    pmg.mlp(X, np.arange(9), 4, likelihood="probit")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pmg.mlp(X, np.where(np.arange(9) == 4, 150, Y), 4, likelihood="student")
+        pmg.classical_mlp(X, np.arange(9) * 100, 4, likelihood="poisson")
+        pmg.mlp(np.repeat(X, 11, axis=0), np.arange(99), 4, likelihood="probit")
 
 
 @pytest.mark.parametrize(

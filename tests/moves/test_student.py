@@ -97,8 +97,17 @@ def test_the_density_at_many_degrees_of_freedom_is_that_of_a_normal(nu, scale):
     np.testing.assert_allclose(found, stats.norm.logpdf(y, scale=np.hypot(1, scale)), rtol=5 / nu)
 
 
+@pytest.fixture
+def integrals(monkeypatch):
+    """How many integrals each call computes."""
+    calls = []
+    whole = student_t._log_integral
+    monkeypatch.setattr(student_t, "_log_integral", lambda *laws: calls.append(len(laws[0])) or whole(*laws))
+    return calls
+
+
 @pytest.mark.parametrize("nu", [4.0, 30.0])
-def test_densities_of_many_data_are_those_of_each(nu, monkeypatch):
+def test_densities_of_many_data_are_those_of_each(nu, integrals):
     """Where a table is read, and where it would not be exact: few degrees, and a latent of far more noise."""
     rng = np.random.default_rng(0)
     sigma, scale = np.array([[0.5], [0.5], [50.0]]), np.array([[0.4], [0.4], [1.0]])
@@ -106,23 +115,17 @@ def test_densities_of_many_data_are_those_of_each(nu, monkeypatch):
     y = 3 * rng.standard_t(3, size=4000)
     y[:2] = 0, 2000
     parameters = [np.array([[nu]]), mean, scale]
-    calls = []
-    whole = student_t._log_integral
-    monkeypatch.setattr(student_t, "_log_integral", lambda *laws: calls.append(len(laws[0])) or whole(*laws))
     found = StudentTLikelihood.log_probability(mean, sigma, y, None, parameters)
-    tabulated = sum(calls)
+    tabulated = sum(integrals)
     each = StudentTLikelihood.log_probability(mean, sigma + 0 * mean, y, None, parameters)
     np.testing.assert_allclose(found, each, rtol=0, atol=2e-6)
     assert tabulated == (2 * student_t.KNOTS if nu == 4 else student_t.KNOTS + student_t.KNOTS + 4000)
 
 
-def test_few_data_of_many_laws_are_done_at_once(monkeypatch):
-    calls = []
-    whole = student_t._log_integral
-    monkeypatch.setattr(student_t, "_log_integral", lambda *laws: calls.append(len(laws[0])) or whole(*laws))
+def test_few_data_of_many_laws_are_done_at_once(integrals):
     scale = np.linspace(0.1, 1, 50)[:, None]
     StudentTLikelihood.log_probability(np.zeros((50, 7)), scale, np.arange(7.0), None, [np.array([4.0]), scale, scale])
-    assert calls == [350]
+    assert integrals == [350]
 
 
 def test_the_density_of_nothing_is_nothing():
