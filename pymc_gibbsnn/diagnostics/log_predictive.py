@@ -223,7 +223,7 @@ class _Density:
         found = {
             model[network.activations[-1].name]: network
             for network in networks
-            if any(network.activations[-1:]) and network.layers[-1].operator.has_gain
+            if any(network.activations[-1:]) and network.layers[-1].operator.has_gain and network.row_scale is None
         }
         return {a: network for a, network in found.items() if a in conditionals}
 

@@ -27,7 +27,7 @@ from pymc_gibbsnn._compat import dataset_of
 from pymc_gibbsnn.diagnostics.function_space import function_space
 from pymc_gibbsnn.networks.function import input_data
 from pymc_gibbsnn.networks.network import NetworkError
-from pymc_gibbsnn.networks.reader import read_network
+from pymc_gibbsnn.networks.reader import read_network, read_networks
 
 __all__ = ["summary"]
 
@@ -160,7 +160,8 @@ def _quantities(idata, posterior: xr.Dataset, model: pm.Model, X_new, points: in
     """
     try:
         network = read_network(model, check_data=False)
-        inputs, known = network.data(), {v.name for v in (*network.weights, *network.latents)}
+        latents = [v for one in read_networks(model, check_data=False) for v in one.latents]
+        inputs, known = network.data(), {v.name for v in (*network.weights, *latents)}
     except NetworkError:
         inputs, known = input_data(model).get_value(), set()
     if X_new is None:

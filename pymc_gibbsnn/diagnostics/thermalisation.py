@@ -34,7 +34,7 @@ from pymc_gibbsnn.models.initial_values import check_initvals, initial_values
 from pymc_gibbsnn.models.teachers import TeacherStudent, check_teacher
 from pymc_gibbsnn.networks.function import function_evaluator
 from pymc_gibbsnn.networks.network import NetworkError
-from pymc_gibbsnn.networks.reader import read_network
+from pymc_gibbsnn.networks.reader import read_networks
 
 __all__ = ["thermalisation"]
 
@@ -212,7 +212,7 @@ def _run(study: TeacherStudent, steps: list, starts: list, draws: int, tune: int
     ]
     names = [_name(start, i, starts) for i, start in enumerate(starts)]
     try:
-        latents = {value.name for value in read_network(model).latents}
+        latents = {value.name for network in read_networks(model) for value in network.latents}
     except NetworkError:
         latents = set()
     recorded = [rv.name for rv in model.free_RVs if rv.name not in latents]

@@ -10,7 +10,13 @@ from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import boolean, each, widths
 from pymc_gibbsnn._data import check_order, column_names, finite, warn_of_size
-from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of, read_targets
+from pymc_gibbsnn.models.noisy_layers import (
+    dense_layers,
+    deviation,
+    deviations_of,
+    read_targets,
+    scales_of_rows,
+)
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import named_activation
 
@@ -27,6 +33,7 @@ def mlp(
     prior: float | str | Sequence[float | str] | None = None,
     likelihood: str = "normal",
     bias: bool = True,
+    noise_hidden: int | Sequence[int] | None = None,
 ) -> pm.Model:
     r"""Write the model of a multilayer perceptron with Gaussian noise on every pre- and post-activation.
 
@@ -78,6 +85,14 @@ def mlp(
         whose Gaussian noise has the same s.
     bias : bool
         Whether the layers have biases.
+    noise_hidden : int or sequence of int, optional
+        Widths of the hidden layers of a second noisy network, which learns how noisy each row is from its inputs. Its
+        output G is about the logarithm of a variance: all noise of a row of the first network has the standard
+        deviation s (exp(G) + 0.1)^(1/2) in place of s. An empty sequence makes G linear in the inputs. The variables of
+        this network have the names of the first one's with "_noise" behind them; its noise is learned, that of G with
+        the prior InverseGamma(3, 0.3), and so are its precisions, as by ``prior="relevance"``. By default there is
+        none, and all rows have the same noise. It goes with the activations "relu", "leaky_relu", "abs" and "identity",
+        for which σ(c z) = c σ(z) for every c > 0, and with a normal likelihood.
 
     Returns
     -------
@@ -142,10 +157,30 @@ def mlp(
     dims = ["feature", *(f"hidden_{l}" for l in range(2, len(sizes) + 1))]
     coords |= {dim: np.arange(size) for dim, size in zip(dims, sizes, strict=True)}
     coords["feature"] = column_names(frames[0], X.shape[1])
+    if noise_hidden is not None:
+        noise_sizes = [X.shape[1], *_noise_widths(noise_hidden, function, likelihood)]
+        noise_dims = ["feature", *(f"hidden_{l}_noise" for l in range(2, len(noise_sizes) + 1))]
+        coords |= {dim: np.arange(size) for dim, size in zip(noise_dims[1:], noise_sizes[1:], strict=True)}
 
     with pm.Model(coords=coords) as model:
         a = pm.Data("X", X, dims=("row", "feature"))
         targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
         deviations = {name: deviation(name, s) for name, s in zip(noisy, noises, strict=True)}
-        dense_layers(a, sizes, dims, priors, deviations, function, bias, targets, out, likelihood)
+        row_scale = None
+        if noise_hidden is not None:
+            row_scale = scales_of_rows(a, noise_sizes, noise_dims, function)
+        dense_layers(a, sizes, dims, priors, deviations, function, bias, targets, out, likelihood, row_scale=row_scale)
     return model
+
+
+def _noise_widths(widths_: int | Sequence[int], function: Callable, likelihood: str) -> list[int]:
+    """Check the widths of the network of the noise, and that the other one can have noise that differs between rows."""
+    found = widths("noise_hidden", widths_)
+    if likelihood != "normal":
+        raise ValueError(f"noise_hidden= goes with likelihood='normal' alone; found {likelihood!r}.")
+    if not (isinstance(function, PiecewiseLinear) and function.is_homogeneous):
+        raise ValueError(
+            "noise_hidden= goes with the activations 'relu', 'leaky_relu', 'abs' and 'identity' alone, since noise of "
+            "other activations cannot be scaled: leave it out, or choose one of these."
+        )
+    return found

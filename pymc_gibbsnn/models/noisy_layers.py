@@ -15,9 +15,14 @@ from pymc_gibbsnn._data import column_names, finite
 from pymc_gibbsnn.networks.likelihoods import ArgmaxLabel, SignLabel
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 
-__all__ = ["dense_layers", "deviation", "deviations_of", "read_targets", "scales"]
+__all__ = ["dense_layers", "deviation", "deviations_of", "read_targets", "scales", "scales_of_rows"]
 
 DEGREES = 4  # of freedom of the Student likelihood
+# Parameters of the InverseGamma priors of learned variances: of data, of latents, and of the latent that is the
+# logarithm of a variance. The first leaves the noise to the data; the second favours little noise, with which networks
+# were seen to predict better.
+DATA, LATENT, LOG_VARIANCE = (1, 0.001), (5, 0.0001), (3, 0.3)
+FLOOR = 0.1  # of the squared scales of rows, without which rows that can be fitted exactly would lose all noise
 
 
 def dense_layers(
@@ -32,6 +37,7 @@ def dense_layers(
     out: tuple[str, ...],
     likelihood: str,
     first: int = 1,
+    row_scale: Variable | None = None,
 ) -> None:
     """Write dense layers, with noise on pre- and post-activations, from an input up to the data.
 
@@ -59,15 +65,17 @@ def dense_layers(
         Whether the last pre-activations are observed themselves, as class labels, or with Student's noise.
     first : int
         The number of the first layer.
+    row_scale : Variable, (n,), optional
+        By what the standard deviations of all noise of a row are multiplied.
     """
+    if row_scale is not None:
+        deviations = {
+            name: s * (row_scale[:, None] if name != "y" or out else row_scale) for name, s in deviations.items()
+        }
     for i, (d, precision) in enumerate(zip(sizes, priors, strict=True)):
         l, last = first + i, i == len(sizes) - 1
         units = out if last else (dims[i + 1],)
-        of_weights, of_biases = scales(f"W{l}", precision, d, dims[i])
-        weights = pm.Normal(f"W{l}", 0, **of_weights, dims=(*units, dims[i]))
-        mean = a @ weights.T
-        if bias:
-            mean = mean + pm.Normal(f"b{l}", 0, **of_biases, dims=units or None)
+        mean = _affine(a, d, (*units, dims[i]), precision, bias, str(l))
         name = f"Z{l + 1}"
         if last and likelihood == "normal":
             pm.Normal("y", mean, deviations["y"], observed=targets, shape=mean.shape, dims=("row", *units))
@@ -80,6 +88,65 @@ def dense_layers(
             label("y", z, observed=targets, shape=z.shape[:1], dims="row")
         else:
             a = pm.Normal(f"A{l + 1}", function(z), deviations[f"A{l + 1}"], dims=("row", *units))
+
+
+def scales_of_rows(a: Variable, sizes: Sequence[int], dims: Sequence[str], function: Callable) -> Variable:
+    """Write a noisy network of an output G, by which the noise of each row of another has the scale sqrt(exp(G) + 0.1).
+
+    Its last layer has no bias: the level of the noise is that of the variances of the other network.
+
+    Parameters
+    ----------
+    a : Variable, (n, d)
+        The input.
+    sizes : sequence of int
+        The numbers of inputs of each layer.
+    dims : sequence of str
+        The names of the dimensions of these inputs.
+    function : callable
+        The activation.
+
+    Returns
+    -------
+    Variable, (n,)
+    """
+    for l, (d, dim, units) in enumerate(zip(sizes, dims, (*dims[1:], None), strict=True), start=1):
+        dims_of_weights = (dim,) if units is None else (units, dim)
+        prior = "relevance" if l == 1 else "learned"
+        mean = _affine(a, d, dims_of_weights, prior, units is not None, f"{l}_noise")
+        z, rows = f"Z{l + 1}_noise", ("row",) if units is None else ("row", units)
+        z = pm.Normal(z, mean, deviation(z, "learned", LOG_VARIANCE if units is None else None), dims=rows)
+        if units is None:
+            return pt.sqrt(pt.exp(z) + np.array(FLOOR))
+        post = f"A{l + 1}_noise"
+        a = pm.Normal(post, function(z), deviation(post, "learned"), dims=rows)
+
+
+def _affine(a: Variable, d: int, dims: tuple[str, ...], prior: float | str, bias: bool, number: str) -> Variable:
+    """Write the product of an input with new weights, and a new bias.
+
+    Parameters
+    ----------
+    a : Variable, (n, d)
+        The input.
+    d : int
+        Its width.
+    dims : tuple of str
+        The dimensions of the weights, of which the last is that of the input.
+    prior : float or str
+        What :func:`scales` takes.
+    bias : bool
+        Whether there is a bias.
+    number : str
+        What follows "W" and "b" in their names.
+
+    Returns
+    -------
+    Variable, (n,) or (n, units)
+    """
+    of_weights, of_biases = scales(f"W{number}", prior, d, dims[-1])
+    mean = a @ pm.Normal(f"W{number}", 0, **of_weights, dims=dims).T
+    return mean + pm.Normal(f"b{number}", 0, **of_biases, dims=dims[:-1] or None) if bias else mean
 
 
 def read_targets(y: ArrayLike, likelihood: str) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
@@ -133,16 +200,11 @@ def deviations_of(noise: float | str | Sequence[float | str], noisy: list[str], 
     return noises
 
 
-def deviation(name: str, noise: float | str) -> float | Variable:
-    """Return the standard deviation of a noisy variable: a number, or the root of a learned variance.
-
-    The prior of the data's noise leaves it to them; that of a latent's favours little noise, with which networks were
-    seen to predict better.
-    """
+def deviation(name: str, noise: float | str, prior: tuple[float, float] | None = None) -> float | Variable:
+    """Return the standard deviation of a noisy variable: a number, or the root of a learned variance with a prior."""
     if noise != "learned":
         return noise
-    shape, scale = (1, 0.001) if name == "y" else (5, 0.0001)
-    return pt.sqrt(pm.InverseGamma(f"variance_{name}", shape, scale))
+    return pt.sqrt(pm.InverseGamma(f"variance_{name}", *(prior or (DATA if name == "y" else LATENT))))
 
 
 def scales(name: str, prior: float | str, d: int, inputs: str) -> tuple[dict[str, float | Variable], dict[str, float]]:

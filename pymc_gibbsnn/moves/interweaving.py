@@ -77,7 +77,7 @@ def _on_pieces(network: Network, l: int) -> Move:
     """Make the move on pieces, which in the data layer keeps Ã and the Gram matrices of the units in the carry."""
     layer, a, start = network.layers[l], network.inputs, {}
     operator, acceptance = layer.operator, f"acceptance_{layer.operator.name}"
-    if l == 0:
+    if l == 0 and network.row_scale is None:
         names = [f"{name}_{operator.name}" for name in ("input", "unit_gram", "unit_squares")]
         z = pt.zeros((a.shape[0], operator.shape[0]), dtype=a.dtype)
         start = dict(zip(names, (operator.design(a, a.shape[0]), *no_gram(z, operator.augmented_shape)), strict=True))
@@ -110,8 +110,11 @@ def _by_langevin(network: Network, l: int) -> Move:
             u, eigenvalues = spectrum(operator, site.a, site.samples, mean_precision, thin=False)
         else:
             u, eigenvalues = (carry[name] for name in of_data)
+            # A preconditioner need not be exact
             if is_learned:
-                eigenvalues = eigenvalues / operator.precision.mean()  # a preconditioner need not be exact
+                eigenvalues = eigenvalues / operator.precision.mean()
+            if operator.ones is not None:
+                eigenvalues = eigenvalues * (operator.ones**2).mean()
         rng, w, z, accepted = interweave_langevin(
             rng,
             operator,

@@ -150,6 +150,8 @@ class Site:
 class NetworkState:
     """A network in the middle of a sweep, with its weights and latents as matrices.
 
+    Where rows have scales of their own, inputs, latents and data are those of a network of equal rows, divided by them.
+
     Attributes
     ----------
     read : callable
@@ -187,11 +189,14 @@ class NetworkState:
     def begin(cls, read: Callable, values: dict[Variable, Variable], tuning: Variable) -> NetworkState:
         """Make the state before a sweep, from ``read``, ``values`` and ``tuning``, which the class describes."""
         network = read(values)
-        outputs = [
-            layer.operator.rows(pt.as_tensor(values.get(layer.output, layer.output))) for layer in network.layers
-        ]
+
+        def in_rows(layer: Layer, z: Variable) -> Variable:
+            z = layer.operator.rows(z)
+            return z if network.row_scale is None else z / network.row_scale
+
+        outputs = [in_rows(layer, pt.as_tensor(values.get(layer.output, layer.output))) for layer in network.layers]
         posts = [
-            layer.operator.rows(values[activation.output]) if activation else z
+            in_rows(layer, values[activation.output]) if activation else z
             for layer, activation, z in zip(network.layers, network.activations, outputs, strict=False)
         ]
         return cls(
@@ -273,14 +278,18 @@ class NetworkState:
     @property
     def new_values(self) -> dict[Variable, Variable]:
         """Values of all variables of the model after the moves, in the shapes that the user gave them."""
-        new, layers = {}, self.network.layers
+        new, layers, scale = {}, self.network.layers, self.network.row_scale
+
+        def written(layer: Layer, z: Variable, ndim: int) -> Variable:
+            return layer.operator.written(z if scale is None else z * scale, ndim)
+
         for layer, activation, a in zip(layers, self.network.activations, self.posts, strict=False):
             if activation:
-                new[activation.output] = layer.operator.written(a, activation.output.ndim)
+                new[activation.output] = written(layer, a, activation.output.ndim)
         for layer, w, z in zip(layers, self.weights, self.outputs, strict=True):
             new |= layer.operator.values(w)
             if layer.output in self.values:
-                new[layer.output] = layer.operator.written(z, layer.output.ndim)
+                new[layer.output] = written(layer, z, layer.output.ndim)
         return self.values | new
 
 

@@ -36,6 +36,8 @@ def log_densities(state: NetworkState) -> dict[str, Variable]:
     densities, variances = dict(state.densities), state.network.noises
     for name, (square, n) in state.noise.items():
         densities[name] = -0.5 * (square / variances[name] + n * pt.log(2 * math.pi * variances[name]))
+        if state.network.row_scale is not None:
+            densities[name] -= n * pt.log(state.network.row_scale).mean()
     observation = state.network.observation
     if observation is not None and (density := observation.log_density_given(state.outputs[-1])) is not None:
         densities[observation.name] = density

@@ -211,8 +211,9 @@ def data_weights(network: Network) -> Move:
     """
     operator, a = network.layers[0].operator, network.inputs
     gram, thin = f"gram_{operator.name}", network.is_thin
-    by_spectrum = is_given(operator.precision) and operator.shares_prior
-    start = data_spectrum(network) if by_spectrum else {gram: operator.gram(a, a.shape[0])}
+    is_kept = network.row_scale is None  # else the rows count differently in each sweep
+    by_spectrum = is_kept and is_given(operator.precision) and operator.shares_prior
+    start = data_spectrum(network) if by_spectrum else {gram: operator.gram(a, a.shape[0])} if is_kept else {}
 
     def step(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
         layer = state.network.layers[0]
@@ -220,8 +221,13 @@ def data_weights(network: Network) -> Move:
         law = moments, layer.noise, layer.operator.precision, layer.operator.size
         if by_spectrum:
             rng, w = draw_weights_from_spectrum(rng, *(carry[name] for name in start), *law, thin)  # type: ignore[call-arg]
-        else:
+        elif is_kept:
             rng, w = draw_weights(rng, carry[gram], *law)
+        elif thin and operator.shares_prior:
+            found = spectrum(layer.operator, state.network.inputs, state.samples, layer.operator.precision, thin)
+            rng, w = draw_weights_from_spectrum(rng, *found, *law, thin)
+        else:
+            rng, w = draw_weights(rng, layer.operator.gram(state.network.inputs, state.samples), *law)
         return rng, replace(state, weights=(w, *state.weights[1:])), carry, {}
 
     return Move(step, start)

@@ -45,10 +45,36 @@ class VarianceReader:
         if not all(sigma.type.broadcastable):
             raise NetworkError(
                 f"sigma of '{rv.name}' has shape {sigma.type.shape}; the noise of a layer is one number for all its "
-                f"rows and units. Data may have a sigma for each around a latent of their own, Z = pm.Normal('Z', "
-                f"mean, one number) and pm.Normal('y', Z, sigma, observed=y); NUTS, PCN and MALA sample other models."
+                f"rows and units, or a number times a scale of each row, with which all its noise is multiplied. Data "
+                f"may have a sigma for each around a latent of their own, Z = pm.Normal('Z', mean, one number) and "
+                f"pm.Normal('y', Z, sigma, observed=y); NUTS, PCN and MALA sample other models."
             )
         return folded(real(self._value(sigma, rv)).reshape(()) ** 2)
+
+    def noise_of_rows(self, sigma: Variable, rv: Variable) -> tuple[Variable, Variable | None]:
+        """Split the standard deviation of a noisy variable into a number s and a scale of each row.
+
+        Returns
+        -------
+        variance : Variable, ()
+            s².
+        scale : Variable, (n, 1), or None
+            The scales, in the model's random variables; None if there are none, and where noise differs otherwise.
+        """
+        number, factors = _split(sigma)
+        if factors is not None and factors.ndim == 1 == rv.ndim:
+            factors = factors[:, None]
+        if factors is None or factors.ndim != 2 or factors.type.broadcastable != (False, True):
+            return self.noise(sigma, rv), None
+        number = pt.as_tensor(np.array(1.0)) if number is None else number
+        shared = [v for v in ancestors([number]) if v in self.parents and v in set(ancestors([factors]))]
+        if shared:
+            raise NetworkError(
+                f"sigma of '{rv.name}' is a number times a scale of each row, of which both depend on "
+                f"'{shared[0].name}': let only one of them."
+            )
+        self._value(factors, rv)  # which checks them
+        return self.noise(number, rv), abs(factors)
 
     def noise_of_data(self, sigma: Variable, rv: Variable) -> tuple[Variable, Variable | None]:
         """Split the standard deviation of data into a number s and factors, which are None if it is one number.
@@ -156,7 +182,7 @@ class VarianceReader:
             None if the standard deviation has another form.
         """
         *others, sigma = member.owner.op.dist_params(member.owner)
-        if member in self.model.observed_RVs and not all(sigma.type.broadcastable):
+        if not is_weights and not all(sigma.type.broadcastable):
             sigma, factors = _split(sigma)
             if sigma is None:
                 return None
@@ -200,7 +226,7 @@ def _split(sigma: Variable) -> tuple[Variable | None, Variable | None]:
             return tuple(x if y is None else pt.true_div(np.array(1.0) if x is None else x, y) for x, y in pairs)
         if is_elemwise(sigma, (ps.Abs, ps.Reciprocal, ps.Sign, ps.Sqr)):
             return tuple(None if x is None else op(x) for x in _split(operands[0]))
-        if is_elemwise(sigma, (ps.Pow, ps.Sqrt)) and all(p.type.broadcastable for p in operands[1:]):
+        if is_elemwise(sigma, (ps.Pow, ps.Sqrt)) and all(all(p.type.broadcastable) for p in operands[1:]):
             number, array = _split(operands[0])
             if number is not None and _is_positive(number):  # else (a b)^p need not be a^p b^p
                 power = np.array(0.5) if is_elemwise(sigma, ps.Sqrt) else operands[1].dimshuffle([])

@@ -6,6 +6,10 @@ Here A_1 is data. The last Z is observed, or gives what is observed, such as cla
 free variables of the model. The offset o, if there is one, is an expression of other variables of the model, and
 variances and precisions may be such expressions, too. :mod:`pymc_gibbsnn.networks.reader` finds such a network in a
 model.
+
+All noise of a row of data may be multiplied by a scale of this row, c, whose logarithm may be the output of another
+network. With σ(z/c) = σ(z)/c, which homogeneous activations have, the latents, inputs and data divided by c are then
+those of a network all of whose rows have the same noise, and in which the constant input of the biases is 1/c, not 1.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import explicit_graph_inputs
 
 from pymc_gibbsnn._data import check_finite
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
@@ -34,8 +39,8 @@ __all__ = ["Activation", "Layer", "Network", "NetworkError", "LearnedVariance", 
 LOST = 2e-4  # a share of a Gram matrix that rounding may change: of inputs at 10^6 standard deviations from 0
 
 # The parts of a network that other variables of the model may determine
-MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees", "factors")
-NESTED = ("operator", "uses", "layers", "activations", "observation", "variances")
+MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees", "factors", "row_scale")
+NESTED = ("operator", "uses", "layers", "activations", "observation", "variances", "network")
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +196,8 @@ class Network:
         The likelihood of data, such as labels, that are not the output of the last layer but are drawn given it.
     variances : tuple of LearnedVariance
         Variances and precisions that are drawn with the network.
+    row_scale : Variable, (n, 1), optional
+        By what the standard deviation of all noise of a row is multiplied.
     """
 
     inputs: Variable
@@ -198,6 +205,7 @@ class Network:
     activations: tuple[Activation | None, ...]
     observation: LatentLikelihood | None = None
     variances: tuple[LearnedVariance, ...] = ()
+    row_scale: Variable | None = None
 
     @property
     def own_variances(self) -> dict[str, LearnedVariance]:
@@ -222,6 +230,21 @@ class Network:
             return replace(part, **nested, **dict(zip(held, substitute(list(held.values()), moved), strict=True)))
 
         return put(self)
+
+    def of_equal_rows(self) -> Network:
+        """Return the network of inputs divided by the scale of each row, whose rows have the same noise."""
+        if self.row_scale is None:
+            return self
+        ones = 1 / self.row_scale
+        layers = [
+            replace(
+                layer,
+                operator=replace(layer.operator, ones=ones),
+                offset=None if layer.offset is None else layer.offset * ones,
+            )
+            for layer in self.layers
+        ]
+        return replace(self, inputs=self.inputs * ones, layers=tuple(layers))
 
     @property
     def likelihood(self) -> Likelihood:
@@ -309,6 +332,22 @@ class Network:
             found = evaluate(layer.output).shape if layer.output is self.observed else shapes[layer.output.name]
             if found not in [(n, *row) for row in layer.operator.row_shapes]:
                 raise NetworkError(f"'{layer.name}' has shape {found}, but its mean has shape {(n, width)}.")
+
+    def check_row_scale(self) -> None:
+        """Refuse known scales of rows that are no number for each row of the inputs.
+
+        Raises
+        ------
+        NetworkError
+            The message names the variable and what was found.
+        """
+        if list(explicit_graph_inputs([self.row_scale])):  # they depend on variables of the model
+            return
+        found, n = evaluate(self.row_scale).shape, len(self.data())
+        if found != (n, 1):
+            raise NetworkError(
+                f"sigma of '{self.layers[-1].name}' must hold a number for each of {n} rows; found {found[0]}."
+            )
 
     def warn_of_offsets(self) -> None:
         """Warn of inputs so far from 0 beside their spread that digits are lost in the draws of weights."""

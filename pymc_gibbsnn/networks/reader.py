@@ -8,6 +8,7 @@ names the variable.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -22,12 +23,14 @@ from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks import refusals
 from pymc_gibbsnn.networks.draws_of import shapes_of
 from pymc_gibbsnn.networks.forms import AS_WRITTEN, NetworkError, match_scaled_product, terms
-from pymc_gibbsnn.networks.given import folded, real
+from pymc_gibbsnn.networks.given import folded, given, real
 from pymc_gibbsnn.networks.layer_reader import LayerReader, match_linear
 from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.likelihoods import LatentLikelihood, find_noisy
+from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Activation, Layer, Network
 from pymc_gibbsnn.networks.notation import show
+from pymc_gibbsnn.networks.scales_of_rows import common_scale, numbers_of_scale
 from pymc_gibbsnn.networks.smooth import NotElementwiseError, read_activation
 
 __all__ = ["Reader", "read_network", "read_networks", "starting_point"]
@@ -35,7 +38,7 @@ __all__ = ["Reader", "read_network", "read_networks", "starting_point"]
 
 def read_network(model: pm.Model, vars: list[Variable] | None = None, check_data: bool = True) -> Network:
     """Read the one noisy network of a model, as :func:`read_networks` does; raise NetworkError if there are several."""
-    networks = read_networks(model, vars, check_data)
+    networks = [n for n in read_networks(model, vars, check_data) if not isinstance(n.observation, RowNoise)]
     if len(networks) > 1:
         names = ", ".join(f"'{network.layers[0].operator.name}'" for network in networks)
         raise NetworkError(
@@ -46,6 +49,8 @@ def read_network(model: pm.Model, vars: list[Variable] | None = None, check_data
 
 def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_data: bool = True) -> list[Network]:
     """Read the noisy networks of a PyMC model: one for each product in the mean of data or of labelled latents.
+
+    Before a network whose noise differs between rows stands the one on which that depends, if there is one.
 
     Parameters
     ----------
@@ -84,7 +89,7 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_dat
             continue
         for number in range(count):
             try:
-                networks.append(reader.read(rv, number))
+                networks += reader.read(rv, number)
             except NetworkError as refusal:
                 reasons.append(str(refusal))
     if not networks:
@@ -92,6 +97,12 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_dat
         raise NetworkError(f"No noisy network found. {reason}")
     if wanted is not None:
         networks = [network for network in networks if wanted & set(network.variables)] or networks
+        for network in networks:
+            if isinstance(network.observation, RowNoise) and not wanted & set(network.observation.network.variables):
+                raise NetworkError(
+                    f"'{network.layers[-1].name}' moves with the latents of the network whose noise it scales: name "
+                    f"the variables of that network in vars=, too."
+                )
         found = {v for network in networks for v in network.variables}
         if wanted != found:
             missing, foreign = (sorted(v.name for v in part) for part in (found - wanted, wanted - found))
@@ -116,11 +127,17 @@ class Reader(LayerReader):
         If given, only these value variables may be biases, and learned variances or precisions, of a network.
     check_data : bool
         Whether latents and targets must have a row for each row of the inputs.
+
+    Attributes
+    ----------
+    scales : dict of Variable to Variable or None
+        The scales of the rows of each noisy variable of the network that was read last, in random variables.
     """
 
     def __init__(self, model: pm.Model, wanted: set[Variable] | None = None, check_data: bool = True):
         super().__init__(model, _shapes_at_a_point(model) if check_data else _shapes_one_by_one(model), wanted)
         self.check_data = check_data
+        self.scales: dict[Variable, Variable | None] = {}
 
     def count(self, observed: Variable) -> int:
         """Count the products in the mean of an observed variable or, if it is a label, of its latent."""
@@ -128,14 +145,88 @@ class Reader(LayerReader):
         mean, _ = self._simplified(self._normal(z)[0])
         return max(1, sum(match_linear(term) is not None for term in terms(mean)))
 
-    def read(self, observed: Variable, number: int = 0) -> Network:
-        """Read the network whose last layer is product ``number`` in the mean of an observed variable."""
-        layers, activations, used = [], [], []
+    def read(self, observed: Variable, number: int = 0) -> list[Network]:
+        """Read the network whose last layer is product ``number`` in the mean of an observed variable.
+
+        Before it stands the network on which the scales of its rows depend, if there is one.
+        """
         observation, z = self._observation(observed)
-        weights, noisy = [], []
-        if observation is not None:
-            used.append((observed, [z]))
-            noisy += [observed] * (observation.noise is not None)
+        network = self._read_from(z, number, observation, [] if observation is None else [observed])
+        scale = common_scale(network, self.scales)
+        if scale is None:
+            return [network]
+        network = replace(network, row_scale=real(self.model.replace_rvs_by_values([scale])[0]))
+        if self.check_data:
+            network.check_row_scale()
+        latent = self._latent_of_scale(scale, len(network.data()))
+        if latent is None:
+            return [network]
+        if self.count(observed) > 1:
+            raise NetworkError(f"The mean of '{observed.name}' holds two products, where noise that differs has one.")
+        value = folded(self.model.rvs_to_values[observed])
+        numbers = [given(np.asarray(x, pytensor.config.floatX)) for x in numbers_of_scale(scale, latent)]
+        return [self._read_from(latent, None, RowNoise(observed.name, value, network, *numbers), []), network]
+
+    def _latent_of_scale(self, scale: Variable, rows: int) -> Variable | None:
+        """Return the last latent of a second network on which scales of so many rows depend, if there is one.
+
+        Other variables, and data, are left to other steps.
+        """
+        parents = sorted(self._parents([scale]), key=lambda rv: rv.name)
+        latents = [rv for rv in parents if self._is_output(rv)]
+        if not latents:
+            return None
+        [latent, *_] = latents
+        if len(parents) > 1:
+            raise NetworkError(
+                f"Scales of rows depend on {[rv.name for rv in parents]}, where the latent '{latent.name}' of a "
+                f"network must be the only one."
+            )
+        users, noisy = self.variances.users(latent), list(self.scales)
+        if users != sorted(rv.name for rv in noisy) or any(
+            latent in self._parents([self._normal(rv)[0]]) for rv in noisy
+        ):
+            raise NetworkError(
+                f"'{latent.name}', on which scales of rows depend, must enter sigma of "
+                f"{sorted(rv.name for rv in noisy)} and nothing else, not their means either; it enters {users}."
+            )
+        if self.check_data and self._shape(latent) not in ((rows,), (rows, 1)):
+            raise NetworkError(
+                f"'{latent.name}', on which scales of rows depend, must have a number for each of {rows} rows; its "
+                f"shape is {self._shape(latent)}."
+            )
+        return latent
+
+    def _is_output(self, rv: Variable) -> bool:
+        """Whether a variable is Normal with a product of a layer in its mean."""
+        if rv not in self.model.free_RVs or not isinstance(rv.owner.op, NormalRV):
+            return False
+        return any(match_linear(term) for term in terms(self._simplified(self._normal(rv)[0])[0]))
+
+    def _noise(self, sigma: Variable, rv: Variable) -> Variable:
+        """Return the variance of the noise of a part of a network, and remember the scales of its rows."""
+        noise, self.scales[rv] = self.variances.noise_of_rows(sigma, rv)
+        return noise
+
+    def _read_from(
+        self, z: Variable, number: int | None, observation: LatentLikelihood | None, around: list[Variable]
+    ) -> Network:
+        """Read the network from its last pre-activation Z downwards, but for the scales of its rows.
+
+        Parameters
+        ----------
+        z : Variable
+            The last pre-activation.
+        number : int, optional
+            Which of several products in its mean is the last layer.
+        observation : LatentLikelihood, optional
+            The likelihood of data that are drawn given it.
+        around : list of Variable
+            The observed variable of that likelihood, if there is one that depends on nothing but Z.
+        """
+        layers, activations, used = [], [], [(observed, [z]) for observed in around]
+        weights, noisy = [], [observed for observed in around if observation.noise is not None]
+        self.scales = {}
         while True:
             layer, source, members = self._layer(z, None if layers else number)
             layers.append(layer)
@@ -165,6 +256,8 @@ class Reader(LayerReader):
         if self.check_data:
             network.check_rows(self.shapes)
         self.taken.update(weights)
+        if isinstance(observation, RowNoise):
+            common_scale(network, self.scales)  # which refuses any
         return network
 
     # How a layer is read
@@ -195,7 +288,7 @@ class Reader(LayerReader):
         mean, leaves = self._simplified(mean)
         operator, offset, source, members = self._affine(mean, leaves, z, number)
         output = real(self.model.rvs_to_values[z])
-        layer = Layer(z.name, operator, output, self.variances.noise(sigma, z), offset)
+        layer = Layer(z.name, operator, output, self._noise(sigma, z), offset)
         if source in leaves:
             source = leaves[source]
             members.append(source)
@@ -236,7 +329,7 @@ class Reader(LayerReader):
                 f"'{a.name}' must have the shape of '{z.name}', its pre-activation, {self._shape(z)}; found "
                 f"{self._shape(a)}."
             )
-        return Activation(a.name, self.model.rvs_to_values[a], function, self.variances.noise(sigma, a)), z
+        return Activation(a.name, self.model.rvs_to_values[a], function, self._noise(sigma, a)), z
 
     # How the network as a whole is checked
 

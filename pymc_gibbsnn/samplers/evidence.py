@@ -74,7 +74,7 @@ def learned_scales(
     reach += reach[-1:] * (len(parts) - len(reach))  # noise of data around the last latent reaches as far as its own
     noises = at_point([part.noise for part in parts], point)
     typical = np.ones(len(parts))  # by what the variance of a typical residual differs from the part's noise
-    if np.ndim(problem.spread):
+    if network.observation is not None and np.ndim(problem.spread):
         typical[-1] = (problem.noises[-1] - noises[-2]) / noises[-1]
     explained = {
         part.name: (x * c / now.variance * r * left, (x / now.variance) ** 2 * c * r * now.squares / n)

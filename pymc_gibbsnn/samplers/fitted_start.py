@@ -10,7 +10,7 @@ where v is the variance that all noise together gives y, to first order. Small n
 steps of Gauss and Newton (:mod:`pymc_gibbsnn.samplers.least_squares`), networks with convolutions by a quasi-Newton
 method (:mod:`pymc_gibbsnn.samplers.quasi_newton`); both look for a good valley among several. For class labels of
 images −log P(y | f) takes the place of the squared errors. For data with heavy tails around f, errors have Student's
-law of squared scale v. Where the noise differs between data, errors are divided by its scale.
+law of squared scale v. Where the noise differs between data or rows, errors are divided by its scale.
 
 Learned variances and precisions are held at the values at which the chain would start until a good valley is found.
 Then they and the weights take turns, as far as the data determine these scales (:mod:`pymc_gibbsnn.samplers.evidence`).
@@ -34,6 +34,7 @@ from pytensor.graph.traversal import explicit_graph_inputs
 from pymc_gibbsnn.networks.function import forward
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
+from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
 from pymc_gibbsnn.networks.network import Network, evaluate
 from pymc_gibbsnn.samplers.evidence import at_point, learned_scales
@@ -48,7 +49,8 @@ ROUNDS = 15  # in which learned scales and weights take turns, a step each
 def can_be_fitted(network: Network) -> bool:
     """Whether a fit is worth its time; all noise must be known or, in dense networks, drawn with the network."""
     layers, observation = network.layers, network.observation
-    if len(layers) == 1 or any(layer.offset is not None for layer in layers):
+    of_noise = isinstance(observation, RowNoise)
+    if len(layers) == 1 or of_noise or any(layer.offset is not None for layer in layers):
         return False
     noises = [part.noise for part in network.noisy]
     if isinstance(observation, AroundLatent) and observation.factors is not None:
@@ -148,6 +150,8 @@ def _least_squares(
     def at(point: dict[str, np.ndarray]) -> tuple[LeastSquares, list[np.ndarray]]:
         noises, precisions = _scales(network, point)
         spread: np.ndarray | float = 1.0
+        if network.row_scale is not None:
+            [spread] = at_point([network.row_scale], point)
         if isinstance(observation, AroundLatent):
             *noises, last, around = noises
             of_targets = last + around

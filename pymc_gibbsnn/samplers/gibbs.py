@@ -16,6 +16,7 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
         W̃_l | A_l, Z_{l+1}
     c, λ, the scale of W̃_L | A_L, y          if y are class labels, the noise of Z_{L+1} held fixed
     Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say
+    Z_{L+1}, noise of rows | W̃_L, A_L, y     if it is the logarithm of the scales of rows of another network
     Δ, λ | all others                        if they have conjugate priors
 
 Here Δ are the variances of the noise, of Z_l, A_l and Z_{l+1} in a hidden layer, and λ the precisions of the priors. A
@@ -57,12 +58,14 @@ from pymc_gibbsnn.moves.preactivations import (
     preactivations_collapsed,
     preactivations_collapsed_in_windows,
 )
+from pymc_gibbsnn.moves.row_scales import row_scales
 from pymc_gibbsnn.moves.site import Move, NetworkState, at, in_turn
 from pymc_gibbsnn.moves.statistics import log_densities, statistic_names, statistics
 from pymc_gibbsnn.moves.stretched_scale import stretched_scales, stretches
 from pymc_gibbsnn.moves.variances import variances
 from pymc_gibbsnn.moves.weights import data_weights, weights_above
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood
+from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.samplers.fitted_start import can_be_fitted, fitted_start
 from pymc_gibbsnn.samplers.heat import can_be_heated, choose_hottest, heated
@@ -122,7 +125,8 @@ def gibbs(
         Its statistics are ``lp``, the log density of the networks' variables and data; ``norm_W1`` and so on (by the
         names of weights), Σ W² + Σ b² of a layer; ``noise_Z2`` and so on (by the names of latents and data), the mean
         squared noise of a variable divided by its variance; ``acceptance_W1`` and so on, the acceptance of a layer's
-        interweaving moves; ``step_size_W1`` and so on, their step size 1 − ρ where they are Langevin steps.
+        interweaving moves; ``acceptance_G``, by the name of a latent G on which the scales of rows depend, that of its
+        moves; ``step_size_W1`` and so on, their step size 1 − ρ where they are Langevin steps.
 
     Raises
     ------
@@ -161,7 +165,8 @@ def gibbs(
 
             def read(values: dict, network: Network = network, hottest=hottest) -> Network:
                 network = _of_known_width(network.at(values))
-                return network if hottest is None else heated(network, hottest, tuning)
+                network = network if hottest is None else heated(network, hottest, tuning)
+                return network.of_equal_rows()
 
             if heat:
                 kept[heat] = pt.switch(tuning > 0, hottest, 0)
@@ -290,8 +295,11 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
         moves.append(stretched_scales(*stretched[len(network.activations) - 1]))
     if scale_move and learns[-1] and isinstance(network.observation, LabelLikelihood):
         moves.append(label_scale)  # c, λ
-    last = [last_latents] if network.observation else []
-    moves.append(at(len(network.activations), *last))  # Z_{L+1} | W̃_L, A_L, y
+    if isinstance(network.observation, RowNoise):
+        moves.append(row_scales(network))  # Z_{L+1}, and with it all noise of a row of another network
+    else:
+        last = [last_latents] if network.observation else []
+        moves.append(at(len(network.activations), *last))  # Z_{L+1} | W̃_L, A_L, y
     if network.variances:
         moves.append(variances)  # Δ, λ | all others
     return in_turn(*moves)

@@ -23,6 +23,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Activation, Layer, Network, evaluate
 
 __all__ = ["can_be_heated", "choose_hottest", "heated"]
@@ -31,7 +32,9 @@ POWER = 6  # of u in the law of the fall
 
 
 def can_be_heated(network: Network) -> bool:
-    """Whether some Δ is not drawn itself."""
+    """Whether some Δ is not drawn itself, in a network that explains data and not the noise of others."""
+    if isinstance(network.observation, RowNoise):
+        return False
     names = {layer.name for layer in network.layers} | {function.name for function in network.activations if function}
     return not names <= _drawn(network)
 

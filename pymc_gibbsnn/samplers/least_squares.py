@@ -137,7 +137,7 @@ class LeastSquares:
     degrees : float
         The degrees of freedom ν of the law of the errors y − f, which is Student's of the scale √v; infinite for the
         normal law.
-    spread : array, (n, d_{L+1}), or 1
+    spread : array, (n, d_{L+1}) or (n, 1), or 1
         By what each error is divided first, where the scale of the noise of the targets differs between them.
     """
 

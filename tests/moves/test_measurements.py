@@ -120,7 +120,9 @@ def test_data_lie_around_a_latent_as_it_is(centre):
 
 def test_a_scale_for_each_row_of_the_last_layer_itself_asks_for_a_latent():
     with pm.Model() as model:
-        pm.Normal("y", X @ pm.Normal("W", 0, 1, shape=D), ERRORS, observed=Y)
+        Z = pm.Normal("Z", X @ pm.Normal("W1", 0, 1, shape=(2, D)).T, 1)
+        A = pm.Normal("A", pt.maximum(Z, 0), 1)
+        pm.Normal("y", A @ pm.Normal("W2", 0, 1, shape=2), ERRORS, observed=Y)
     with pytest.raises(
         pmg.NetworkError, match=r"around a latent of their own, .* pm.Normal\('y', Z, sigma, observed=y\)"
     ):

@@ -94,6 +94,8 @@ def geweke(model, draws, **kwargs):
     output = model[last.name]
     [mean] = model.replace_rvs_by_values([output.owner.op.dist_params(output.owner)[0]])
     law = [mean, pt.sqrt(last.noise)]
+    if network_.row_scale is not None:
+        law[1] *= network_.row_scale.reshape((-1, *[1] * (output.ndim - 1)))
     if isinstance(observation, AroundLatent):  # y ~ StudentT(ν, Z, σ) or N(Z, σ)
         factors = 1 if observation.factors is None else observation.factors.reshape(model["y_data"].shape)
         law, degrees = [*law, pt.sqrt(observation.noise) * factors], getattr(observation, "degrees", pt.constant(1e9))

@@ -62,10 +62,13 @@ class Dense(Weighted):
     factor, bias_factor : float
         Numbers c and c' by which the model multiplies the product and the bias, c A Wᵀ + c' b, as networks in NTK form
         do. Here W̃ = [c W, c' b], with the precision of that.
+    ones : Variable, (n, 1), optional
+        What stands in the place of the ones in Ã, if these are not ones.
     """
 
     layout: str
     shape: tuple[int, int]
+    ones: Variable | None = None
 
     # How the user wrote the layer
 
@@ -154,11 +157,16 @@ class Dense(Weighted):
     def forward(self, a: Array, w: Array) -> Array:
         """Compute Ã W̃ᵀ (..., n, d_out), of A (..., n, d_in) and W̃ (..., d_out, d_in (+ 1)), without forming Ã."""
         z = a @ self.linear(w).mT
-        return z + library(w).expand_dims(w[..., -1], -2) if self.has_bias else z
+        if not self.has_bias:
+            return z
+        b = library(w).expand_dims(w[..., -1], -2)
+        return z + (b if self.ones is None else b * self.ones)
 
     def intercept(self, w: Variable) -> Variable | float:
-        """Return the bias (d_out,) in W̃; 0 for a layer without one."""
-        return w[:, -1] if self.has_bias else 0.0
+        """Return what the bias in W̃ adds to the output, (d_out,) or (n, d_out); 0 for a layer without one."""
+        if not self.has_bias:
+            return 0.0
+        return w[:, -1] if self.ones is None else w[:, -1] * self.ones
 
     # The regression for the weights. The number of samples is taken from the shape of the data: PyTensor 2 writes the
     # shapes of computed arrays differently in every process, and compiled code would then not be found again.
@@ -170,17 +178,24 @@ class Dense(Weighted):
 
     def design(self, a: Variable, n: Variable) -> Variable:
         """Make Ã (n, d) of an input A of n samples."""
-        return pt.concatenate([a, pt.ones((n, 1), a.dtype)], axis=1) if self.has_bias else a
+        if not self.has_bias:
+            return a
+        return pt.concatenate([a, pt.ones((n, 1), a.dtype) if self.ones is None else self.ones], axis=1)
 
     def moments(self, a: Variable, z: Variable) -> Variable:
         """Compute Ãᵀ Z (d, c), without copying A to Ã."""
-        return pt.concatenate([a.T @ z, z.sum(axis=0)[None]]) if self.has_bias else a.T @ z
+        if not self.has_bias:
+            return a.T @ z
+        return pt.concatenate([a.T @ z, z.sum(axis=0)[None] if self.ones is None else self.ones.T @ z])
 
     def gram(self, a: Variable, n: Variable) -> Variable:
         """Compute Ãᵀ Ã (d, d) of an input A of n samples, without copying A to Ã."""
         if not self.has_bias:
             return a.T @ a
-        last = pt.concatenate([a.sum(axis=0), pt.cast(n, a.dtype)[None]])
+        if self.ones is None:
+            last = pt.concatenate([a.sum(axis=0), pt.cast(n, a.dtype)[None]])
+        else:
+            last = pt.concatenate([(self.ones.T @ a)[0], (self.ones**2).sum()[None]])
         return pt.concatenate([self.moments(a, a), last[:, None]], axis=1)
 
     # The conditional of the activations below

@@ -1,0 +1,141 @@
+r"""The scales of the noise of rows, drawn with the noise of latents in units of its deviation held fixed.
+
+Model. A network with weights W̃, latents Z_l and A_l and data y (k numbers in each row) multiplies all noise of a row by
+the scale c of this row, which depends on the output of another noisy network
+(:mod:`pymc_gibbsnn.networks.likelihoods.row_noise`),
+
+    c² = exp(a G + b) + f,   G ~ N(M, v),
+    Z_l = A_{l−1} W_{l−1}ᵀ + b + c E_l,   A_l = σ(Z_l) + c F_l,   y = A_L W_Lᵀ + b + c N(0, Δ).
+
+Given Z and A, all noises of a row tie c to its present value. Given E and F in their place, which is the other
+parametrisation of interweaving [1]_, only the data do: with m(G) the mean of y, latents moving with c, and
+q(G) = Σ (y − m(G))²/Δ over the k numbers of a row,
+
+    log π(G) = −(G − M)²/2v − (k log c² + q(G)/c²)/2 + const.
+
+With q held fixed and f = 0 this is log-concave, and has its mode G* where
+
+    G* = M − k a v/2 + t/a,   t eᵗ = a² v q/2c₀²,   c₀² = exp(a G + b) at G = M − k a v/2,
+
+with the second derivative −(1 + t)/v there. One Metropolis-Hastings step proposes G of each row from the logistic law
+of this mean and variance v/(1 + t), whose tails are heavier than those of π and which depends on the present G by q
+alone. All rows are accepted or rejected by themselves, and their Z and A move with them.
+
+References
+----------
+.. [1] Y. Yu, X.-L. Meng. To center or not to center: that is not the question. J. Comput. Graph. Stat. 20 (2011).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random import uniform
+
+from pymc_gibbsnn.moves.site import Move, NetworkState
+from pymc_gibbsnn.networks.network import Network
+from pymc_gibbsnn.random.draw import draw
+
+__all__ = ["row_scales"]
+
+STEPS = 4  # of Newton's method for the mode
+WIDTH = math.sqrt(3) / math.pi  # the scale of a logistic law of standard deviation 1
+
+
+def row_scales(network: Network) -> Move:
+    """Make the move of the last pre-activation G of a network, which gives the scales of the rows of another."""
+    acceptance = f"acceptance_{network.layers[-1].name}"
+
+    def step(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
+        l = len(state.weights) - 1
+        observation: Any = state.network.observation
+        site, slope, squared_scale = state.site(l), observation.slope, observation.squared_scale
+        # The other network as it is, not divided by the scales of its rows, which are about to change
+        other = NetworkState.begin(
+            lambda values: replace(observation.network.at(values), row_scale=None), state.values, state.tuning
+        )
+        outputs = other.network.layers[-1].shape[0]
+        g, noise = site.z, site.layer.noise
+        zero, one = pt.constant(np.array([0, 1], g.dtype))
+        size = state.samples, 1
+        centre = site.mean - outputs * slope * noise / 2
+
+        def log_density(g: Variable, squares: Variable) -> Variable:
+            c2 = squared_scale(g)
+            return -((g - site.mean) ** 2) / (2 * noise) - (outputs * pt.log(c2) + squares / c2) / 2
+
+        def log_proposal(g: Variable, place: Variable, width: Variable) -> Variable:
+            z = abs(g - place) / width
+            return -z - 2 * pt.log1p(pt.exp(-z)) - pt.log(width)
+
+        def law(squares: Variable) -> tuple[Variable, Variable]:
+            """Return place and scale of the proposal."""
+            t = _lambert(pt.log(slope**2 * noise * squares / 2) - slope * centre - observation.intercept)
+            return centre + t / slope, WIDTH * pt.sqrt(noise / (1 + t))
+
+        squares, *_ = _moved(other, pt.ones_like(g))
+        place, width = law(squares)
+        rng, u = draw(uniform, rng, zero, one, size=size)
+        new = place + width * (pt.log(u) - pt.log1p(-u))
+        rng, u = draw(uniform, rng, zero, one, size=size)
+        new_squares, zs, posts = _moved(other, pt.sqrt(squared_scale(new) / squared_scale(g)))
+        log_ratio = log_density(new, new_squares) - log_density(g, squares)
+        log_ratio += log_proposal(g, *law(new_squares)) - log_proposal(new, place, width)
+        accept = pt.log1p(-u) < log_ratio
+        g = pt.switch(accept, new, g)
+        values = dict(state.values)
+        parts = zip(other.network.layers[:-1], other.network.activations, strict=True)
+        for k, (layer, activation) in enumerate(parts):
+            for output, old, moved in (
+                (layer.output, other.outputs[k], zs[k]),
+                (activation.output, other.posts[k], posts[k]),
+            ):
+                values[output] = layer.operator.written(pt.switch(accept, moved, old), output.ndim)
+        squares = state.squares | {site.layer.name: ((g - site.mean) ** 2).sum()}
+        state = replace(state, values=values, outputs=(*state.outputs[:-1], g), squares=squares)
+        return rng, state, carry, {acceptance: pt.cast(accept, g.dtype).mean()}
+
+    return Move(step, statistics=(acceptance,))
+
+
+def _moved(state: NetworkState, ratio: Variable) -> tuple[Variable, list[Variable], list[Variable]]:
+    """Multiply the noise of all latents of a network, but not that of the data, by a number for each row.
+
+    Parameters
+    ----------
+    state : NetworkState
+        The network.
+    ratio : Variable, (n, 1)
+        The numbers.
+
+    Returns
+    -------
+    squares : Variable, (n, 1)
+        The squares q of each row.
+    outputs, posts : list of Variable
+        The latents Z_l and A_l.
+    """
+    a, outputs, posts = state.network.inputs, [], []
+    for l, activation in enumerate(state.network.activations):
+        site = state.site(l)
+        outputs.append(site.layer.mean(a, site.w) + ratio * (site.z - site.mean))
+        a = activation.function(outputs[-1]) + ratio * (site.post - activation.function(site.z))
+        posts.append(a)
+    last = state.network.layers[-1]
+    errors = state.outputs[-1] - last.mean(a, state.weights[-1])
+    return (errors**2).sum(axis=1, keepdims=True) / last.noise, outputs, posts
+
+
+def _lambert(log_x: Variable) -> Variable:
+    """Compute nearly Lambert's W(x), the solution t of t eᵗ = x, of log x, by Newton's method for log t."""
+    log_x = pt.clip(log_x, -50, 1e4)
+    u = pt.switch(log_x > 1, pt.log(pt.maximum(log_x, 1)), log_x)
+    for _ in range(STEPS):
+        t = pt.exp(u)
+        u -= (t + u - log_x) / (t + 1)
+    return pt.exp(u)

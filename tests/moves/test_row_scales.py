@@ -1,0 +1,361 @@
+"""Noise that differs between rows: what the reader finds, the law of the sweep, and what users meet."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn.moves.row_scales import row_scales
+from pymc_gibbsnn.moves.site import NetworkState
+from pymc_gibbsnn.networks.network import NetworkError
+from pymc_gibbsnn.networks.reader import read_network, read_networks
+from tests.helpers import MODES, check_moments, compile_draw, random_point
+from tests.samplers.test_gibbs import NUMBA, PARALLEL, PLAIN, check_geweke, gibbs
+
+N, D = 6, 2
+X = np.random.default_rng(0).normal(size=(N, D))
+HALF = np.array(0.5)
+
+
+def relu(z):
+    return pt.maximum(z, 0)
+
+
+def scaled_network(outputs=None, hidden=2, scale_of=lambda g: pt.exp(HALF * g), function=relu, x=X):
+    """A network of one hidden layer and another one, of one hidden layer, that gives its noise."""
+    y = np.random.default_rng(1).normal(size=(len(x),) if outputs is None else (len(x), outputs))
+    units = () if outputs is None else (outputs,)
+    with pm.Model() as model:
+        data = pm.Data("y_data", y)
+        V1, c1 = pm.Normal("V1", 0, 1, shape=(2, D)), pm.Normal("c1", 0, 1, shape=2)
+        H = pm.Normal("H", x @ V1.T + c1, 1.0)
+        B = pm.Normal("B", pt.maximum(H, 0), 1.0)
+        V2 = pm.Normal("V2", 0, 0.5, shape=2)
+        G = pm.Normal("G", B @ V2, pt.sqrt(pm.InverseGamma("of_g", 5, 4)))
+        scale = scale_of(G)
+        of_z, of_y = (pt.sqrt(pm.InverseGamma(k, 5, 4)) for k in ("of_z", "of_y"))
+        W1, b1 = pm.Normal("W1", 0, 1, shape=(hidden, D)), pm.Normal("b1", 0, 1, shape=hidden)
+        Z2 = pm.Normal("Z2", x @ W1.T + b1, of_z * scale[:, None])
+        A2 = pm.Normal("A2", function(Z2), scale[:, None])
+        W2, b2 = pm.Normal("W2", 0, 0.5, shape=(*units, hidden)), pm.Normal("b2", 0, 0.5, shape=units)
+        pm.Normal("y", A2 @ W2.T + b2, of_y * (scale[:, None] if units else scale), observed=data)
+    return model
+
+
+def test_both_networks_are_read():
+    model = scaled_network()
+    of_noise, network = read_networks(model)
+    assert [layer.name for layer in of_noise.layers] == ["H", "G"]
+    assert [layer.name for layer in network.layers] == ["Z2", "y"]
+    assert [v.name for v in network.variances] == ["of_z", "of_y"]
+    assert [v.name for v in of_noise.variances] == ["of_g"]
+    assert network.row_scale.type.broadcastable == (False, True)
+    assert read_network(model).layers[-1].name == "y"
+    numbers = [getattr(of_noise.observation, name).get_value() for name in ("slope", "intercept", "floor")]
+    np.testing.assert_allclose(numbers, [1, 0, 0], atol=1e-12)
+    assert {v.name for v in gibbs(model).vars} == {v.name for v in model.value_vars}
+
+
+@pytest.mark.parametrize("outputs", [None, 1, 3])
+@pytest.mark.parametrize("scale_of", [pt.exp, lambda g: pt.sqrt(HALF + pt.exp(1 - g))])
+def test_lp_is_the_log_density_of_the_model(outputs, scale_of):
+    model = scaled_network(outputs, scale_of=scale_of)
+    logp, start = model.compile_logp(mode="AS_WRITTEN"), random_point(model, 0)
+    for kwargs in ({}, PLAIN, {"interweave": "langevin"}):
+        point, [found] = gibbs(model, **kwargs).step(start)
+        np.testing.assert_allclose(found["lp"], logp(point), rtol=1e-9, atol=1e-6)
+        assert all((point[name] != start[name]).all() for name in ("W1", "Z2", "A2", "V1", "H", "B"))
+
+
+def test_scales_that_are_known_make_a_weighted_regression():
+    errors = np.array([0.1, 0.5, 1.0, 2.0, 0.3, 0.7])
+    with pm.Model() as model:
+        error = pm.Data("error", errors)
+        y = pm.Data("y_data", X[:, 0])
+        b = pm.Normal("b", 0, 1.0)
+        pm.Normal("y", X @ pm.Normal("W", 0, 1.0, shape=D) + b, HALF * error, observed=y)
+    step, design = gibbs(model), np.column_stack([X, np.ones(N)]) / (0.5 * errors[:, None])
+    [network] = read_networks(model)
+    assert network.observation is None
+    point = model.initial_point()
+    draws = [np.append(point["W"], point["b"]) for _ in range(4000) if (point := step.step(point)[0])]
+    covariance = np.linalg.inv(design.T @ design + np.eye(D + 1))
+    check_moments(np.array(draws), covariance @ design.T @ (X[:, 0] / (0.5 * errors)), covariance)
+
+
+# What is refused
+
+
+def write(of_z=pt.exp, of_a=pt.exp, of_y=pt.exp, function=relu, latent=lambda mean: mean, more=lambda g: 0):
+    """A network with these functions of a latent G as scales of its noises."""
+    with pm.Model() as model:
+        V = pm.Normal("V", 0, 1, shape=D)
+        G = pm.Normal("G", latent(X @ V), HALF)
+        Z2 = pm.Normal("Z2", X @ pm.Normal("W1", 0, 1, shape=(2, D)).T, of_z(G)[:, None])
+        A2 = pm.Normal("A2", function(Z2), HALF * of_a(G)[:, None])
+        pm.Normal("y", A2 @ pm.Normal("W2", 0, 1, shape=2) + more(G), of_y(G), observed=X[:, 0])
+    return model
+
+
+def alike(scale, **kwargs):
+    return lambda: write(scale, scale, scale, **kwargs)
+
+
+def with_errors(errors):
+    with pm.Model() as model:
+        pm.Normal("y", X @ pm.Normal("W", 0, 1, shape=D), errors, observed=X[:, 0])
+    return model
+
+
+NO_EXPONENTIAL = r"must be exp\(a G \+ b\) \+ c, with numbers a, b and c, as of pm.math.exp\(G / 2\)"
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda: write(of_y=lambda g: pt.exp(2 * g)), r"'y', 'A2', 'Z2' must be numbers times the same scale"),
+        (lambda: write(of_y=lambda g: HALF), r"sigma of 'A2', 'Z2' differs between rows, and that of 'y' does not"),
+        (lambda: write(function=pt.tanh), r"activations such as relu, .* σ\(c z\) = c σ\(z\)"),
+        (alike(lambda g: pt.exp(g**2)), NO_EXPONENTIAL),
+        (alike(lambda g: pt.exp(g**3)), NO_EXPONENTIAL),
+        (alike(lambda g: pt.exp(pt.clip(g, -50, 50))), NO_EXPONENTIAL),
+        (alike(lambda g: pt.exp(g * pytensor.shared(0.5))), NO_EXPONENTIAL),
+        (alike(lambda g: pt.exp(g / 2) + 1), NO_EXPONENTIAL),
+        (alike(lambda g: pt.exp(g) / pt.exp(g).mean()), r"a number times a scale .* both depend on 'G'"),
+        (
+            lambda: write(more=lambda g: g),
+            r"'G', .* must enter sigma of \['A2', 'Z2', 'y'\] and nothing else, not .*mean",
+        ),
+        (lambda: with_errors(-np.ones(N)), r"sigma of 'y' must be positive and finite; found -1"),
+        (lambda: with_errors(np.zeros(N)), r"sigma of 'y' must be positive and finite; found 0"),
+    ],
+)
+def test_refused(model, message):
+    with pytest.raises(NetworkError, match=message):
+        pmg.GibbsNN(model=model())
+
+
+def test_scales_of_the_wrong_length_are_refused():
+    with pm.Model() as model:
+        G = pm.Normal("G", X[:3] @ pm.Normal("V", 0, 1, shape=D), 1)
+        groups = np.repeat([0, 1, 2], 2)
+        pm.Normal("y", X @ pm.Normal("W", 0, 1, shape=D), pt.exp(G[groups]), observed=X[:, 0])
+    with pytest.raises(NetworkError, match=r"'G', .* must have a number for each of 6 rows; its shape is \(3,\)"):
+        pmg.GibbsNN(model=model)
+
+
+def test_two_products_with_one_latent_are_refused():
+    with pm.Model() as model:
+        G = pm.Normal("G", X @ pm.Normal("V", 0, 1, shape=D), 1)
+        mean = X @ pm.Normal("W", 0, 1, shape=D) + X @ pm.Normal("U", 0, 1, shape=D)
+        pm.Normal("y", mean, pt.exp(G), observed=X[:, 0])
+    with pytest.raises(NetworkError, match="'y' holds two products"):
+        pmg.GibbsNN(model=model)
+
+
+def test_the_network_of_the_noise_does_not_move_alone():
+    model = scaled_network()
+    with pytest.raises(NetworkError, match=r"'G' moves with the latents .* vars=, too"):
+        pmg.GibbsNN(vars=[model[name] for name in ("V1", "c1", "V2", "H", "B", "G", "of_g")], model=model)
+    main = [model[name] for name in ("W1", "b1", "W2", "b2", "Z2", "A2", "of_z", "of_y")]
+    assert len(pmg.GibbsNN(vars=main, model=model).vars) == len(main)
+
+
+def test_wide_data():
+    """With more columns than rows the data layer draws in the space of rows."""
+    x = np.random.default_rng(0).normal(size=(N, 20))
+    with pm.Model() as model:
+        error = pm.Data("error", np.linspace(0.5, 2, N))
+        Z2 = pm.Normal("Z2", x @ pm.Normal("W1", 0, 0.3, shape=(2, 20)).T, HALF * error[:, None])
+        A2 = pm.Normal("A2", relu(Z2), error[:, None])
+        pm.Normal("y", A2 @ pm.Normal("W2", 0, 1, shape=2), error, observed=pm.Data("y_data", X[:, 0]))
+    check_geweke(model, 2000, **NUMBA)
+
+
+def test_the_layer_parallel_order_takes_them_too():
+    model = scaled_network()
+    logp, start = model.compile_logp(mode="AS_WRITTEN"), random_point(model, 0)
+    point, [found] = gibbs(model, **PARALLEL).step(start)
+    np.testing.assert_allclose(found["lp"], logp(point), rtol=1e-9, atol=1e-6)
+
+
+# Oracles: the move by quadrature, the sweep by the prior
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("outputs", "floor"), [(None, 0.0), (2, 0.7)])
+def test_the_move_against_quadrature(mode, outputs, floor):
+    """Every row is a chain of its own, with the noise of its latents in units of its scale held fixed."""
+    copies = 1500
+
+    def squared(xp, g):
+        return xp.exp(0.8 * g + 0.6) + np.array(floor)
+
+    x, y = np.repeat(X[:2], copies, axis=0), np.repeat([[0.3, -1.0], [2.0, 6.0]], copies, axis=0)
+    model = scaled_network(outputs, scale_of=lambda g: squared(pt, g) ** 0.5, x=x)
+    model["y_data"].set_value(y if outputs else y[:, 0])
+    of_noise, _ = read_networks(model)
+    start = random_point(model, 3)
+    for name in ("H", "B", "Z2", "A2", "G"):  # the same in all rows of a kind
+        start[name] = np.repeat(start[name][[0, copies]], copies, axis=0)
+    start["Z2"] = x @ start["W1"].T + start["b1"] + np.array([0.5, -0.3])
+    start["A2"] = np.maximum(start["Z2"], 0) + np.array([0.2, -0.4])
+    values = {v: pytensor.shared(start[v.name], v.name) for v in model.value_vars}
+    move = row_scales(of_noise)
+    moving = [v for v in model.value_vars if v.name in ("G", "Z2", "A2")]
+
+    def build(rng):
+        state = NetworkState.begin(of_noise.at, values, pt.constant(0.0))
+        rng, state, _, found = move.step(rng, state, {})
+        new = state.new_values
+        return rng, *(new[v] for v in moving), *found.values()
+
+    draw = compile_draw(build, mode)
+    for _ in range(40):
+        *new, acceptance = draw()
+        for v, found in zip(moving, new, strict=True):
+            values[v].set_value(np.asarray(found, v.dtype))
+    assert acceptance > 0.7
+    found = {v.name: values[v].get_value() for v in moving}
+    w1, b1, w2, b2 = (start[name] for name in ("W1", "b1", "W2", "b2"))
+    w2, b2 = np.atleast_2d(w2), np.atleast_1d(b2)
+    of_g, of_y = (np.exp(start[f"{name}_log__"]) for name in ("of_g", "of_y"))
+    grid = np.linspace(-12, 12, 4001)
+    for row in (0, copies):
+        c = np.sqrt(squared(np, start["G"][row]))
+        scale = np.sqrt(squared(np, grid))[:, None]
+        mean = x[row] @ w1.T + b1
+        z = mean + scale * (start["Z2"][row] - mean) / c
+        a = np.maximum(z, 0) + scale * (start["A2"][row] - np.maximum(start["Z2"][row], 0)) / c
+        data = y[row, : outputs or 1]
+        density = stats.norm.logpdf(data, a @ w2.T + b2, scale * np.sqrt(of_y)).sum(1)
+        density += stats.norm.logpdf(grid, start["B"][row] @ start["V2"], np.sqrt(of_g))
+        density = np.exp(density - density.max())
+        cdf = np.cumsum(density) / density.sum()
+        drawn = found["G"][row : row + copies]
+        assert stats.kstest(drawn, lambda g, cdf=cdf: np.interp(g, grid, cdf)).pvalue > 1e-3
+        c_new = np.sqrt(squared(np, drawn[0]))
+        np.testing.assert_allclose(found["Z2"][row], mean + c_new * (start["Z2"][row] - mean) / c, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kwargs"),
+    [
+        (None, {}),
+        pytest.param(None, {"interweave": "langevin"}, marks=pytest.mark.slow),
+        pytest.param(None, PLAIN, marks=pytest.mark.slow),
+        pytest.param(None, PARALLEL, marks=pytest.mark.slow),
+        pytest.param(2, {}, marks=pytest.mark.slow),
+        pytest.param(None, {"function": abs}, marks=pytest.mark.slow),
+    ],
+)
+def test_geweke(outputs, kwargs):
+    function = {"function": kwargs.pop("function")} if "function" in kwargs else {}
+    check_geweke(scaled_network(outputs, **function), 8000, **NUMBA, **kwargs)
+
+
+# What users meet
+
+ROWS = 60
+INPUTS = np.random.default_rng(2).normal(size=(ROWS, D))
+TARGETS = np.sin(INPUTS[:, 0]) + np.exp(INPUTS[:, 1]) * 0.1 * np.random.default_rng(3).normal(size=ROWS)
+RECORDED = ["W1", "b1", "W2", "b2", "variance_Z2", "variance_A2", "variance_y"]
+RECORDED += ["W1_noise", "b1_noise", "W2_noise", "variance_Z2_noise", "variance_A2_noise", "variance_Z3_noise"]
+
+
+def learned_noise(**kwargs):
+    return pmg.mlp(INPUTS, TARGETS, 4, noise="learned", prior="relevance", noise_hidden=3, **kwargs)
+
+
+def test_the_model_in_one_call():
+    model = learned_noise()
+    shapes = model.eval_rv_shapes()
+    assert shapes["W1_noise"] == (3, D)
+    assert shapes["Z2_noise"] == shapes["A2_noise"] == (ROWS, 3)
+    assert shapes["W2_noise"] == (3,)
+    assert shapes["Z3_noise"] == (ROWS,)
+    assert "b2_noise" not in shapes
+    assert model.named_vars_to_dims["W1_noise"] == ("hidden_2_noise", "feature")
+    learned = {v.name for v in read_networks(model)[0].variances}
+    assert learned == {f"variance_{z}_noise" for z in ("Z2", "A2", "Z3")} | {"precision_W1_noise", "precision_W2_noise"}
+    linear = pmg.mlp(INPUTS, np.column_stack([TARGETS, TARGETS]), [4, 3], noise=0.5, noise_hidden=[])
+    assert [len(network.layers) for network in read_networks(linear)] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"likelihood": "student"}, "noise_hidden= goes with likelihood='normal' alone; found 'student'"),
+        ({"activation": "tanh"}, "activations 'relu', 'leaky_relu', 'abs' and 'identity'"),
+    ],
+)
+def test_what_the_model_refuses(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        learned_noise(**kwargs)
+    with pytest.raises(ValueError, match="noise_hidden must hold positive integers"):
+        pmg.mlp(INPUTS, TARGETS, 4, noise_hidden=0)
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    """A short posterior by Numba, as ``pm.sample`` takes it."""
+    with learned_noise() as model:
+        idata = pm.sample(
+            300, tune=300, chains=2, cores=1, step=pmg.GibbsNN(compile_kwargs={"mode": "NUMBA"}),
+            var_names=RECORDED, random_seed=1, progressbar=False, compute_convergence_checks=False,
+        )  # fmt: skip
+    return model, idata
+
+
+def test_predictions_know_where_noise_is_large(posterior):
+    model, idata = posterior
+    low, high = np.array([[0.0, -1.5]]), np.array([[0.0, 1.5]])
+    sds = [pmg.predict(idata, model, x, random_seed=1)["sd"].item() for x in (low, high)]
+    assert sds[1] > 2 * sds[0]
+    density = pmg.log_predictive(idata, model, np.concatenate([low, high]), [0.0, 0.5], latent_draws=50, random_seed=1)
+    samples = pmg.predict(idata, model, high, samples=True, random_seed=2)["samples"].values.ravel()
+    kde = stats.gaussian_kde(samples[np.abs(samples) < 5])(0.5)[0]
+    np.testing.assert_allclose(np.exp(density["log_density"].values[1]), kde, rtol=0.1)
+    function = pmg.function_space(idata, model, X_new=low)
+    assert function["output"].shape == (2, 300, 1)
+
+
+def test_the_density_is_that_of_the_model_with_latents_drawn_anew(posterior):
+    """By brute force, for one draw of the posterior."""
+    model, idata = posterior
+    one = idata.posterior.isel(chain=0, draw=-1)
+    rng, x, y = np.random.default_rng(0), INPUTS[:1], TARGETS[:1]
+    n = 200_000
+
+    def noisy(mean, name, scale=1.0):
+        return mean + np.sqrt(float(one[f"variance_{name}"])) * scale * rng.normal(size=np.shape(mean))
+
+    def ascend(suffix, scale=1.0):
+        z = noisy(
+            np.repeat(x @ one[f"W1{suffix}"].values.T + one[f"b1{suffix}"].values, n, axis=0), f"Z2{suffix}", scale
+        )
+        return noisy(np.maximum(z, 0), f"A2{suffix}", scale) @ one[f"W2{suffix}"].values
+
+    scale = np.sqrt(np.exp(noisy(ascend("_noise"), "Z3_noise")) + 0.1)
+    mean = ascend("", scale[:, None]) + float(one["b2"])
+    truth = stats.norm.pdf(y, mean, np.sqrt(float(one["variance_y"])) * scale).mean()
+    thinned = idata.isel(chain=[0], draw=[-1])
+    found = pmg.log_predictive(thinned, model, x, y, latent_draws=20_000, random_seed=1)
+    np.testing.assert_allclose(np.exp(found["log_density"].item()), truth, rtol=0.02)
+
+
+def test_jax_samples_the_same_law(posterior):
+    pytest.importorskip("jax")
+    model, idata = posterior
+    options = {"var_names": RECORDED, "random_seed": 2, "progressbar": False}
+    with model:
+        other = pmg.sample(300, tune=300, chains=2, step=pmg.GibbsNN(), **options)
+    assert np.isfinite(other.sample_stats["lp"].values).all()
+    found = [pmg.predict(x, model, INPUTS, random_seed=1) for x in (idata, other)]
+    means, sds = ([x[key].values for x in found] for key in ("mean", "sd"))
+    assert np.corrcoef(means)[0, 1] > 0.95
+    assert np.corrcoef(np.log(sds))[0, 1] > 0.8
+    assert abs(np.log(sds[0] / sds[1]).mean()) < 0.3
