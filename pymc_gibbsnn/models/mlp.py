@@ -86,13 +86,15 @@ def mlp(
     bias : bool
         Whether the layers have biases.
     noise_hidden : int or sequence of int, optional
-        Widths of the hidden layers of a second noisy network, which learns how noisy each row is from its inputs. Its
-        output G is about the logarithm of a variance: all noise of a row of the first network has the standard
-        deviation s (exp(G) + 0.1)^(1/2) in place of s. An empty sequence makes G linear in the inputs. The variables of
-        this network have the names of the first one's with "_noise" behind them; its noise is learned, that of G with
-        the prior InverseGamma(3, 0.3), and so are its precisions, as by ``prior="relevance"``. By default there is
-        none, and all rows have the same noise. It goes with the activations "relu", "leaky_relu", "abs" and "identity",
-        for which σ(c z) = c σ(z) for every c > 0, and with a normal likelihood.
+        Widths of the hidden layers of a second noisy network, which learns from the inputs how noisy each row is. By
+        default there is none, and all rows have the same noise. Its output G is a number for each row, and all noise of
+        a row of the first network has the standard deviation s (exp(G) + 0.1)^(1/2) in place of s. An empty sequence
+        makes G linear in the inputs. Its variables are named like those of the first network with "_noise" appended; G
+        is the last pre-activation, "Z3_noise" with one hidden layer. It has the same activation, and biases but in the
+        last layer, so that the noise of y sets the level: let that be "learned". Its own noise and precisions are
+        learned whatever ``noise`` and ``prior`` say. The variance of G has the prior InverseGamma(3, 0.3), and all else
+        the priors of ``noise="learned"`` and ``prior="relevance"``. The activation must be "relu", "leaky_relu",
+        "abs", "identity" or another table for which σ(c z) = c σ(z) for every c > 0, and the likelihood normal.
 
     Returns
     -------
@@ -109,8 +111,8 @@ def mlp(
     ValueError
         If data are not finite, the labels of their rows are the same in another order, their shapes or the widths do
         not fit, class labels do not count from 0 or are of one class only, a noise or a precision is not positive, the
-        noise of the last Z is "learned" by itself with a probit likelihood, or ``activation`` or another choice is none
-        of those above.
+        noise of the last Z is "learned" by itself with a probit likelihood, ``noise_hidden`` does not go with the
+        likelihood or the activation, or ``activation`` or another choice is none of those above.
 
     Warns
     -----
@@ -180,7 +182,7 @@ def _noise_widths(widths_: int | Sequence[int], function: Callable, likelihood: 
         raise ValueError(f"noise_hidden= goes with likelihood='normal' alone; found {likelihood!r}.")
     if not (isinstance(function, PiecewiseLinear) and function.is_homogeneous):
         raise ValueError(
-            "noise_hidden= goes with the activations 'relu', 'leaky_relu', 'abs' and 'identity' alone, since noise of "
-            "other activations cannot be scaled: leave it out, or choose one of these."
+            "noise_hidden= needs an activation for which σ(c z) = c σ(z) for every c > 0: 'relu', 'leaky_relu', 'abs', "
+            "'identity' or such a table. Change activation=, or leave noise_hidden= out."
         )
     return found

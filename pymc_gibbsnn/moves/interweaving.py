@@ -30,7 +30,8 @@ from pymc_gibbsnn.networks.smooth import Smooth
 __all__ = ["interweaving", "kinds_of_interweaving"]
 
 # The largest numbers of inputs, bias included, for which a sweep with moves on pieces takes at most about five times as
-# long as a plain one. The Gram matrices of the data layer are kept; above it they are formed anew at every sweep.
+# long as a plain one. The Gram matrices of the data layer are kept; above it, and where rows have scales, they are
+# formed anew at every sweep.
 WIDEST_DATA, WIDEST_HIDDEN = 128, 24
 TUNE_STEPS = 1000  # how many tuning steps the Langevin moves need
 
@@ -46,7 +47,7 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
         If there is no such choice, or "pieces" are asked of an activation that has none.
     """
     one_of("interweave", interweave, ("auto", "pieces", "langevin", False))
-    kinds = []
+    kinds, scaled = [], network.row_scale is not None
     for l, activation in enumerate(network.activations):
         operator = network.layers[l].operator
         if isinstance(operator, Conv2D):
@@ -55,7 +56,7 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
         elif activation is None or not operator.variables:
             kinds.append(False)
         elif interweave == "auto":
-            function, narrow = activation.function, operator.fan_in <= (WIDEST_HIDDEN if l else WIDEST_DATA)
+            function, narrow = activation.function, operator.fan_in <= (WIDEST_HIDDEN if l or scaled else WIDEST_DATA)
             sloped = isinstance(function, PiecewiseLinear) and function.slopes.any()
             kinds.append("pieces" if narrow and sloped else "langevin")
         elif interweave == "pieces" and isinstance(activation.function, Smooth):

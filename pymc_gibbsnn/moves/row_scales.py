@@ -8,7 +8,7 @@ the scale c of this row, which depends on the output of another noisy network
     Z_l = A_{l−1} W_{l−1}ᵀ + b + c E_l,   A_l = σ(Z_l) + c F_l,   y = A_L W_Lᵀ + b + c N(0, Δ).
 
 Given Z and A, all noises of a row tie c to its present value. Given E and F in their place, which is the other
-parametrisation of interweaving [1]_, only the data do: with m(G) the mean of y, latents moving with c, and
+parametrisation of interweaving [1]_, only the data do: with m(G) the mean of y given A, which moves with c, and
 q(G) = Σ (y − m(G))²/Δ over the k numbers of a row,
 
     log π(G) = −(G − M)²/2v − (k log c² + q(G)/c²)/2 + const.
@@ -56,9 +56,8 @@ def row_scales(network: Network) -> Move:
         observation: Any = state.network.observation
         site, slope, squared_scale = state.site(l), observation.slope, observation.squared_scale
         # The other network as it is, not divided by the scales of its rows, which are about to change
-        other = NetworkState.begin(
-            lambda values: replace(observation.network.at(values), row_scale=None), state.values, state.tuning
-        )
+        network = replace(observation.network, row_scale=None)
+        other = NetworkState.begin(lambda values: network, state.values, state.tuning)
         outputs = other.network.layers[-1].shape[0]
         g, noise = site.z, site.layer.noise
         zero, one = pt.constant(np.array([0, 1], g.dtype))
@@ -88,14 +87,11 @@ def row_scales(network: Network) -> Move:
         log_ratio += log_proposal(g, *law(new_squares)) - log_proposal(new, place, width)
         accept = pt.log1p(-u) < log_ratio
         g = pt.switch(accept, new, g)
-        values = dict(state.values)
-        parts = zip(other.network.layers[:-1], other.network.activations, strict=True)
-        for k, (layer, activation) in enumerate(parts):
-            for output, old, moved in (
-                (layer.output, other.outputs[k], zs[k]),
-                (activation.output, other.posts[k], posts[k]),
-            ):
-                values[output] = layer.operator.written(pt.switch(accept, moved, old), output.ndim)
+        zs, posts = (
+            [pt.switch(accept, *pair) for pair in zip(*of, strict=False)]
+            for of in ((zs, other.outputs), (posts, other.posts))
+        )
+        values = replace(other, outputs=(*zs, other.outputs[-1]), posts=tuple(posts)).new_values
         squares = state.squares | {site.layer.name: ((g - site.mean) ** 2).sum()}
         state = replace(state, values=values, outputs=(*state.outputs[:-1], g), squares=squares)
         return rng, state, carry, {acceptance: pt.cast(accept, g.dtype).mean()}

@@ -207,11 +207,12 @@ def weights_above(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Sit
 def data_weights(network: Network) -> Move:
     """Make the move that draws the weights W̃ of the first layer, and keeps what can be computed once from its data.
 
-    This is the spectrum of the data or, if the prior differs between units or is learned, ÃᵀÃ.
+    This is the spectrum of the data or, if the prior differs between units or is learned, ÃᵀÃ. Where rows have scales
+    nothing is kept.
     """
     operator, a = network.layers[0].operator, network.inputs
     gram, thin = f"gram_{operator.name}", network.is_thin
-    is_kept = network.row_scale is None  # else the rows count differently in each sweep
+    is_kept = network.row_scale is None  # else the rows may count differently in each sweep
     by_spectrum = is_kept and is_given(operator.precision) and operator.shares_prior
     start = data_spectrum(network) if by_spectrum else {gram: operator.gram(a, a.shape[0])} if is_kept else {}
 

@@ -45,8 +45,8 @@ class VarianceReader:
         if not all(sigma.type.broadcastable):
             raise NetworkError(
                 f"sigma of '{rv.name}' has shape {sigma.type.shape}; the noise of a layer is one number for all its "
-                f"rows and units, or a number times a scale of each row, with which all its noise is multiplied. Data "
-                f"may have a sigma for each around a latent of their own, Z = pm.Normal('Z', mean, one number) and "
+                f"rows and units, or a number times a column (n, 1) that multiplies all noise of the network. Data may "
+                f"have a sigma for each around a latent of their own, Z = pm.Normal('Z', mean, one number) and "
                 f"pm.Normal('y', Z, sigma, observed=y); NUTS, PCN and MALA sample other models."
             )
         return folded(real(self._value(sigma, rv)).reshape(()) ** 2)
@@ -67,11 +67,12 @@ class VarianceReader:
         if factors is None or factors.ndim != 2 or factors.type.broadcastable != (False, True):
             return self.noise(sigma, rv), None
         number = pt.as_tensor(np.array(1.0)) if number is None else number
-        shared = [v for v in ancestors([number]) if v in self.parents and v in set(ancestors([factors]))]
+        below = set(ancestors([factors]))
+        shared = [v for v in ancestors([number]) if v in self.parents and v in below]
         if shared:
             raise NetworkError(
                 f"sigma of '{rv.name}' is a number times a scale of each row, of which both depend on "
-                f"'{shared[0].name}': let only one of them."
+                f"'{shared[0].name}': let only the scale depend on it."
             )
         self._value(factors, rv)  # which checks them
         return self.noise(number, rv), abs(factors)

@@ -7,7 +7,7 @@ free variables of the model. The offset o, if there is one, is an expression of 
 variances and precisions may be such expressions, too. :mod:`pymc_gibbsnn.networks.reader` finds such a network in a
 model.
 
-All noise of a row of data may be multiplied by a scale of this row, c, whose logarithm may be the output of another
+All noise of a row of data may be multiplied by a scale of this row, c, which may depend on the output of another
 network. With σ(z/c) = σ(z)/c, which homogeneous activations have, the latents, inputs and data divided by c are then
 those of a network all of whose rows have the same noise, and in which the constant input of the biases is 1/c, not 1.
 """
@@ -346,7 +346,7 @@ class Network:
         found, n = evaluate(self.row_scale).shape, len(self.data())
         if found != (n, 1):
             raise NetworkError(
-                f"sigma of '{self.layers[-1].name}' must hold a number for each of {n} rows; found {found[0]}."
+                f"sigma of '{self.layers[-1].name}' must hold a number for each of {n} rows; found {found[0]} numbers."
             )
 
     def warn_of_offsets(self) -> None:

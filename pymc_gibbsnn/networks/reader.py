@@ -37,7 +37,10 @@ __all__ = ["Reader", "read_network", "read_networks", "starting_point"]
 
 
 def read_network(model: pm.Model, vars: list[Variable] | None = None, check_data: bool = True) -> Network:
-    """Read the one noisy network of a model, as :func:`read_networks` does; raise NetworkError if there are several."""
+    """Read the one noisy network of a model, as :func:`read_networks` does; raise NetworkError if there are several.
+
+    Networks on which nothing but the noise of another one depends do not count.
+    """
     networks = [n for n in read_networks(model, vars, check_data) if not isinstance(n.observation, RowNoise)]
     if len(networks) > 1:
         names = ", ".join(f"'{network.layers[0].operator.name}'" for network in networks)
@@ -101,7 +104,7 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_dat
             if isinstance(network.observation, RowNoise) and not wanted & set(network.observation.network.variables):
                 raise NetworkError(
                     f"'{network.layers[-1].name}' moves with the latents of the network whose noise it scales: name "
-                    f"the variables of that network in vars=, too."
+                    f"{[v.name for v in network.observation.network.variables]} in vars=, too."
                 )
         found = {v for network in networks for v in network.variables}
         if wanted != found:
@@ -155,17 +158,23 @@ class Reader(LayerReader):
         scale = common_scale(network, self.scales)
         if scale is None:
             return [network]
-        network = replace(network, row_scale=real(self.model.replace_rvs_by_values([scale])[0]))
-        if self.check_data:
-            network.check_row_scale()
         latent = self._latent_of_scale(scale, len(network.data()))
         if latent is None:
+            network = replace(network, row_scale=real(self.model.replace_rvs_by_values([scale])[0]))
+            if self.check_data:
+                network.check_row_scale()
             return [network]
         if self.count(observed) > 1:
-            raise NetworkError(f"The mean of '{observed.name}' holds two products, where noise that differs has one.")
+            raise NetworkError(
+                f"The mean of '{observed.name}' holds two products, which are two networks, but only one can have "
+                f"noise with scales that depend on the latent '{latent.name}': leave one out."
+            )
         value = folded(self.model.rvs_to_values[observed])
         numbers = [given(np.asarray(x, pytensor.config.floatX)) for x in numbers_of_scale(scale, latent)]
-        return [self._read_from(latent, None, RowNoise(observed.name, value, network, *numbers), []), network]
+        law = RowNoise(observed.name, value, network, *numbers)
+        g = real(self.model.rvs_to_values[latent])
+        network = replace(network, row_scale=pt.sqrt(law.squared_scale(g[:, None] if g.ndim == 1 else g)))
+        return [self._read_from(latent, None, replace(law, network=network), []), network]
 
     def _latent_of_scale(self, scale: Variable, rows: int) -> Variable | None:
         """Return the last latent of a second network on which scales of so many rows depend, if there is one.
@@ -179,16 +188,21 @@ class Reader(LayerReader):
         [latent, *_] = latents
         if len(parents) > 1:
             raise NetworkError(
-                f"Scales of rows depend on {[rv.name for rv in parents]}, where the latent '{latent.name}' of a "
-                f"network must be the only one."
+                f"Scales of rows depend on {[rv.name for rv in parents]}, but where the latent '{latent.name}' of a "
+                f"network enters, nothing else may: put numbers that are learned before the scale, as in "
+                f"s * pm.math.exp({latent.name} / 2)."
             )
-        users, noisy = self.variances.users(latent), list(self.scales)
-        if users != sorted(rv.name for rv in noisy) or any(
-            latent in self._parents([self._normal(rv)[0]]) for rv in noisy
-        ):
+        for rv in self.scales:
+            if latent in self._parents([self._normal(rv)[0]]):
+                raise NetworkError(
+                    f"'{latent.name}', on which scales of rows depend, must enter nothing else; it enters the mean of "
+                    f"'{rv.name}', too."
+                )
+        users, noisy = self.variances.users(latent), sorted(rv.name for rv in self.scales)
+        if users != noisy:
             raise NetworkError(
-                f"'{latent.name}', on which scales of rows depend, must enter sigma of "
-                f"{sorted(rv.name for rv in noisy)} and nothing else, not their means either; it enters {users}."
+                f"'{latent.name}', on which scales of rows depend, must enter sigma of {noisy} and nothing else; it "
+                f"enters {users}."
             )
         if self.check_data and self._shape(latent) not in ((rows,), (rows, 1)):
             raise NetworkError(

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytensor
 import pytensor.scalar as ps
+import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable, equal_computations
+from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
@@ -21,16 +22,18 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.forms import AS_WRITTEN, NetworkError
 from pymc_gibbsnn.networks.layers import Dense
-from pymc_gibbsnn.networks.network import Network
+from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
+from pymc_gibbsnn.networks.network import Activation, Network
 from pymc_gibbsnn.networks.notation import show
 
 __all__ = ["common_scale", "numbers_of_scale"]
 
-SMOOTH = (
+# Operations of which an exponential function is made; none of them distinguishes cases
+OPERATIONS = (
     ps.Abs, ps.Add, ps.Cast, ps.Exp, ps.Exp2, ps.Mul, ps.Neg, ps.Pow, ps.Reciprocal, ps.Sqr, ps.Sqrt, ps.Sub,
     ps.TrueDiv,
 )  # fmt: skip
-PROBES = np.linspace(-40, 40, 33)  # where a function is compared with an exponential one; they are far from 0, too
+PROBES = np.linspace(-40, 40, 33)  # where a function is compared with an exponential one
 
 
 def common_scale(network: Network, scales: Mapping[Variable, Variable | None]) -> Variable | None:
@@ -52,32 +55,40 @@ def common_scale(network: Network, scales: Mapping[Variable, Variable | None]) -
     ------
     NetworkError
     """
-    names = [f"'{rv.name}'" for rv, scale in scales.items() if scale is not None]
+    names = ", ".join(f"'{rv.name}'" for rv, scale in scales.items() if scale is not None)
+    without = ", ".join(f"'{rv.name}'" for rv, scale in scales.items() if scale is None)
     if not names:
         return None
+    if isinstance(network.observation, RowNoise):
+        raise NetworkError(
+            f"sigma of {names} differs between rows, in a network on which scales of rows depend: there, the noise of "
+            f"each variable must be one number."
+        )
     if network.observation is not None:
         raise NetworkError(
-            f"sigma of {', '.join(names)} differs between rows, around or in a network whose last pre-activation is a "
-            f"latent: such latents have one number for all rows. Observe the last layer itself, pm.Normal('y', mean, "
-            f"sigma, observed=y), or give data that lie around a latent a sigma for each row of their own."
+            f"sigma of {names} differs between rows, but '{network.observation.name}' is drawn given the latent "
+            f"'{network.layers[-1].name}': there, the noise of latents must be the same in all rows. Observe the last "
+            f"layer itself, pm.Normal('y', mean, sigma, observed=y), or give only the data a sigma for each row."
         )
-    without = [f"'{rv.name}'" for rv, scale in scales.items() if scale is None]
     if without:
         raise NetworkError(
-            f"sigma of {', '.join(names)} differs between rows, and that of {', '.join(without)} does not: multiply "
-            f"all noise of a row by the same scale, or, for data alone, put these around a latent of their own, "
-            f"Z = pm.Normal('Z', mean, one number) and pm.Normal('y', Z, sigma, observed=y)."
+            f"sigma of {names} differs between rows, and that of {without} does not: multiply all noise by the same "
+            f"scale, or, for data alone, put these around a latent of their own, Z = pm.Normal('Z', mean, one number) "
+            f"and pm.Normal('y', Z, sigma, observed=y)."
         )
-    forms = [rewrite_graph(clone_replace([c])[0], include=("canonicalize",), clone=False) for c in scales.values()]
-    if not all(equal_computations([forms[0]], [form]) for form in forms[1:]):
-        raise NetworkError(f"sigma of {', '.join(names)} must be numbers times the same scale of each row.")
-    functions = [activation.function for activation in network.activations if activation]
-    if not all(isinstance(layer.operator, Dense) for layer in network.layers) or not all(
-        isinstance(function, PiecewiseLinear) and function.is_homogeneous for function in functions
-    ):
+    first, *others = (rewrite_graph(clone_replace([c])[0], include=("canonicalize",)) for c in scales.values())
+    if not all(equal_computations([first], [other]) for other in others):
+        found = " and ".join(dict.fromkeys(show(c) for c in scales.values()))
         raise NetworkError(
-            f"sigma of {', '.join(names)} differs between rows, as it may in networks of dense layers with activations "
-            f"such as relu, leaky relu, abs and identity, for which σ(c z) = c σ(z) for every c > 0."
+            f"sigma of {names} must be numbers times the same scale of each row, written as the same expression; found "
+            f"{found}."
+        )
+    wrong = [one.name for one in network.activations if one and not _is_homogeneous(one)]
+    wrong += [layer.name for layer in network.layers if not isinstance(layer.operator, Dense)]
+    if wrong:
+        raise NetworkError(
+            f"sigma of {names} differs between rows, which asks for dense layers and for activations with "
+            f"σ(c z) = c σ(z) for every c > 0, such as relu, leaky relu, abs and identity; found others at {wrong}."
         )
     return next(iter(scales.values()))
 
@@ -85,7 +96,7 @@ def common_scale(network: Network, scales: Mapping[Variable, Variable | None]) -
 def numbers_of_scale(scale: Variable, latent: Variable) -> tuple[float, float, float]:
     """Return a, b and f of scales c of rows with c² = exp(a G + b) + f; refuse other functions of the latent G.
 
-    What is written with smooth operations alone is known by its values, since it can be written in many ways.
+    A function that is written with the operations above is known by its values, since it can be written in many ways.
 
     Parameters
     ----------
@@ -98,33 +109,39 @@ def numbers_of_scale(scale: Variable, latent: Variable) -> tuple[float, float, f
     ------
     NetworkError
     """
-    leaf = pytensor.tensor.TensorType("float64", (None,) * latent.ndim)()
+    leaf = pt.TensorType("float64", (None,) * latent.ndim)()
     [expression] = clone_replace([scale], {latent: leaf.astype(latent.dtype)}, rebuild_strict=False)
-    shape = (len(PROBES), *[1] * (latent.ndim - 1))
-    rows = np.random.default_rng(0).permutation(PROBES)
-    a = b = f = np.nan
-    if all(_is_smooth(v) for v in ancestors([expression])):
+    if all(_is_known(v) for v in ancestors([expression])):
         function = pytensor.function([leaf], expression, mode=AS_WRITTEN)
+
+        def squared(g: np.ndarray) -> np.ndarray:
+            return np.asarray(function(g.reshape(-1, *[1] * (latent.ndim - 1))), "float64").ravel() ** 2
+
+        rows, tolerance = np.random.default_rng(0).permutation(PROBES), 1e4 * float(np.finfo(latent.dtype).eps)
         with np.errstate(all="ignore"):
-            found = np.asarray(function(rows.reshape(shape)), "float64").ravel() ** 2
-            zero, one, *far = (
-                np.ravel(function(np.full(shape, g)))[0].astype("float64") ** 2 for g in (0, 1, -200, 200)
-            )
-            f = min(far) if min(far) > 1e-20 * zero else 0.0
-            b = np.log(zero - f)
-            a = np.log(one - f) - b
-            expected = np.exp(a * rows + b) + f
-        if a != 0 and np.isfinite([a, b]).all() and np.allclose(found, expected, rtol=1e-4, atol=0):
+            low, middle, high = squared(np.array([-1.0, 0.0, 1.0]))
+            a = np.log((high - middle) / (middle - low))
+            b = np.log((high - middle) / np.expm1(a))
+            f = middle - np.exp(b)
+            f = f if abs(f) > tolerance * middle else 0.0
+            is_close = np.allclose(squared(rows), np.exp(a * rows + b) + f, rtol=tolerance, atol=0)
+        if np.isfinite([a, b]).all() and f >= 0 and is_close:
             return float(a), float(b), float(f)
     raise NetworkError(
-        f"The squared scales of rows must be exp(a {latent.name} + b) + c, with numbers a, b and c, as of "
-        f"pm.math.exp({latent.name} / 2); found the scales {show(scale)}."
+        f"Scales of rows that depend on the latent '{latent.name}' must have squares exp(a {latent.name} + b) + f, "
+        f"with known numbers a, b and f, as pm.math.exp({latent.name} / 2) has; found {show(scale)}. Numbers that are "
+        f"learned stand before the scale, as in s * pm.math.exp({latent.name} / 2)."
     )
 
 
-def _is_smooth(v: Variable) -> bool:
-    """Whether a variable of a graph is a number, an input, or the result of a smooth operation on each row."""
+def _is_homogeneous(activation: Activation) -> bool:
+    """Whether σ(c z) = c σ(z) for every c > 0."""
+    return isinstance(activation.function, PiecewiseLinear) and activation.function.is_homogeneous
+
+
+def _is_known(v: Variable) -> bool:
+    """Whether a variable is a number, an input, or the result of one of the operations above on each row."""
     if v.owner is None:
-        return not isinstance(v, SharedVariable)
+        return all(v.type.broadcastable) if isinstance(v, Constant) else not isinstance(v, SharedVariable)
     op = v.owner.op
-    return isinstance(op, DimShuffle) or (isinstance(op, Elemwise) and isinstance(op.scalar_op, SMOOTH))
+    return isinstance(op, DimShuffle) or (isinstance(op, Elemwise) and isinstance(op.scalar_op, OPERATIONS))

@@ -16,7 +16,7 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
         W̃_l | A_l, Z_{l+1}
     c, λ, the scale of W̃_L | A_L, y          if y are class labels, the noise of Z_{L+1} held fixed
     Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say
-    Z_{L+1}, noise of rows | W̃_L, A_L, y     if it is the logarithm of the scales of rows of another network
+    Z_{L+1}, and noise of another network    if the scales of the rows of this other network depend on Z_{L+1}
     Δ, λ | all others                        if they have conjugate priors
 
 Here Δ are the variances of the noise, of Z_l, A_l and Z_{l+1} in a hidden layer, and λ the precisions of the priors. A
@@ -160,16 +160,20 @@ def gibbs(
 
     def step(rng: Variable, values: dict, carry: dict, tuning: Variable) -> tuple[Variable, dict, dict, dict]:
         kept, stats, densities = dict(carry), {}, {}
+        hottest = {id(network): carry[heat] if heat else given for network, heat in zip(networks, heats, strict=True)}
         for network, sweep, heat in zip(networks, sweeps, heats, strict=True):
-            hottest = carry[heat] if heat else given
 
-            def read(values: dict, network: Network = network, hottest=hottest) -> Network:
-                network = _of_known_width(network.at(values))
-                network = network if hottest is None else heated(network, hottest, tuning)
-                return network.of_equal_rows()
+            def read(values: dict, network: Network = network) -> Network:
+                new = _of_known_width(network.at(values))
+                law, hot = network.observation, hottest[id(network)]
+                if isinstance(law, RowNoise):  # the network whose noise it scales sees its heat
+                    other, hot = law.network.at(values), hottest[id(law.network)]
+                    other = other if hot is None else heated(other, hot, tuning)
+                    return replace(new, observation=replace(law, network=other))
+                return (new if hot is None else heated(new, hot, tuning)).of_equal_rows()
 
             if heat:
-                kept[heat] = pt.switch(tuning > 0, hottest, 0)
+                kept[heat] = pt.switch(tuning > 0, hottest[id(network)], 0)
 
             state = NetworkState.begin(read, values, tuning)
             rng, state, kept, found = sweep.step(rng, state, kept)

@@ -288,7 +288,11 @@ REFUSED += [
         output(lambda a: pt.concatenate([a, X], axis=1) @ w2(H + D, 2)),
         r"'A2' enters 'y' in concatenate\(\[A2, array\(6, 3\)\]\), .* skip a layer are not known",
     ),
-    (output(lambda a: a @ w2(), sigma=np.full((N, 1), 0.1)), r"sigma of 'y' has shape \(6, 1\); .* one number .* NUTS"),
+    (output(lambda a: a @ w2(), sigma=np.full((N, 2), 0.1)), r"sigma of 'y' has shape \(6, 2\); .* one number .* NUTS"),
+    (
+        output(lambda a: a @ w2(), sigma=np.full((N, 1), 0.1)),
+        "sigma of 'y' differs between rows, and that of 'A2', 'Z2'",
+    ),
     (
         output(lambda a: a @ w2(), observed=np.where(Y[0, 0] == Y, np.nan, Y)),
         "'y' has missing values, .* drop",

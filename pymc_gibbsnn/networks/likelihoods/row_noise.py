@@ -28,7 +28,7 @@ __all__ = ["RowNoise"]
 
 @dataclass(frozen=True, eq=False)
 class RowNoise(LatentLikelihood):
-    """The likelihood of the scales of rows, of which data are all that has noise in another network.
+    """The likelihood of G given all that has noise in another network, whose scales it sets.
 
     Attributes
     ----------
