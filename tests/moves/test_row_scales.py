@@ -174,7 +174,7 @@ def test_wide_data():
         Z2 = pm.Normal("Z2", x @ pm.Normal("W1", 0, 0.3, shape=(2, 20)).T, HALF * error[:, None])
         A2 = pm.Normal("A2", relu(Z2), error[:, None])
         pm.Normal("y", A2 @ pm.Normal("W2", 0, 1, shape=2), error, observed=pm.Data("y_data", X[:, 0]))
-    check_geweke(model, 2000, **NUMBA)
+    check_geweke(model, 6000, interweave=False, scale_move=False, **NUMBA)
 
 
 def test_the_layer_parallel_order_takes_them_too():
