@@ -3,7 +3,7 @@
 One setting serves all sets: 50 ReLU units, data noise with heavy tails, learned noise and prior scales, standardised
 inputs and targets, four chains of 1,000 tuning and 1,000 further sweeps. It was chosen on splits 10 to 15 of four sets.
 With "noise by row" a second network of 10 units learns how noisy each row is, in place of heavy tails; how small the
-noise of a row can become was chosen on splits 10 and 11 of four sets.
+noise of a row can become was chosen on splits 10 and 11 of three sets.
 Each row of the results is one split by one method. What is there already is not computed again, so a run can be broken
 off and resumed.
 

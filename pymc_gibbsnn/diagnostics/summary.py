@@ -159,9 +159,9 @@ def _quantities(idata, posterior: xr.Dataset, model: pm.Model, X_new, points: in
     dict of str to array, (chain, draw, numbers)
     """
     try:
-        network = read_network(model, check_data=False)
-        latents = [v for one in read_networks(model, check_data=False) for v in one.latents]
-        inputs, known = network.data(), {v.name for v in (*network.weights, *latents)}
+        inputs = read_network(model, check_data=False).data()
+        networks = read_networks(model, check_data=False)
+        known = {v.name for network in networks for v in (*network.weights, *network.latents)}
     except NetworkError:
         inputs, known = input_data(model).get_value(), set()
     if X_new is None:

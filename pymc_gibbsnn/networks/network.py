@@ -334,20 +334,22 @@ class Network:
                 raise NetworkError(f"'{layer.name}' has shape {found}, but its mean has shape {(n, width)}.")
 
     def check_row_scale(self) -> None:
-        """Refuse known scales of rows that are no number for each row of the inputs.
+        """Refuse known scales of rows that are no positive number for each row of the inputs.
 
         Raises
         ------
         NetworkError
             The message names the variable and what was found.
         """
-        if list(explicit_graph_inputs([self.row_scale])):  # they depend on variables of the model
+        if self.row_scale is None or list(explicit_graph_inputs([self.row_scale])):  # variables of the model
             return
-        found, n = evaluate(self.row_scale).shape, len(self.data())
-        if found != (n, 1):
+        scale, name, n = evaluate(self.row_scale), self.layers[-1].name, len(self.data())
+        if scale.shape != (n, 1):
             raise NetworkError(
-                f"sigma of '{self.layers[-1].name}' must hold a number for each of {n} rows; found {found[0]} numbers."
+                f"sigma of '{name}' must hold a number for each of {n} rows; found {scale.shape[0]} numbers."
             )
+        if not np.all((scale > 0) & np.isfinite(scale)):
+            raise NetworkError(f"sigma of '{name}' must be positive and finite; found {scale.min():g}.")
 
     def warn_of_offsets(self) -> None:
         """Warn of inputs so far from 0 beside their spread that digits are lost in the draws of weights."""
@@ -379,3 +381,4 @@ class Network:
         x = self.data()
         check_finite("the input data", x, NetworkError)
         self.likelihood.check(x, self.layers[-1].operator)
+        self.check_row_scale()

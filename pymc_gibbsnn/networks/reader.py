@@ -160,10 +160,7 @@ class Reader(LayerReader):
             return [network]
         latent = self._latent_of_scale(scale, len(network.data()))
         if latent is None:
-            network = replace(network, row_scale=real(self.model.replace_rvs_by_values([scale])[0]))
-            if self.check_data:
-                network.check_row_scale()
-            return [network]
+            return [replace(network, row_scale=real(self.model.replace_rvs_by_values([scale])[0]))]
         if self.count(observed) > 1:
             raise NetworkError(
                 f"The mean of '{observed.name}' holds two products, which are two networks, but only one can have "

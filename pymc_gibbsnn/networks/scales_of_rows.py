@@ -12,7 +12,7 @@ import numpy as np
 import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
@@ -28,10 +28,10 @@ from pymc_gibbsnn.networks.notation import show
 
 __all__ = ["common_scale", "numbers_of_scale"]
 
-# Operations of which an exponential function is made; none of them distinguishes cases
+# Operations of which an exponential function is made, or its absolute value
 OPERATIONS = (
-    ps.Abs, ps.Add, ps.Cast, ps.Exp, ps.Exp2, ps.Mul, ps.Neg, ps.Pow, ps.Reciprocal, ps.Sqr, ps.Sqrt, ps.Sub,
-    ps.TrueDiv,
+    ps.Abs, ps.Add, ps.Cast, ps.Exp, ps.Exp2, ps.Identity, ps.Mul, ps.Neg, ps.Pow, ps.Reciprocal, ps.Sign, ps.Sqr,
+    ps.Sqrt, ps.Sub, ps.TrueDiv,
 )  # fmt: skip
 PROBES = np.linspace(-40, 40, 33)  # where a function is compared with an exponential one
 
@@ -111,21 +111,27 @@ def numbers_of_scale(scale: Variable, latent: Variable) -> tuple[float, float, f
     """
     leaf = pt.TensorType("float64", (None,) * latent.ndim)()
     [expression] = clone_replace([scale], {latent: leaf.astype(latent.dtype)}, rebuild_strict=False)
-    if all(_is_known(v) for v in ancestors([expression])):
+    if _is_known(expression, leaf):
         function = pytensor.function([leaf], expression, mode=AS_WRITTEN)
 
         def squared(g: np.ndarray) -> np.ndarray:
             return np.asarray(function(g.reshape(-1, *[1] * (latent.ndim - 1))), "float64").ravel() ** 2
 
-        rows, tolerance = np.random.default_rng(0).permutation(PROBES), 1e4 * float(np.finfo(latent.dtype).eps)
+        eps = float(np.finfo(latent.dtype).eps)
         with np.errstate(all="ignore"):
-            low, middle, high = squared(np.array([-1.0, 0.0, 1.0]))
-            a = np.log((high - middle) / (middle - low))
-            b = np.log((high - middle) / np.expm1(a))
-            f = middle - np.exp(b)
-            f = f if abs(f) > tolerance * middle else 0.0
-            is_close = np.allclose(squared(rows), np.exp(a * rows + b) + f, rtol=tolerance, atol=0)
-        if np.isfinite([a, b]).all() and f >= 0 and is_close:
+            grows = np.diff(squared(np.array([0.0, 1.0])))[0] > 0
+            for step in (20.0, 10.0, 5.0, 2.0, 1.0) if grows else (-20.0, -10.0, -5.0, -2.0, -1.0):
+                far, low, middle, high = squared(step * np.array([-2.0, 0.0, 1.0, 2.0]))
+                a = np.log((high - middle) / (middle - low)) / step
+                b = np.log((middle - low) / np.expm1(a * step))
+                f = far - np.exp(b - 2 * step * a)
+                if np.isfinite([a, b, f]).all():
+                    break
+            f = f if f > 1e4 * eps * far else 0.0
+            rows = np.random.default_rng(0).permutation(PROBES)
+            found, expected = squared(rows), np.exp(a * rows + b) + f
+        fits = np.isclose(found, expected, rtol=1e4 * eps, atol=0) | ~np.isfinite(found)
+        if np.isfinite([a, b]).all() and a != 0 and fits.all():
             return float(a), float(b), float(f)
     raise NetworkError(
         f"Scales of rows that depend on the latent '{latent.name}' must have squares exp(a {latent.name} + b) + f, "
@@ -139,9 +145,18 @@ def _is_homogeneous(activation: Activation) -> bool:
     return isinstance(activation.function, PiecewiseLinear) and activation.function.is_homogeneous
 
 
-def _is_known(v: Variable) -> bool:
-    """Whether a variable is a number, an input, or the result of one of the operations above on each row."""
-    if v.owner is None:
-        return all(v.type.broadcastable) if isinstance(v, Constant) else not isinstance(v, SharedVariable)
-    op = v.owner.op
-    return isinstance(op, DimShuffle) or (isinstance(op, Elemwise) and isinstance(op.scalar_op, OPERATIONS))
+def _is_known(scale: Variable, leaf: Variable) -> bool:
+    """Whether a scale is computed from a latent, row by row, by the operations above, and from numbers alone."""
+    for v in ancestors([scale]):
+        if v.owner is None:
+            known = v is leaf or (isinstance(v, Constant) and all(v.type.broadcastable))
+        elif leaf in set(ancestors([v])):
+            op = v.owner.op
+            known = isinstance(op, DimShuffle | ViewOp) or (
+                isinstance(op, Elemwise) and isinstance(op.scalar_op, OPERATIONS)
+            )
+        else:
+            known = True  # its own inputs are numbers
+        if not known:
+            return False
+    return True

@@ -117,7 +117,8 @@ def gibbs(
         starts it at a network that was fitted to the data (:mod:`pymc_gibbsnn.samplers.fitted_start`), or heats it,
         where the network cannot be fitted: the noise falls to its own variance while the chain tunes
         (:mod:`pymc_gibbsnn.samplers.heat`). A number is the variance, in squared units of the latents, from which every
-        smaller Δ that is not drawn itself falls, whatever the start and the network.
+        smaller Δ that is not drawn itself falls, whatever the start and the network, unless it is one on which scales
+        of rows depend.
 
     Returns
     -------

@@ -12,6 +12,7 @@ from pymc_gibbsnn.moves.row_scales import row_scales
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network, read_networks
+from pymc_gibbsnn.networks.scales_of_rows import numbers_of_scale
 from tests.helpers import MODES, check_moments, compile_draw, random_point
 from tests.samplers.test_gibbs import FAST, NUMBA, PARALLEL, PLAIN, check_geweke, gibbs
 
@@ -71,6 +72,30 @@ def test_lp_is_the_log_density_of_the_model(outputs, scale_of):
         assert all((point[name] != start[name]).all() for name in ("W1", "Z2", "A2", "V1", "H", "B"))
 
 
+FORMS = {
+    "half": (lambda g: pt.exp(g / 2), (1, 0, 0)),
+    "deterministic": (lambda g: pm.Deterministic("scale", pt.exp(g)), (2, 0, 0)),
+    "power": (lambda g: 2.0**g, (2 * np.log(2), 0, 0)),
+    "tau": (lambda g: pt.sqrt(1 / pt.exp(-g)), (1, 0, 0)),
+    "slow": (lambda g: pt.exp(np.array(0.01) * g), (0.02, 0, 0)),
+    "fast": (lambda g: pt.exp(30 * g), (60, 0, 0)),
+    "low floor": (lambda g: pt.sqrt(pt.exp(g) + np.array(1e-6)), (1, 0, 1e-6)),
+    "high floor": (lambda g: pt.sqrt(np.array(1e4) + pt.exp(g - 5)), (1, -5, 1e4)),
+    "falling": (lambda g: pt.sqrt(pt.exp(1 - g) + HALF), (-1, 1, 0.5)),
+    "absolute": (lambda g: -pt.exp(g), (2, 0, 0)),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_numbers_of_a_scale(name):
+    write_scale, expected = FORMS[name]
+    with pm.Model():
+        for shape in (N, (N, 1)):
+            G = pm.Normal(f"G{shape}", 0, 1, shape=shape)
+            found = numbers_of_scale(write_scale(G) if name != "deterministic" or shape == N else pt.exp(G), G)
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
 def test_scales_that_are_known_make_a_weighted_regression():
     errors = np.array([0.1, 0.5, 1.0, 2.0, 0.3, 0.7])
     with pm.Model() as model:
@@ -81,6 +106,14 @@ def test_scales_that_are_known_make_a_weighted_regression():
     step, design = gibbs(model), np.column_stack([X, np.ones(N)]) / (0.5 * errors[:, None])
     [network] = read_networks(model)
     assert network.observation is None
+    for wrong, message in (
+        (errors[:3], "a number for each of 6 rows; found 3 numbers"),
+        (-errors, "positive and finite"),
+    ):
+        pm.set_data({"error": wrong}, model)
+        with pytest.raises(NetworkError, match=message):
+            pmg.GibbsNN(model=model)
+    pm.set_data({"error": errors}, model)
     point = model.initial_point()
     draws = [np.append(point["W"], point["b"]) for _ in range(4000) if (point := step.step(point)[0])]
     covariance = np.linalg.inv(design.T @ design + np.eye(D + 1))
@@ -339,6 +372,9 @@ def test_predictions_know_where_noise_is_large(posterior):
     assert sds[1] > 2 * sds[0]
     function = pmg.function_space(idata, model, X_new=low)
     assert function["output"].shape == (2, 300, 1)
+    rows = list(pmg.summary(idata, model).index)
+    assert "variance_y" in rows
+    assert not {"W1", "W1_noise", "b1_noise", "W2_noise"} & set(rows)  # hidden units can change places
 
 
 def test_the_density_is_that_of_the_model_with_latents_drawn_anew(posterior):
