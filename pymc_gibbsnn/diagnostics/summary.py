@@ -27,7 +27,7 @@ from pymc_gibbsnn._compat import dataset_of
 from pymc_gibbsnn.diagnostics.function_space import function_space
 from pymc_gibbsnn.networks.function import input_data
 from pymc_gibbsnn.networks.network import NetworkError
-from pymc_gibbsnn.networks.reader import read_network, read_networks
+from pymc_gibbsnn.networks.reader import only_network, read_networks
 
 __all__ = ["summary"]
 
@@ -159,8 +159,8 @@ def _quantities(idata, posterior: xr.Dataset, model: pm.Model, X_new, points: in
     dict of str to array, (chain, draw, numbers)
     """
     try:
-        inputs = read_network(model, check_data=False).data()
         networks = read_networks(model, check_data=False)
+        inputs = only_network(networks).data()
         known = {v.name for network in networks for v in (*network.weights, *network.latents)}
     except NetworkError:
         inputs, known = input_data(model).get_value(), set()

@@ -77,12 +77,13 @@ def row_scales(network: Network) -> Move:
             t = _lambert(pt.log(slope**2 * noise * squares / 2) - slope * centre - observation.intercept)
             return centre + t / slope, WIDTH * pt.sqrt(noise / (1 + t))
 
-        squares, *_ = _moved(other, pt.ones_like(g))
+        squares = _squares(other, other.input(len(other.posts)))
         place, width = law(squares)
         rng, u = draw(uniform, rng, zero, one, size=size)
         new = place + width * (pt.log(u) - pt.log1p(-u))
         rng, u = draw(uniform, rng, zero, one, size=size)
-        new_squares, zs, posts = _moved(other, pt.sqrt(squared_scale(new) / squared_scale(g)))
+        last, zs, posts = _moved(other, pt.sqrt(squared_scale(new) / squared_scale(g)))
+        new_squares = _squares(other, last)
         log_ratio = log_density(new, new_squares) - log_density(g, squares)
         log_ratio += log_proposal(g, *law(new_squares)) - log_proposal(new, place, width)
         accept = pt.log1p(-u) < log_ratio
@@ -100,7 +101,7 @@ def row_scales(network: Network) -> Move:
 
 
 def _moved(state: NetworkState, ratio: Variable) -> tuple[Variable, list[Variable], list[Variable]]:
-    """Multiply the noise of all latents of a network, but not that of the data, by a number for each row.
+    """Multiply the noise of all latents of a network by a number for each row.
 
     Parameters
     ----------
@@ -111,8 +112,8 @@ def _moved(state: NetworkState, ratio: Variable) -> tuple[Variable, list[Variabl
 
     Returns
     -------
-    squares : Variable, (n, 1)
-        The squares q of each row.
+    a : Variable
+        The input of the last layer.
     outputs, posts : list of Variable
         The latents Z_l and A_l.
     """
@@ -122,9 +123,14 @@ def _moved(state: NetworkState, ratio: Variable) -> tuple[Variable, list[Variabl
         outputs.append(site.layer.mean(a, site.w) + ratio * (site.z - site.mean))
         a = activation.function(outputs[-1]) + ratio * (site.post - activation.function(site.z))
         posts.append(a)
+    return a, outputs, posts
+
+
+def _squares(state: NetworkState, a: Variable) -> Variable:
+    """Compute q (n, 1) of the rows of a network, given the input of its last layer."""
     last = state.network.layers[-1]
     errors = state.outputs[-1] - last.mean(a, state.weights[-1])
-    return (errors**2).sum(axis=1, keepdims=True) / last.noise, outputs, posts
+    return (errors**2).sum(axis=1, keepdims=True) / last.noise
 
 
 def _lambert(log_x: Variable) -> Variable:

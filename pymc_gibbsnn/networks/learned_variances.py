@@ -66,16 +66,15 @@ class VarianceReader:
             factors = factors[:, None]
         if factors is None or factors.ndim != 2 or factors.type.broadcastable != (False, True):
             return self.noise(sigma, rv), None
-        number = pt.as_tensor(np.array(1.0)) if number is None else number
         below = set(ancestors([factors]))
-        shared = [v for v in ancestors([number]) if v in self.parents and v in below]
+        shared = [v for v in ancestors([] if number is None else [number]) if v in self.parents and v in below]
         if shared:
             raise NetworkError(
                 f"sigma of '{rv.name}' is a number times a scale of each row, of which both depend on "
                 f"'{shared[0].name}': let only the scale depend on it."
             )
         self._value(factors, rv)  # which checks them
-        return self.noise(number, rv), abs(factors)
+        return self._squared(number, rv), abs(factors)
 
     def noise_of_data(self, sigma: Variable, rv: Variable) -> tuple[Variable, Variable | None]:
         """Split the standard deviation of data into a number s and factors, which are None if it is one number.
@@ -87,8 +86,11 @@ class VarianceReader:
         factors : Variable or None
         """
         number, factors = _split(sigma)
-        variance = self.noise(pt.as_tensor(np.array(1.0)) if number is None else number, rv)
-        return variance, None if factors is None else real(self._value(factors, rv))
+        return self._squared(number, rv), None if factors is None else real(self._value(factors, rv))
+
+    def _squared(self, number: Variable | None, rv: Variable) -> Variable:
+        """Return the variance for the number that was split off a standard deviation; None stands for 1."""
+        return self.noise(pt.as_tensor(np.array(1.0)) if number is None else number, rv)
 
     def sigmas(self, members: list[Variable | None]) -> list[Variable | None]:
         """Return the standard deviations of weights and biases in value variables; None where there is no bias."""

@@ -33,7 +33,7 @@ from pymc_gibbsnn.networks.notation import show
 from pymc_gibbsnn.networks.scales_of_rows import common_scale, numbers_of_scale
 from pymc_gibbsnn.networks.smooth import NotElementwiseError, read_activation
 
-__all__ = ["Reader", "read_network", "read_networks", "starting_point"]
+__all__ = ["Reader", "only_network", "read_network", "read_networks", "starting_point"]
 
 
 def read_network(model: pm.Model, vars: list[Variable] | None = None, check_data: bool = True) -> Network:
@@ -41,7 +41,12 @@ def read_network(model: pm.Model, vars: list[Variable] | None = None, check_data
 
     Networks on which nothing but the noise of another one depends do not count.
     """
-    networks = [n for n in read_networks(model, vars, check_data) if not isinstance(n.observation, RowNoise)]
+    return only_network(read_networks(model, vars, check_data))
+
+
+def only_network(networks: list[Network]) -> Network:
+    """Return the one network that is not of the noise of another; raise NetworkError if there are several."""
+    networks = [network for network in networks if not isinstance(network.observation, RowNoise)]
     if len(networks) > 1:
         names = ", ".join(f"'{network.layers[0].operator.name}'" for network in networks)
         raise NetworkError(

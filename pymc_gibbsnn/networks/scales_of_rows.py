@@ -19,11 +19,10 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
-from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.forms import AS_WRITTEN, NetworkError
 from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
-from pymc_gibbsnn.networks.network import Activation, Network
+from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.notation import show
 
 __all__ = ["common_scale", "numbers_of_scale"]
@@ -83,7 +82,7 @@ def common_scale(network: Network, scales: Mapping[Variable, Variable | None]) -
             f"sigma of {names} must be numbers times the same scale of each row, written as the same expression; found "
             f"{found}."
         )
-    wrong = [one.name for one in network.activations if one and not _is_homogeneous(one)]
+    wrong = [one.name for one in network.activations if one and not one.function.is_homogeneous]
     wrong += [layer.name for layer in network.layers if not isinstance(layer.operator, Dense)]
     if wrong:
         raise NetworkError(
@@ -138,11 +137,6 @@ def numbers_of_scale(scale: Variable, latent: Variable) -> tuple[float, float, f
         f"with known numbers a, b and f, as pm.math.exp({latent.name} / 2) has; found {show(scale)}. Numbers that are "
         f"learned stand before the scale, as in s * pm.math.exp({latent.name} / 2)."
     )
-
-
-def _is_homogeneous(activation: Activation) -> bool:
-    """Whether σ(c z) = c σ(z) for every c > 0."""
-    return isinstance(activation.function, PiecewiseLinear) and activation.function.is_homogeneous
 
 
 def _is_known(scale: Variable, leaf: Variable) -> bool:
