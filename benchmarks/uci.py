@@ -25,6 +25,7 @@ from __future__ import annotations
 import time
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -45,6 +46,14 @@ DROPOUT = {  # RMSE and NLL that Mukhoti, Stenetorp, Gal (arXiv 1811.09385) repo
 SCORES = ("RMSE", "NLL", "coverage", "CRPS")
 
 
+class Predicted(NamedTuple):
+    """Predictions of test points: means (point,), draws of their targets (draw, point), log densities (point,)."""
+
+    mean: np.ndarray
+    samples: np.ndarray
+    density: np.ndarray
+
+
 def gibbs(
     X,
     y,
@@ -57,8 +66,8 @@ def gibbs(
     draws=1000,
     anneal="auto",
     in_jax=False,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Draws of new targets (draw, point) and their log densities (point,); ``noise`` is an argument of ``pmg.mlp``."""
+) -> Predicted:
+    """Networks as ``pmg.mlp`` writes them, of which ``noise`` is an argument, by GibbsNN."""
     sample = pmg.sample if in_jax else partial(pm.sample, cores=1, compute_convergence_checks=False)
     with pmg.mlp(X, y, hidden, noise="learned", prior="relevance", **dict([noise])) as model:
         names = [rv.name for rv in model.free_RVs if rv.name[0] not in "ZA"]
@@ -67,12 +76,12 @@ def gibbs(
             progressbar=False,
         )  # fmt: skip
     thinned = idata.isel(draw=slice(None, None, draws // 200))
-    samples = pmg.predict(thinned, model, X_test, samples=True, random_seed=seed)["samples"].values
+    found = pmg.predict(thinned, model, X_test, samples=True, random_seed=seed)
     density = pmg.log_predictive(thinned, model, X_test, y_test, random_seed=seed)["log_density"].values
-    return samples.reshape(-1, len(X_test)), density
+    return Predicted(found["mean"].values, found["samples"].values.reshape(-1, len(X_test)), density)
 
 
-def nuts(X, y, X_test, y_test, hidden, seed) -> tuple[np.ndarray, np.ndarray]:
+def nuts(X, y, X_test, y_test, hidden, seed) -> Predicted:
     """The classical network with learned noise, by PyMC's default sampler."""
     with pm.Model():
         noise = pm.InverseGamma("variance", 1, 0.001)
@@ -97,13 +106,13 @@ def nuts(X, y, X_test, y_test, hidden, seed) -> tuple[np.ndarray, np.ndarray]:
     return of_mixture((a, np.sqrt(draws["variance"])[:, None] + 0 * a), y_test, seed)
 
 
-def of_mixture(mixture, y_test, seed) -> tuple[np.ndarray, np.ndarray]:
-    """Draws and log densities of a mixture of normals."""
+def of_mixture(mixture, y_test, seed) -> Predicted:
+    """Predictions by a mixture of normals, given by means and standard deviations (component, point)."""
     means, sds = mixture
     repeats = -(-1000 // len(means))
     noise = np.random.default_rng(seed).normal(size=(repeats, *means.shape))
     density = logsumexp(norm.logpdf(y_test, means, sds), axis=0) - np.log(len(means))
-    return (means + sds * noise).reshape(-1, means.shape[1]), density
+    return Predicted(means.mean(0), (means + sds * noise).reshape(-1, means.shape[1]), density)
 
 
 def of_competitor(function):
@@ -145,10 +154,10 @@ def score(folder: Path, name: str, split: int, method: str) -> dict[str, float] 
     location, spread = y[~test].mean(), y[~test].std()
     y = (y - location) / spread
     start = time.perf_counter()
-    samples, density = function(X[~test], y[~test], X[test], y[test], hidden, split)
+    mean, samples, density = function(X[~test], y[~test], X[test], y[test], hidden, split)
     seconds = time.perf_counter() - start
     return {
-        "RMSE": spread * float(np.sqrt(np.mean((samples.mean(0) - y[test]) ** 2))),
+        "RMSE": spread * float(np.sqrt(np.mean((mean - y[test]) ** 2))),
         "NLL": float(np.log(spread) - density.mean()),
         "coverage": float(pmg.scoring.coverage(samples[None], y[test])),
         "CRPS": spread * float(pmg.scoring.crps(samples[None], y[test])),

@@ -8,6 +8,8 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from pymc.distributions.moments import mean
+from pymc.exceptions import UndefinedMomentException
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import random_generator_type
@@ -16,7 +18,7 @@ from pymc_gibbsnn.networks.laws import Law, in_64_bits, in_numpy, law_node
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_likelihood
 from pymc_gibbsnn.random.draw import draw
 
-__all__ = ["class_names", "count_classes", "has_classes", "log_density", "log_normal", "probabilities"]
+__all__ = ["class_names", "count_classes", "has_classes", "log_density", "log_normal", "mean_of", "probabilities"]
 
 
 def has_classes(observed: Variable) -> bool:
@@ -60,24 +62,43 @@ def log_normal(residual: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 
 def log_density(observed: Variable) -> Callable[[Law, np.ndarray], np.ndarray]:
     """Make PyMC's log density or probability of an observed variable a function of its law and y, (draw, row, ...)."""
+    value = pt.tensor(dtype=observed.dtype, shape=(None,) * (observed.ndim + 1))
+    function = _of_law(observed, lambda rv: pm.logp(rv, value), value)
+    return lambda law, y: function(law, np.broadcast_to(y, law.shape))
+
+
+def mean_of(observed: Variable) -> Callable[[Law], np.ndarray] | None:
+    """Make PyMC's mean of an observed variable a function of its law; None if PyMC does not know it.
+
+    It is NaN if the law has none, such as Cauchy's.
+    """
+    try:
+        return _of_law(observed, mean)
+    except UndefinedMomentException:
+        return lambda law: np.full(law.shape, np.nan)
+    except NotImplementedError:
+        return None
+
+
+def _of_law(observed: Variable, expression: Callable[[Variable], Variable], *inputs: Variable) -> Callable:
+    """Make an expression of an observed random variable a function of its law and of values of further inputs."""
     op = law_node(observed).op
     cores = op.ndims_params
     axes = observed.ndim + 1 - op.ndim_supp
-    inputs = [
+    parameters = [
         pt.tensor(dtype=in_64_bits(p.dtype).name, shape=(None,) * (axes + core))
         for p, core in zip(op.dist_params(law_node(observed)), cores, strict=True)
     ]
-    value = pt.tensor(dtype=observed.dtype, shape=(None,) * (observed.ndim + 1))
-    logp = pm.logp(draw(op, random_generator_type("rng"), *inputs)[1], value)
+    found = expression(draw(op, random_generator_type("rng"), *parameters)[1])
     mode = Mode(linker="py", optimizer="fast_compile")
-    function = pytensor.function([value, *inputs], in_numpy([logp]), mode=mode, on_unused_input="ignore")
+    function = pytensor.function([*inputs, *parameters], in_numpy([found]), mode=mode, on_unused_input="ignore")
 
-    def evaluate(law: Law, y: np.ndarray) -> np.ndarray:
+    def evaluate(law: Law, *values: np.ndarray) -> np.ndarray:
         batch = law.shape[:axes]
-        parameters = (
+        of_law = (
             np.broadcast_to(x, (*batch, *x.shape[x.ndim - core :]))
             for x, core in zip(law.parameters, cores, strict=True)
         )
-        return function(np.broadcast_to(y, law.shape), *parameters)[0]
+        return function(*values, *of_law)[0]
 
     return evaluate

@@ -15,7 +15,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import model_of, posterior_of
-from pymc_gibbsnn.diagnostics.outcomes import class_names, has_classes, probabilities
+from pymc_gibbsnn.diagnostics.outcomes import class_names, has_classes, mean_of, probabilities
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.new_inputs import find_observed
 from pymc_gibbsnn.networks.new_rows import NewRows
@@ -71,7 +71,11 @@ def predict(
         Summaries in the units of y. The coordinate ``point`` numbers the rows of ``X_new``, or holds the index of a
         data frame; the coordinates of further axes of y, and of classes, are those of the model.
 
-        - For real numbers, ``mean`` and ``sd`` (point, ...) and ``quantiles`` (quantile, point, ...).
+        - For real numbers and counts, ``mean`` and ``sd`` (point, ...) and ``quantiles`` (quantile, point, ...). The
+          mean averages, over draws of the posterior, the mean that the likelihood has given these draws and the
+          latents drawn with them. It has less Monte Carlo error than the mean of drawn y, above all where y has heavy
+          tails. It is NaN if the likelihood has no mean, such as Cauchy's. If PyMC does not know the mean of the
+          likelihood, draws of y are averaged in its place. The sd and the quantiles are those of drawn y.
         - For class labels, ``probability`` (point, ..., class) and ``label`` (point, ...), the most probable class. For
           a Categorical or Bernoulli likelihood the probability is the mean over draws of the probability that the
           likelihood gives. For the labels of a noisy network it is the mean over draws of the probability given the
@@ -114,12 +118,12 @@ def predict(
     rows = NewRows(model, posterior, X_new, name)
     classes = has_classes(rows.observed)
     parts, kept = [], []
-    for y, p in _draws(rows, rng):
+    for y, expected in _draws(rows, rng):
         if classes:
-            parts.append({"probability": p.mean(axis=0)})
+            parts.append({"probability": expected.mean(0)})
         else:
             flat = y.reshape(-1, *y.shape[2:])
-            parts.append({"mean": flat.mean(0), "sd": flat.std(0), "quantiles": np.quantile(flat, levels, axis=0)})
+            parts.append({"mean": expected.mean(0), "sd": flat.std(0), "quantiles": np.quantile(flat, levels, axis=0)})
         if samples:
             kept.append(y)
     found = {key: np.concatenate([p[key] for p in parts], axis=int(key == "quantiles")) for key in parts[0]}
@@ -209,26 +213,29 @@ def class_probabilities(
     return xr.DataArray(p, dims=("chain", "point", "class"), coords=coords, name="probability")
 
 
-def _draws(rows: NewRows, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """Yield, for some rows at a time, draws y (chain, draw, row, ...) and probabilities of classes or None.
+def _draws(rows: NewRows, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield, for some rows at a time, draws y (chain, draw, row, ...) and what is expected of them in each chain.
 
-    The probabilities have the shape (chain, row, ..., class).
+    These are probabilities of classes (chain, row, ..., class) or means (chain, row, ...), averaged over draws.
     """
     classes = has_classes(rows.observed)
+    mean = None if classes else mean_of(rows.observed)
     for these in rows.chunks():
         drawn, sums = [], 0.0
         for draws, parameters in rows.batches(these):
             values = rows.draw_latents(rng, these, parameters)
             law = rows.law(these, values)
-            drawn.append(law.draw(rng))
+            y = law.draw(rng)
             if classes:
-                noisy = rows.noisy_output and rows.noisy_output.law(rows.data(these), values, len(drawn[-1]))
-                p = probabilities(law, drawn[-1], noisy)
-                chain = np.arange(rows.chains * rows.draws)[draws] // rows.draws
-                by_chain = [p[chain == c].sum(axis=0) for c in range(rows.chains)]
-                sums = sums + np.stack(by_chain)
+                noisy = rows.noisy_output and rows.noisy_output.law(rows.data(these), values, len(y))
+                expected = probabilities(law, y, noisy)
+            else:
+                expected = y if mean is None else mean(law)
+            chain = np.arange(rows.chains * rows.draws)[draws] // rows.draws
+            sums = sums + np.stack([expected[chain == c].sum(axis=0) for c in range(rows.chains)])
+            drawn.append(y)
         y = np.concatenate(drawn)
-        yield y.reshape(rows.chains, rows.draws, *y.shape[1:]), sums / rows.draws if classes else None
+        yield y.reshape(rows.chains, rows.draws, *y.shape[1:]), sums / rows.draws
 
 
 # Names of the axes
