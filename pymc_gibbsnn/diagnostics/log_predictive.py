@@ -7,7 +7,9 @@ and b the last weights and bias,
     y | A ~ N(A Wᵀ + b, ΔZ I),  A | Z ~ N(σ(Z), ΔA I)   imply   y | Z ~ N(σ(Z) Wᵀ + b, ΔZ I + ΔA W Wᵀ),
 
 which is a closed form. Then p(y | x, θ) = E[p(y | Z)] is a mean over Z, which is drawn anew by running the network
-below forwards, ``latent_draws`` times for each draw of the posterior.
+below forwards, ``latent_draws`` times for each draw of the posterior. Where a second network sets the scale of a row
+by a latent G, the law of G is divided into latent_draws/2 parts of equal probability, in each of which G is drawn twice
+(stratified sampling): much of the density at an outlier comes from few values of G.
 
 For a binary label, P(y = 1 | Z) = Φ(m/s), with mean m and variance s² as above. For a label that is the largest of k
 pre-activations, let u be the noise of pre-activation y in its standard deviations; P(y | A, u) is the product over the
@@ -18,6 +20,7 @@ variables on which it depends. A classical network has no latents, and nothing i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -26,16 +29,17 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
-from scipy.special import logsumexp
+from scipy.special import logsumexp, ndtri
 
 from pymc_gibbsnn._arguments import model_of, posterior_of
 from pymc_gibbsnn._compat import add_group, dataset_of
 from pymc_gibbsnn._data import check_order, finite
 from pymc_gibbsnn.diagnostics.outcomes import class_names, count_classes, log_density, log_normal
 from pymc_gibbsnn.diagnostics.prediction import name_axes
-from pymc_gibbsnn.networks.laws import Conditional, law_node
+from pymc_gibbsnn.networks.laws import Conditional, Law, law_node
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_noisy
 from pymc_gibbsnn.networks.likelihoods.class_labels import numbered
+from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.new_inputs import Inputs, check_columns, find_observed
 from pymc_gibbsnn.networks.new_rows import NewRows
@@ -84,9 +88,10 @@ def log_predictive(
         What was observed at these inputs, in the units of the model's own data; for class labels, numbers of classes
         from 0 up, or the names of classes; these alone if the names are numbers other than 0, 1, ...
     latent_draws : int
-        How often the latents of a row are drawn for each draw of the posterior. Once is enough for ``log_density``,
-        which also averages over the posterior; ``az.loo`` divides by the density given single draws, which must be
-        exact to a few hundredths: look at ``latent_mcse``.
+        How often the latents of a row are drawn for each draw of the posterior: once, or an even number of times, to
+        which an odd number is rounded up. Once is enough for ``log_density``, which also averages over the posterior;
+        ``az.loo`` divides by the density given single draws, which must be exact to a few hundredths: look at
+        ``latent_mcse``.
     extend_inferencedata : bool
         Whether to add the group to ``idata``.
     name : str, optional
@@ -147,8 +152,8 @@ def log_predictive(
         present, y_new = _fitted(idata, model, name)
     rows = NewRows(model, posterior, X_new, name, present)
     y = _checked(rows, y_new if fitted else _as_fitted(rows, y_new))
-    density = _Density(model, rows)
-    repeats = int(latent_draws) if density.draws_latents else 1
+    density = _Density(model, rows, int(latent_draws))
+    repeats = density.repeats
     log_likelihood = np.empty((rows.chains * rows.draws, rows.rows))
     squares = np.zeros(rows.rows)
     for these in rows.chunks():
@@ -157,8 +162,8 @@ def log_predictive(
             found = found.reshape(-1, repeats, found.shape[-1])
             log_likelihood[draws, these] = mean = logsumexp(found, axis=1) - np.log(repeats)
             if repeats > 1:
-                relative = np.exp(found - mean[:, None]).var(axis=1, ddof=1) / repeats
-                squares[these] += np.nan_to_num(relative).sum(axis=0)
+                one, other = np.split(np.exp(found - mean[:, None]), 2, axis=1)
+                squares[these] += np.nan_to_num(((one - other) / repeats) ** 2).sum(axis=(0, 1))
     shape = (rows.chains, rows.draws, rows.rows)
     log_likelihood = log_likelihood.reshape(shape)
     _, coords = name_axes(rows, X_new)
@@ -192,9 +197,18 @@ class _Density:
         The model.
     rows : NewRows
         The rows, with the parameters of the posterior.
+    latent_draws : int
+        How often latents are to be drawn for each draw of the posterior.
+
+    Attributes
+    ----------
+    draws_latents : bool
+        Whether there are latents to draw.
+    repeats : int
+        How often they are drawn: 1, or an even number, since draws i and repeats/2 + i belong together.
     """
 
-    def __init__(self, model: pm.Model, rows: NewRows):
+    def __init__(self, model: pm.Model, rows: NewRows, latent_draws: int):
         self.rows = rows
         kind = find_noisy(law_node(rows.observed))
         if kind is not None and issubclass(kind, LabelLikelihood) and rows.noisy_output is None:
@@ -205,27 +219,36 @@ class _Density:
         # The last Normal is y, or the pre-activation that gives a label or what else is observed.
         self.last = rows.noisy_output or rows.last
         self.is_normal = isinstance(law_node(self.last.rv).op, NormalRV)
-        self.integrated = {} if estimates or not self.is_normal else self._integrable(model, conditionals)
+        self.integrated: dict[Variable, Network] = {}
+        self.row_noise: set[Variable] = set()
+        if self.is_normal and not estimates:
+            with suppress(NetworkError):
+                self._find(read_networks(model, check_data=False), model, conditionals)
         self.latents = [conditional for conditional in rows.latents if conditional is not self.last]
         drawn = [conditional for conditional in self.latents if conditional.rv not in self.integrated]
         self.draws_latents = bool(drawn) or estimates
+        self.repeats = latent_draws + latent_draws % 2 if self.draws_latents and latent_draws > 1 else 1
         self.of_pymc: Callable | None = None
 
-    def _integrable(self, model: pm.Model, conditionals: Mapping[Variable, Conditional]) -> dict[Variable, Network]:
-        """Find the post-activations that enter the mean of the last Normal linearly, each with its network."""
-        try:
-            networks = read_networks(model, check_data=False)
-        except NetworkError:
-            return {}
+    def _find(self, networks: list[Network], model: pm.Model, conditionals: Mapping[Variable, Conditional]) -> None:
+        """Find the post-activations that enter the mean of the last Normal linearly, and what sets scales of rows."""
+        self.row_noise = {model[x.layers[-1].name] for x in networks if isinstance(x.observation, RowNoise)}
         networks = [network for network in networks if network.layers[-1].name == self.last.rv.name]
         if self.observation is not None and any(network.layers[-1].shape[0] > 1 for network in networks):
-            return {}
+            return
         found = {
             model[network.activations[-1].name]: network
             for network in networks
-            if any(network.activations[-1:]) and network.layers[-1].operator.has_gain and network.row_scale is None
+            if any(network.activations[-1:]) and network.layers[-1].operator.has_gain
         }
-        return {a: network for a, network in found.items() if a in conditionals}
+        self.integrated = {a: network for a, network in found.items() if a in conditionals}
+
+    def _stratified(self, law: Law, rng: np.random.Generator) -> np.ndarray:
+        """Draw a normal latent with two draws in each of repeats/2 parts of equal probability of its law."""
+        mean, sigma = law.parameters
+        parts = max(1, self.repeats // 2)
+        part = (np.arange(law.shape[0]) % parts).reshape(-1, *[1] * (len(law.shape) - 1))
+        return mean + sigma * ndtri((part + rng.random(law.shape)) / parts)
 
     def __call__(
         self, these: slice, parameters: Mapping[Variable, np.ndarray], y: np.ndarray, rng: np.random.Generator
@@ -255,8 +278,10 @@ class _Density:
                 values[conditional.rv] = np.broadcast_to(law.parameters[0], law.shape)
                 operator = self.integrated[conditional.rv].layers[-1].operator
                 w = operator.linear(operator.named_matrix(weights))
-                w = w * law.parameters[1].reshape(-1, 1, 1)
+                w = w * _of_first_row(law.parameters[1])
                 covariance = covariance + w @ np.swapaxes(w, -1, -2)
+            elif conditional.rv in self.row_noise:
+                values[conditional.rv] = self._stratified(law, rng)
             else:
                 values[conditional.rv] = law.draw(rng)
         law = self.last.law(data, values, draws)
@@ -268,13 +293,19 @@ class _Density:
             parameters = self.rows.last.law(data, values, draws).parameters
             return _by_row(self.observation.log_probability(mean, sigma, y, rng, parameters))
         if self.integrated:
-            mean, sigma = law.parameters
+            mean, sigma = (x.astype(float) for x in law.parameters)
             k = covariance.shape[-1]
-            covariance = covariance + (sigma**2).reshape(-1, 1, 1) * np.eye(k)
-            return log_normal((y - mean).reshape(draws, len(y), k), covariance)
+            covariance = np.eye(k) + covariance / _of_first_row(sigma) ** 2  # in units of sigma, in which rows agree
+            density = log_normal(((y - mean) / sigma).reshape(draws, len(y), k), covariance)
+            return density - k * np.log(sigma.reshape(*sigma.shape[:2]))
         if self.of_pymc is None:
             self.of_pymc = log_density(self.rows.observed)
         return _by_row(self.of_pymc(law, y))
+
+
+def _of_first_row(sigma: np.ndarray) -> np.ndarray:
+    """Return the standard deviation (draw, row, ...) of each draw, the same for all units, as (draw, 1, 1)."""
+    return sigma[:, :1].reshape(-1, 1, 1)
 
 
 def _by_row(x: np.ndarray) -> np.ndarray:
