@@ -23,7 +23,7 @@ FOLDER holds what ``data_sets.py uci`` writes. Scores are in the units of the ta
 from __future__ import annotations
 
 import time
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -122,7 +122,9 @@ def of_competitor(function):
     return fit
 
 
-METHODS = {  # the method and its hidden layers
+PARTS = ("GibbsNN", "GibbsNN, noise by row")
+METHODS = {  # the method and its hidden layers; None for the mixture of PARTS with equal weights
+    "GibbsNN, two models": (None, []),
     "GibbsNN": (gibbs, [50]),
     "GibbsNN in JAX": (partial(gibbs, in_jax=True), [50]),
     "GibbsNN, one chain": (partial(gibbs, chains=1), [50]),
@@ -141,9 +143,19 @@ METHODS = {  # the method and its hidden layers
 }
 
 
-def score(folder: Path, name: str, split: int, method: str) -> dict[str, float] | None:
-    """Fit a method to the training part of a split, and score its predictions of the test part."""
-    file, (function, hidden) = np.load(folder / f"uci_{name}.npz"), METHODS[method]
+class Split(NamedTuple):
+    """Standardised training and test data, and the standard deviation of the training targets."""
+
+    X: np.ndarray
+    y: np.ndarray
+    X_test: np.ndarray
+    y_test: np.ndarray
+    spread: float
+
+
+def read_split(folder: Path, name: str, split: int) -> Split | None:
+    """Read a split of a set; None if there is no such split."""
+    file = np.load(folder / f"uci_{name}.npz")
     if f"split_{split}_test" not in file:
         return None
     test = np.zeros(len(file["y"]), bool)
@@ -153,14 +165,34 @@ def score(folder: Path, name: str, split: int, method: str) -> dict[str, float] 
     X = (X - X[~test].mean(0)) / np.where(scale > 0, scale, 1)
     location, spread = y[~test].mean(), y[~test].std()
     y = (y - location) / spread
+    return Split(X[~test], y[~test], X[test], y[test], spread)
+
+
+@lru_cache(maxsize=3)
+def predicted(folder: Path, name: str, split: int, method: str) -> tuple[Predicted, float]:
+    """Fit a method to the training part of a split; return its predictions of the test part, and seconds."""
+    function, hidden = METHODS[method]
+    if function is None:
+        parts = [predicted(folder, name, split, part) for part in PARTS]
+        means, samples, densities = zip(*(found for found, _ in parts), strict=True)
+        density = logsumexp(densities, axis=0) - np.log(len(parts))
+        return Predicted(np.mean(means, axis=0), np.concatenate(samples), density), sum(s for _, s in parts)
     start = time.perf_counter()
-    mean, samples, density = function(X[~test], y[~test], X[test], y[test], hidden, split)
-    seconds = time.perf_counter() - start
+    found = function(*read_split(folder, name, split)[:4], hidden, split)
+    return found, time.perf_counter() - start
+
+
+def score(folder: Path, name: str, split: int, method: str) -> dict[str, float] | None:
+    """Score what a method predicts of the test part of a split."""
+    data = read_split(folder, name, split)
+    if data is None:
+        return None
+    (mean, samples, density), seconds = predicted(folder, name, split, method)
     return {
-        "RMSE": spread * float(np.sqrt(np.mean((mean - y[test]) ** 2))),
-        "NLL": float(np.log(spread) - density.mean()),
-        "coverage": float(pmg.scoring.coverage(samples[None], y[test])),
-        "CRPS": spread * float(pmg.scoring.crps(samples[None], y[test])),
+        "RMSE": data.spread * float(np.sqrt(np.mean((mean - data.y_test) ** 2))),
+        "NLL": float(np.log(data.spread) - density.mean()),
+        "coverage": float(pmg.scoring.coverage(samples[None], data.y_test)),
+        "CRPS": data.spread * float(pmg.scoring.crps(samples[None], data.y_test)),
         "seconds": seconds,
     }
 

@@ -55,7 +55,8 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
     -------
     pandas.DataFrame
         The rows are ``output`` (at all points together, as :func:`function_space` computes them: without noise, and
-        without what other parts of the model add to the means of its layers),
+        without what other parts of the model add to the means of its layers), ``log_noise`` (where a second network
+        learns how noisy each row is: the log of the noise of y, at all points together),
         ``norm 1`` and so on (Σ W² + Σ b² of each layer, or Σ θ² of each variable where the network cannot be read),
         ``lp`` (the log density, if the sampler recorded it), and every other free variable that was recorded, such as
         learned variances. The columns are
@@ -167,7 +168,7 @@ def _quantities(idata, posterior: xr.Dataset, model: pm.Model, X_new, points: in
     if X_new is None:
         X_new = inputs[np.unique(np.linspace(0, len(inputs) - 1, points).astype(int))]
     space = function_space(idata, model, X_new)
-    found = {"output": space["output"].values}
+    found = {name: space[name].values for name in ("output", "log_noise") if name in space}
     [axis] = set(space["norm"].dims) - {"chain", "draw"}
     found |= {f"norm {label}": space["norm"].sel({axis: label}).values for label in space[axis].values}
     known |= set(space["norm"][axis].values) if axis == "parameter" else set()

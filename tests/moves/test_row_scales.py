@@ -370,9 +370,18 @@ def test_predictions_know_where_noise_is_large(posterior):
     low, high = np.array([[0.0, -1.5]]), np.array([[0.0, 1.5]])
     sds = [pmg.predict(idata, model, x, random_seed=1)["sd"].item() for x in (low, high)]
     assert sds[1] > 2 * sds[0]
-    function = pmg.function_space(idata, model, X_new=low)
-    assert function["output"].shape == (2, 300, 1)
-    rows = list(pmg.summary(idata, model).index)
+    x = np.concatenate([low, high])
+    function = pmg.function_space(idata, model, X_new=x)
+    assert function["output"].shape == (2, 300, 2)
+    at = {name: idata.posterior[name].values for name in RECORDED}
+    hidden = np.maximum(np.einsum("nd,cshd->csnh", x, at["W1_noise"]) + at["b1_noise"][:, :, None], 0)
+    g = np.einsum("csnh,csh->csn", hidden, at["W2_noise"])
+    np.testing.assert_allclose(function["log_noise"], np.log(at["variance_y"][..., None] * (np.exp(g) + 0.1)) / 2)
+    mean_only = {"posterior": idata.posterior[["W1", "b1", "W2", "b2"]]}
+    assert "log_noise" not in pmg.function_space(mean_only, model, X_new=x)
+    table = pmg.summary(idata, model)
+    rows = list(table.index)
+    assert rows[:2] == ["output", "log_noise"]
     assert "variance_y" in rows
     assert not {"W1", "W1_noise", "b1_noise", "W2_noise"} & set(rows)  # hidden units can change places
 
