@@ -124,7 +124,6 @@ def of_competitor(function):
 
 PARTS = ("GibbsNN", "GibbsNN, noise by row")
 METHODS = {  # the method and its hidden layers; None for the mixture of PARTS with equal weights
-    "GibbsNN, two models": (None, []),
     "GibbsNN": (gibbs, [50]),
     "GibbsNN in JAX": (partial(gibbs, in_jax=True), [50]),
     "GibbsNN, one chain": (partial(gibbs, chains=1), [50]),
@@ -134,6 +133,7 @@ METHODS = {  # the method and its hidden layers; None for the mixture of PARTS w
     "GibbsNN, two layers": (gibbs, [30, 30]),
     "GibbsNN, Gaussian noise": (partial(gibbs, noise=("likelihood", "normal")), [50]),
     "GibbsNN, noise by row": (partial(gibbs, noise=("noise_hidden", 10)), [50]),
+    "GibbsNN, two models": (None, []),
     "NUTS": (nuts, [50]),
     "ridge": (of_competitor(competitors.ridge), []),
     "boosting": (of_competitor(competitors.boosting), []),
@@ -168,7 +168,7 @@ def read_split(folder: Path, name: str, split: int) -> Split | None:
     return Split(X[~test], y[~test], X[test], y[test], spread)
 
 
-@lru_cache(maxsize=3)
+@lru_cache(maxsize=len(METHODS))
 def predicted(folder: Path, name: str, split: int, method: str) -> tuple[Predicted, float]:
     """Fit a method to the training part of a split; return its predictions of the test part, and seconds."""
     function, hidden = METHODS[method]

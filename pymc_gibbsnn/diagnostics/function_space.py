@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
@@ -18,10 +17,7 @@ from pymc_gibbsnn._arguments import model_of, posterior_of
 from pymc_gibbsnn._data import finite
 from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.function import function_evaluator
-from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.new_inputs import Inputs, find_observed
-from pymc_gibbsnn.networks.new_rows import NewRows
-from pymc_gibbsnn.networks.reader import read_networks
 
 __all__ = ["function_space"]
 
@@ -55,8 +51,9 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
           their probabilities; for a Bernoulli, that of class 1. It has the units of y.
         - ``log_noise`` (chain, draw, point), or (chain, draw, point, component): where a second network learns how
           noisy each row is (``pmg.mlp(noise_hidden=...)``), the natural logarithm of the standard deviation of y around
-          the output, with the latents of both networks at their means. It is left out if the inputs are no ``pm.Data``,
-          or the posterior lacks weights or variances of either network.
+          its mean given the last post-activations, without the noise of the second network. It is left out if the
+          posterior lacks weights of that network or the variance of y, or if this variance is neither learned by
+          GibbsNN nor known.
         - ``norm`` (chain, draw, layer): Σ W² + Σ b² of each layer. Where the network cannot be read, ``norm`` is
           (chain, draw, parameter): Σ θ² of each free variable on which the function depends.
         - ``unit_norm_W1`` (chain, draw, unit_W1) and so on: Σ W² + b² of each unit of a layer, sorted; left out for a
@@ -79,8 +76,7 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import pymc as pm
+    >>>     >>> import pymc as pm
     >>> import pymc_gibbsnn as pmg
     >>> with pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5):
     ...     idata = pm.sample(1000, step=pmg.GibbsNN())  # doctest: +SKIP
@@ -91,31 +87,4 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
         with suppress(NetworkError):  # several observed variables, or none whose inputs are one array
             Inputs(model, find_observed(model)).check_columns(X_new)
         X_new = finite("X_new", X_new)
-    posterior = posterior_of("idata", idata)
-    found = function_evaluator(model)(posterior, X_new)
-    if _learns_row_noise(model):
-        with suppress(NetworkError, ValueError):  # inputs that are no pm.Data, or weights that were not recorded
-            found["log_noise"] = (found["output"].dims, _log_noise(NewRows(model, posterior, X_new)))
-    return found
-
-
-def _learns_row_noise(model: pm.Model) -> bool:
-    """Whether a network of the model sets the scale of the noise in each row of another one."""
-    try:
-        return any(isinstance(x.observation, RowNoise) for x in read_networks(model, check_data=False))
-    except NetworkError:
-        return False
-
-
-def _log_noise(rows: NewRows) -> np.ndarray:
-    """Compute the log standard deviation of y (chain, draw, row, ...), with all latents at their means."""
-    found = np.empty((rows.chains * rows.draws, *rows.shape))
-    for these in rows.chunks():
-        data = rows.data(these)
-        for draws, parameters in rows.batches(these):
-            values = dict(parameters)
-            for latent in rows.latents:
-                law = latent.law(data, values, draws.stop - draws.start)
-                values[latent.rv] = np.broadcast_to(law.parameters[0], law.shape)
-            found[draws, these] = np.log(rows.law(these, values).parameters[1])
-    return found.reshape(rows.chains, rows.draws, *rows.shape)
+    return function_evaluator(model)(posterior_of("idata", idata), X_new)

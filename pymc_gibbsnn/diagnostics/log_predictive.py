@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -271,15 +270,14 @@ class _Density:
         """
         values, data = dict(parameters), self.rows.data(these)
         draws, weights = len(next(iter(values.values()))), {rv.name: x for rv, x in parameters.items()}
-        covariance: Any = 0.0  # that of the mean of the last Normal, Σ ΔA W Wᵀ, (draw, k, k)
+        added: list[tuple[np.ndarray, np.ndarray]] = []  # W Wᵀ (draw, k, k) and the standard deviations sqrt(ΔA)
         for conditional in self.latents:
             law = conditional.law(data, values, draws)
             if conditional.rv in self.integrated:
                 values[conditional.rv] = np.broadcast_to(law.parameters[0], law.shape)
                 operator = self.integrated[conditional.rv].layers[-1].operator
                 w = operator.linear(operator.named_matrix(weights))
-                w = w * _of_first_row(law.parameters[1])
-                covariance = covariance + w @ np.swapaxes(w, -1, -2)
+                added.append((w @ np.swapaxes(w, -1, -2), law.parameters[1].astype(float)))
             elif conditional.rv in self.row_noise:
                 values[conditional.rv] = self._stratified(law, rng)
             else:
@@ -287,25 +285,38 @@ class _Density:
         law = self.last.law(data, values, draws)
         if self.observation is not None:
             mean, sigma = np.broadcast_to(law.parameters[0], law.shape), law.parameters[1]
-            if self.integrated:
-                sigma = np.sqrt(sigma**2 + covariance[:, 0, 0].reshape(-1, *[1] * (mean.ndim - 1)))
+            for squares, sd in added:
+                variance = squares[:, 0, 0] * _of_rows(sd)[:, 0] ** 2
+                sigma = np.sqrt(sigma**2 + variance.reshape(-1, *[1] * (mean.ndim - 1)))
             values[self.last.rv] = mean
             parameters = self.rows.last.law(data, values, draws).parameters
             return _by_row(self.observation.log_probability(mean, sigma, y, rng, parameters))
-        if self.integrated:
+        if added:
             mean, sigma = (x.astype(float) for x in law.parameters)
-            k = covariance.shape[-1]
-            covariance = np.eye(k) + covariance / _of_first_row(sigma) ** 2  # in units of sigma, in which rows agree
+            k = added[0][0].shape[-1]
+            covariance = np.eye(k)  # in units of sigma, in which that of all rows is the same
+            for squares, sd in added:
+                covariance = covariance + squares * _ratio(sd, sigma)[:, None, None] ** 2
             density = log_normal(((y - mean) / sigma).reshape(draws, len(y), k), covariance)
-            return density - k * np.log(sigma.reshape(*sigma.shape[:2]))
+            return density - k * np.log(_of_rows(sigma))
         if self.of_pymc is None:
             self.of_pymc = log_density(self.rows.observed)
         return _by_row(self.of_pymc(law, y))
 
 
-def _of_first_row(sigma: np.ndarray) -> np.ndarray:
-    """Return the standard deviation (draw, row, ...) of each draw, the same for all units, as (draw, 1, 1)."""
-    return sigma[:, :1].reshape(-1, 1, 1)
+def _ratio(sd: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+    """Return the ratio (draw,) of two standard deviations (draw, row, ...), which is the same for all rows and units.
+
+    It is taken from the row whose sigma is closest to 1, since those of other rows may be 0 or infinite.
+    """
+    sd, sigma = np.broadcast_arrays(_of_rows(sd), _of_rows(sigma))
+    row = np.abs(np.log(sigma)).argmin(axis=1)[:, None]
+    return (np.take_along_axis(sd, row, 1) / np.take_along_axis(sigma, row, 1))[:, 0]
+
+
+def _of_rows(sd: np.ndarray) -> np.ndarray:
+    """Return standard deviations (draw, row, ...) that are the same for all units of a row as (draw, row)."""
+    return sd.reshape(*sd.shape[:2], -1)[:, :, 0]
 
 
 def _by_row(x: np.ndarray) -> np.ndarray:

@@ -9,9 +9,23 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.moments import mean
-from pymc.exceptions import UndefinedMomentException
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import (
+    BetaBinomialRV,
+    BetaRV,
+    BinomialRV,
+    ExponentialRV,
+    GammaRV,
+    LaplaceRV,
+    LogisticRV,
+    LogNormalRV,
+    MvNormalRV,
+    NegBinomialRV,
+    NormalRV,
+    PoissonRV,
+    StudentTRV,
+)
 from pytensor.tensor.random.type import random_generator_type
 
 from pymc_gibbsnn.networks.laws import Law, in_64_bits, in_numpy, law_node
@@ -19,6 +33,12 @@ from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_likelihood
 from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["class_names", "count_classes", "has_classes", "log_density", "log_normal", "mean_of", "probabilities"]
+
+# The laws of which PyMC's mean serves; some others, such as Wald's, have parameters that it leaves out.
+MEANS = (
+    NormalRV, StudentTRV, LaplaceRV, LogisticRV, LogNormalRV, GammaRV, ExponentialRV, BetaRV, PoissonRV, NegBinomialRV,
+    BinomialRV, BetaBinomialRV, MvNormalRV,
+)  # fmt: skip
 
 
 def has_classes(observed: Variable) -> bool:
@@ -68,16 +88,8 @@ def log_density(observed: Variable) -> Callable[[Law, np.ndarray], np.ndarray]:
 
 
 def mean_of(observed: Variable) -> Callable[[Law], np.ndarray] | None:
-    """Make PyMC's mean of an observed variable a function of its law; None if PyMC does not know it.
-
-    It is NaN if the law has none, such as Cauchy's.
-    """
-    try:
-        return _of_law(observed, mean)
-    except UndefinedMomentException:
-        return lambda law: np.full(law.shape, np.nan)
-    except NotImplementedError:
-        return None
+    """Make the mean of an observed variable a function of its law; None if it is not one of MEANS."""
+    return _of_law(observed, mean) if isinstance(law_node(observed).op, MEANS) else None
 
 
 def _of_law(observed: Variable, expression: Callable[[Variable], Variable], *inputs: Variable) -> Callable:

@@ -73,9 +73,9 @@ def predict(
 
         - For real numbers and counts, ``mean`` and ``sd`` (point, ...) and ``quantiles`` (quantile, point, ...). The
           mean averages, over draws of the posterior, the mean that the likelihood has given these draws and the
-          latents drawn with them. It has less Monte Carlo error than the mean of drawn y, above all where y has heavy
-          tails. It is NaN if the likelihood has no mean, such as Cauchy's. If PyMC does not know the mean of the
-          likelihood, draws of y are averaged in its place. The sd and the quantiles are those of drawn y.
+          latents drawn with them, which has less Monte Carlo error than the mean of drawn y. For other likelihoods than
+          Normal, StudentT, Laplace, Logistic, LogNormal, Gamma, Exponential, Beta, Poisson, NegativeBinomial, Binomial,
+          BetaBinomial and MvNormal it is the mean of drawn y; sd and quantiles are always those of drawn y.
         - For class labels, ``probability`` (point, ..., class) and ``label`` (point, ...), the most probable class. For
           a Categorical or Bernoulli likelihood the probability is the mean over draws of the probability that the
           likelihood gives. For the labels of a noisy network it is the mean over draws of the probability given the
@@ -232,7 +232,7 @@ def _draws(rows: NewRows, rng: np.random.Generator) -> Iterator[tuple[np.ndarray
             else:
                 expected = y if mean is None else mean(law)
             chain = np.arange(rows.chains * rows.draws)[draws] // rows.draws
-            sums = sums + np.stack([expected[chain == c].sum(axis=0) for c in range(rows.chains)])
+            sums = sums + np.stack([expected[chain == c].sum(axis=0, dtype=float) for c in range(rows.chains)])
             drawn.append(y)
         y = np.concatenate(drawn)
         yield y.reshape(rows.chains, rows.draws, *y.shape[1:]), sums / rows.draws

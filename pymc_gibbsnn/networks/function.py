@@ -15,7 +15,7 @@ from pymc.distributions.moments import mean
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn._compat import observed_variables
@@ -23,8 +23,9 @@ from pymc_gibbsnn._data import of_dtype
 from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
 from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
-from pymc_gibbsnn.networks.network import Network
-from pymc_gibbsnn.networks.reader import read_network
+from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
+from pymc_gibbsnn.networks.network import Network, evaluate
+from pymc_gibbsnn.networks.reader import only_network, read_networks
 
 __all__ = ["forward", "function_evaluator", "input_data"]
 
@@ -35,14 +36,26 @@ def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | Non
     What it computes is what :func:`pymc_gibbsnn.function_space` returns.
     """
     try:
-        network = read_network(model, check_data=False)
+        networks = read_networks(model, check_data=False)
+        network = only_network(networks)
     except NetworkError as refusal:
         return _likelihood_evaluator(model, str(refusal))
-    shapes = shapes_of([model[value.name] for value in network.weights])
+    shapes = [shapes_of([model[value.name] for value in one.weights]) for one in networks]
 
     def evaluate(posterior: xr.Dataset, X_new: ArrayLike | None = None) -> xr.Dataset:
-        weights = {name: draws_of(posterior, model, name, shape) for name, shape in shapes.items()}
-        return _evaluate_network(network, posterior, weights, X_new)
+        weights = [
+            {name: draws_of(posterior, model, name, shape) for name, shape in of_one.items()}
+            for one, of_one in zip(networks, shapes, strict=True)
+            if one is network or set(of_one) <= set(posterior)
+        ]
+        found = _evaluate_network(network, posterior, weights[-1], X_new)
+        law = networks[0].observation
+        variance = _variance_of_data(network, posterior)
+        if len(weights) > 1 and isinstance(law, RowNoise) and variance is not None:
+            log_noise = _log_noise(networks[0], law, weights[0], variance, X_new)
+            output = found["output"]
+            found["log_noise"] = xr.DataArray(log_noise, dims=output.dims[:3]).broadcast_like(output)
+        return found
 
     return evaluate
 
@@ -110,6 +123,47 @@ def _evaluate_network(
         | units,
         coords=_coords(posterior) | {"layer": np.arange(1, len(norms) + 1)},
     )
+
+
+def _variance_of_data(network: Network, posterior: xr.Dataset) -> np.ndarray | None:
+    """Return the variance of the noise of y where the scale of the row is 1, (chain, draw) or (); None if not known."""
+    last = network.layers[-1]
+    for variance in network.variances:
+        for use in variance.uses:
+            if use.part == last.name and use.value is None:
+                if variance.name not in posterior:
+                    return None
+                x = posterior[variance.name].transpose("chain", "draw", ...).values
+                x = x.reshape(*x.shape[:2], -1)[..., np.ravel(use.which)[0]]
+                return evaluate(use.coefficient) ** 2 * (1 / x if variance.is_precision else x)
+    return None if list(explicit_graph_inputs([last.noise])) else evaluate(last.noise)
+
+
+def _log_noise(
+    of_noise: Network,
+    law: RowNoise,
+    weights: dict[str, np.ndarray],
+    variance: np.ndarray,
+    X_new: ArrayLike | None,
+) -> np.ndarray:
+    """Compute the log of the noise of y in each row, (chain, draw, row).
+
+    Parameters
+    ----------
+    of_noise : Network
+        The network whose output sets the scales of rows.
+    law : RowNoise
+        How it sets them.
+    weights : dict of str to array, (chain, draw, ...)
+        Its weights and biases.
+    variance : array, (chain, draw) or ()
+        The variance of the noise of y where the scale is 1.
+    X_new : array_like, optional
+        The inputs; by default those of the network.
+    """
+    a = np.asarray(of_noise.data() if X_new is None else X_new, dtype=float)
+    *_, (g, _) = forward(of_noise, weights, a.reshape(len(a), -1))
+    return np.log(variance[..., None] * evaluate(law.squared_scale(g[..., 0]))) / 2
 
 
 # Other models, of which it is the mean of the likelihood

@@ -290,6 +290,22 @@ def test_noise_by_row_by_quadrature(single):
     xr.testing.assert_identical(odd, even)
 
 
+def test_a_row_with_extreme_noise_does_not_change_others():
+    x, y = np.array([[800, 0], *X[:3]]), np.r_[0, Y[:3]]
+    with pm.Model() as model:
+        inputs = pm.Data("X", x)
+        scale = pm.math.exp(pm.Normal("G", inputs @ pm.Normal("V", 0, 1, shape=2), 0.5) / 2)
+        z = pm.Normal("Z2", inputs @ pm.Normal("W1", 0, 0.1, shape=(3, 2)).T, 0.5 * scale[:, None])
+        a = pm.Normal("A2", pm.math.maximum(z, 0), 0.5 * scale[:, None])
+        pm.Normal("y", a @ pm.Normal("W2", 0, 1, shape=3), scale, observed=y)
+    idata = prior_draws(model)
+    _compat.dataset_of(idata, "posterior")["V"].values[:] = [1, 0]
+    found = pmg.log_predictive(idata, model, x, y, random_seed=1)["log_density"]
+    others = pmg.log_predictive(idata, model, x[1:], y[1:], random_seed=1)
+    np.testing.assert_allclose(found[1:], others["log_density"], atol=0.1)
+    assert -450 < found[0] < -350  # the scale of its row is e^400
+
+
 def test_a_density_that_is_the_same_in_all_draws_has_no_error():
     """Where classes are certain, as in a point far from all others."""
     x = np.array([[-1e4], [-1.0], [1.0], [1e4]])

@@ -5,9 +5,11 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from scipy import stats
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn import _compat
 from pymc_gibbsnn.moves.row_scales import row_scales
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.network import NetworkError
@@ -379,11 +381,27 @@ def test_predictions_know_where_noise_is_large(posterior):
     np.testing.assert_allclose(function["log_noise"], np.log(at["variance_y"][..., None] * (np.exp(g) + 0.1)) / 2)
     mean_only = {"posterior": idata.posterior[["W1", "b1", "W2", "b2"]]}
     assert "log_noise" not in pmg.function_space(mean_only, model, X_new=x)
-    table = pmg.summary(idata, model)
-    rows = list(table.index)
+    rows = list(pmg.summary(idata, model).index)
     assert rows[:2] == ["output", "log_noise"]
     assert "variance_y" in rows
     assert not {"W1", "W1_noise", "b1_noise", "W2_noise"} & set(rows)  # hidden units can change places
+
+
+@pytest.mark.parametrize("outputs", [None, 1, 2])
+def test_the_noise_of_rows_is_told(outputs):
+    """Where the inputs are no pm.Data, too."""
+    model = scaled_network(outputs)
+    rvs = [rv for rv in model.free_RVs if rv.name not in ("H", "B", "G", "Z2", "A2")]
+    values = pm.draw(rvs, draws=6, random_seed=1, mode="AS_WRITTEN")
+    at = {rv.name: x.reshape(2, 3, *x.shape[1:]) for rv, x in zip(rvs, values, strict=True)}
+    found = pmg.function_space({"posterior": _compat.dataset(model, at, 0)}, model, X[:4])
+    assert found["log_noise"].dims == found["output"].dims
+    hidden = relu(np.einsum("nd,cshd->csnh", X[:4], at["V1"]) + at["c1"][:, :, None]).eval()
+    g = np.einsum("csnh,csh->csn", hidden, at["V2"])
+    expected = xr.DataArray(np.log(at["of_y"][..., None] * np.exp(g)) / 2, dims=("chain", "draw", "point"))
+    np.testing.assert_allclose(found["log_noise"], expected.broadcast_like(found["output"]))
+    without = {"posterior": _compat.dataset(model, {k: x for k, x in at.items() if k != "of_y"}, 0)}
+    assert "log_noise" not in pmg.function_space(without, model, X[:4])
 
 
 def test_the_density_is_that_of_the_model_with_latents_drawn_anew(posterior):
