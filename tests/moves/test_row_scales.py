@@ -379,7 +379,7 @@ def test_predictions_know_where_noise_is_large(posterior):
     hidden = np.maximum(np.einsum("nd,cshd->csnh", x, at["W1_noise"]) + at["b1_noise"][:, :, None], 0)
     g = np.einsum("csnh,csh->csn", hidden, at["W2_noise"])
     np.testing.assert_allclose(function["log_noise"], np.log(at["variance_y"][..., None] * (np.exp(g) + 0.1)) / 2)
-    mean_only = {"posterior": idata.posterior[["W1", "b1", "W2", "b2"]]}
+    mean_only = {"posterior": _compat.dataset_of(idata, "posterior")[["W1", "b1", "W2", "b2"]]}
     assert "log_noise" not in pmg.function_space(mean_only, model, X_new=x)
     rows = list(pmg.summary(idata, model).index)
     assert rows[:2] == ["output", "log_noise"]
