@@ -3,9 +3,9 @@
 One setting serves all sets: 50 ReLU units, data noise with heavy tails, learned noise and prior scales, standardised
 inputs and targets, four chains of 1,000 tuning and 1,000 further sweeps. It was chosen on splits 10 to 15 of four sets.
 With "noise by row" a second network of 10 units learns how noisy each row is, in place of heavy tails; how small the
-noise of a row can become was chosen on splits 10 and 11 of three sets.
+noise of a row can become was chosen on splits 10 and 11 of three sets. "Two models" averages the predictions of both.
 Each row of the results is one split by one method. What is there already is not computed again, so a run can be broken
-off and resumed.
+off and resumed. The repository holds results of some methods; name another file by ``--output`` to compute them anew.
 
 ::
 
@@ -13,8 +13,8 @@ off and resumed.
     python benchmarks/uci.py FOLDER --table [--splits 5]
 
 If ``--methods`` is left out, GibbsNN and its competitors run, but for NUTS, which is slow, and MILE, which needs ``pip
-install sklearn-contrib-bde``. METHODS below has the names of all. The figure of the differences in NLL is written
-beside the results.
+install sklearn-contrib-bde``. METHODS and MIXTURES below have all names. The figure of the differences in NLL is
+written beside the results.
 
 FOLDER holds what ``data_sets.py uci`` writes. Scores are in the units of the targets: RMSE, mean negative log density
 (NLL), the share of test points within 90 % intervals, and CRPS.
@@ -122,8 +122,7 @@ def of_competitor(function):
     return fit
 
 
-PARTS = ("GibbsNN", "GibbsNN, noise by row")
-METHODS = {  # the method and its hidden layers; None for the mixture of PARTS with equal weights
+METHODS = {  # the method and its hidden layers
     "GibbsNN": (gibbs, [50]),
     "GibbsNN in JAX": (partial(gibbs, in_jax=True), [50]),
     "GibbsNN, one chain": (partial(gibbs, chains=1), [50]),
@@ -133,7 +132,7 @@ METHODS = {  # the method and its hidden layers; None for the mixture of PARTS w
     "GibbsNN, two layers": (gibbs, [30, 30]),
     "GibbsNN, Gaussian noise": (partial(gibbs, noise=("likelihood", "normal")), [50]),
     "GibbsNN, noise by row": (partial(gibbs, noise=("noise_hidden", 10)), [50]),
-    "GibbsNN, two models": (None, []),
+    "GibbsNN, noise by row, 100 units": (partial(gibbs, noise=("noise_hidden", 10)), [100]),
     "NUTS": (nuts, [50]),
     "ridge": (of_competitor(competitors.ridge), []),
     "boosting": (of_competitor(competitors.boosting), []),
@@ -141,6 +140,11 @@ METHODS = {  # the method and its hidden layers; None for the mixture of PARTS w
     "MC dropout": (of_competitor(competitors.dropout), [50]),
     "MILE": (of_competitor(competitors.mile), [16, 16]),
 }
+MIXTURES = {  # with equal weights
+    "GibbsNN, two models": ("GibbsNN", "GibbsNN, noise by row"),
+    "GibbsNN, two models, 100 units": ("GibbsNN, 100 units", "GibbsNN, noise by row, 100 units"),
+}
+NAMES = [*METHODS, *MIXTURES]
 
 
 class Split(NamedTuple):
@@ -168,15 +172,15 @@ def read_split(folder: Path, name: str, split: int) -> Split | None:
     return Split(X[~test], y[~test], X[test], y[test], spread)
 
 
-@lru_cache(maxsize=len(METHODS))
+@lru_cache(maxsize=len(NAMES))
 def predicted(folder: Path, name: str, split: int, method: str) -> tuple[Predicted, float]:
     """Fit a method to the training part of a split; return its predictions of the test part, and seconds."""
-    function, hidden = METHODS[method]
-    if function is None:
-        parts = [predicted(folder, name, split, part) for part in PARTS]
+    if method in MIXTURES:
+        parts = [predicted(folder, name, split, part) for part in MIXTURES[method]]
         means, samples, densities = zip(*(found for found, _ in parts), strict=True)
         density = logsumexp(densities, axis=0) - np.log(len(parts))
         return Predicted(np.mean(means, axis=0), np.concatenate(samples), density), sum(s for _, s in parts)
+    function, hidden = METHODS[method]
     start = time.perf_counter()
     found = function(*read_split(folder, name, split)[:4], hidden, split)
     return found, time.perf_counter() - start
@@ -201,7 +205,7 @@ def table(results: dict[str, dict[str, float]]) -> list[dict[str, object]]:
     """What was computed, and beside it what is published."""
     rows = []
     for name in SETS:
-        rows += (found := scores_by_method(results, name, list(METHODS), SCORES))
+        rows += (found := scores_by_method(results, name, NAMES, SCORES))
         if found and name in DROPOUT:
             rmse, nll = DROPOUT[name]
             published = {"set": name, "method": "dropout, published", "RMSE": f"{rmse}", "NLL": f"{nll}"}
@@ -234,6 +238,6 @@ def figure(results: dict[str, dict[str, float]], path: Path) -> None:
 
 if __name__ == "__main__":
     by_default = ["GibbsNN", "ridge", "boosting", "deep ensemble", "MC dropout"]
-    found, output = score_splits(__doc__, score, SETS, list(METHODS), by_default, 20, RESULTS / "uci.json")
+    found, output = score_splits(__doc__, score, SETS, NAMES, by_default, 20, RESULTS / "uci.json")
     print_table("UCI regression", table(found))
     figure(found, output.with_suffix(".png"))
