@@ -76,7 +76,8 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
 
     Examples
     --------
-    >>>     >>> import pymc as pm
+    >>> import numpy as np
+    >>> import pymc as pm
     >>> import pymc_gibbsnn as pmg
     >>> with pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5):
     ...     idata = pm.sample(1000, step=pmg.GibbsNN())  # doctest: +SKIP

@@ -56,7 +56,7 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
     pandas.DataFrame
         The rows are ``output`` (at all points together, as :func:`function_space` computes them: without noise, and
         without what other parts of the model add to the means of its layers), ``log_noise`` (where a second network
-        learns how noisy each row is: the log of the noise of y, at all points together),
+        learns how noisy each row is: the log of the standard deviation of y at all points together),
         ``norm 1`` and so on (Σ W² + Σ b² of each layer, or Σ θ² of each variable where the network cannot be read),
         ``lp`` (the log density, if the sampler recorded it), and every other free variable that was recorded, such as
         learned variances. The columns are
