@@ -49,12 +49,12 @@ def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | Non
             if one is network or set(of_one) <= set(posterior)
         ]
         found = _evaluate_network(network, posterior, weights[-1], X_new)
-        law = networks[0].observation
-        variance = _variance_of_data(network, posterior)
-        if len(weights) > 1 and isinstance(law, RowNoise) and variance is not None:
-            log_noise = _log_noise(networks[0], law, weights[0], variance, X_new)
-            output = found["output"]
-            found["log_noise"] = xr.DataArray(log_noise, dims=output.dims[:3]).broadcast_like(output)
+        law, output = networks[0].observation, found["output"]
+        if len(weights) > 1 and isinstance(law, RowNoise):
+            variance = _variance_of_data(network, posterior)
+            if variance is not None:
+                log_noise = _log_noise(networks[0], law, weights[0], variance, X_new)
+                found["log_noise"] = xr.DataArray(log_noise, dims=output.dims[:3]).broadcast_like(output)
         return found
 
     return evaluate

@@ -104,7 +104,8 @@ class Conditional:
     def law_as_it_is(self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int) -> Law:
         """Compute the law without a look at its parameters."""
         op, axes = law_node(self.rv).op, len(self.of_size)
-        size, *parameters = self.function(*data, *(values[parent] for parent in self.parents))
+        given = (values[parent].astype(parent.dtype, copy=False) for parent in self.parents)  # draws have 64 bits
+        size, *parameters = self.function(*data, *given)
         parameters = [x.astype(in_64_bits(x.dtype), copy=False) for x in parameters]
         size = np.asarray(size).reshape(-1)[-axes:] if np.size(size) else np.ones(axes, int)
         cores = op.ndims_params

@@ -7,6 +7,7 @@ import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
@@ -215,6 +216,22 @@ def test_infinite_parameters_hide_no_dependence_on_other_rows():
         pm.TruncatedNormal("y", inputs @ pm.Normal("W1", 0, 1, shape=2), 1, upper=upper, observed=Y)
     with pytest.raises(NetworkError, match="one row of it depends on other rows"):
         pmg.predict(prior_draws(model), model, X_NEW)
+
+
+@pytest.mark.parametrize("options", [{}, {"likelihood": "student"}, {"noise_hidden": 2}])
+def test_models_in_single_precision_are_predicted(options):
+    with pytensor.config.change_flags(floatX="float32"):
+        model = pmg.mlp(X, Y, 3, noise="learned", **options)
+        idata = prior_draws(model)
+        single = pmg.predict(idata, model, X_NEW, random_seed=1)
+        density = pmg.log_predictive(idata, model, X, Y, random_seed=1)["log_density"]
+    same = _compat.dataset_of(idata, "posterior").astype(float)
+    double = pmg.mlp(X, Y, 3, noise="learned", **options)
+    xr.testing.assert_allclose(
+        single, pmg.predict({"posterior": same}, double, X_NEW, random_seed=1), rtol=1e-4, atol=1e-4
+    )
+    expected = pmg.log_predictive({"posterior": same}, double, X, Y, random_seed=1)["log_density"]
+    np.testing.assert_allclose(density, expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["noisy", "classical"])
