@@ -52,7 +52,8 @@ def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | Non
         law, output = networks[0].observation, found["output"]
         if len(weights) > 1 and isinstance(law, RowNoise):
             variance = _variance_of_data(network, posterior)
-            if variance is not None:
+            knows_inputs = X_new is None or np.array_equal(networks[0].data(), network.data())
+            if variance is not None and knows_inputs:
                 log_noise = _log_noise(networks[0], law, weights[0], variance, X_new)
                 found["log_noise"] = xr.DataArray(log_noise, dims=output.dims[:3]).broadcast_like(output)
         return found

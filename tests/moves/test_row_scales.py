@@ -404,6 +404,22 @@ def test_the_noise_of_rows_is_told(outputs):
     assert "log_noise" not in pmg.function_space(without, model, X[:4])
 
 
+def test_new_inputs_of_one_network_are_not_those_of_the_other():
+    with pm.Model() as model:
+        inputs, others = pm.Data("X", X), pm.Data("U", -X)
+        g = pm.Normal("G", others @ pm.Normal("V", 0, 1, shape=D), 1.0)
+        scale = pt.exp(HALF * g)
+        z = pm.Normal("Z2", inputs @ pm.Normal("W1", 0, 1, shape=(2, D)).T, scale[:, None])
+        a = pm.Normal("A2", relu(z), scale[:, None])
+        pm.Normal("y", a @ pm.Normal("W2", 0, 1, shape=2), scale, observed=np.zeros(N))
+    values = pm.draw([model[name] for name in ("V", "W1", "W2")], draws=2, random_seed=1, mode="AS_WRITTEN")
+    at = {name: x[None] for name, x in zip(("V", "W1", "W2"), values, strict=True)}
+    posterior = {"posterior": _compat.dataset(model, at, 0)}
+    found = pmg.function_space(posterior, model)["log_noise"]
+    np.testing.assert_allclose(found, -np.einsum("nd,csd->csn", X, at["V"]) / 2, atol=1e-12)
+    assert "log_noise" not in pmg.function_space(posterior, model, X[:4])
+
+
 def test_the_density_is_that_of_the_model_with_latents_drawn_anew(posterior):
     """By brute force, for one draw of the posterior."""
     model, idata = posterior
