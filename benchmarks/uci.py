@@ -17,7 +17,8 @@ install sklearn-contrib-bde``. METHODS and MIXTURES below have all names. The fi
 written beside the results.
 
 FOLDER holds what ``data_sets.py uci`` writes. Scores are in the units of the targets: RMSE, mean negative log density
-(NLL), the share of test points within 90 % intervals, and CRPS.
+(NLL), the share of test points within 90 % intervals (coverage), by all chains and as a mean over intervals from single
+chains, and CRPS.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ DROPOUT = {  # RMSE and NLL that Mukhoti, Stenetorp, Gal (arXiv 1811.09385) repo
     "naval": (0.0007, -4.45), "power": (4.01, 2.81), "protein": (4.27, 2.87), "wine_red": (0.62, 0.93),
     "yacht": (0.67, 1.25),
 }  # fmt: skip
-SCORES = ("RMSE", "NLL", "coverage", "CRPS")
+SCORES = ("RMSE", "NLL", "coverage", "coverage, one chain", "CRPS")
 
 
 class Predicted(NamedTuple):
-    """Predictions of test points: means (point,), draws of their targets (draw, point), log densities (point,)."""
+    """Predictions of test points: means (point,), draws of targets (chain, draw, point), log densities (point,)."""
 
     mean: np.ndarray
     samples: np.ndarray
@@ -78,7 +79,7 @@ def gibbs(
     thinned = idata.isel(draw=slice(None, None, draws // 200))
     found = pmg.predict(thinned, model, X_test, samples=True, random_seed=seed)
     density = pmg.log_predictive(thinned, model, X_test, y_test, random_seed=seed)["log_density"].values
-    return Predicted(found["mean"].values, found["samples"].values.reshape(-1, len(X_test)), density)
+    return Predicted(found["mean"].values, found["samples"].values, density)
 
 
 def nuts(X, y, X_test, y_test, hidden, seed) -> Predicted:
@@ -112,7 +113,7 @@ def of_mixture(mixture, y_test, seed) -> Predicted:
     repeats = -(-1000 // len(means))
     noise = np.random.default_rng(seed).normal(size=(repeats, *means.shape))
     density = logsumexp(norm.logpdf(y_test, means, sds), axis=0) - np.log(len(means))
-    return Predicted(means.mean(0), (means + sds * noise).reshape(-1, means.shape[1]), density)
+    return Predicted(means.mean(0), (means + sds * noise).reshape(1, -1, means.shape[1]), density)
 
 
 def of_competitor(function):
@@ -192,11 +193,13 @@ def score(folder: Path, name: str, split: int, method: str) -> dict[str, float] 
     if data is None:
         return None
     (mean, samples, density), seconds = predicted(folder, name, split, method)
+    covered = [pmg.scoring.coverage(chain[None], data.y_test) for chain in samples]
     return {
         "RMSE": data.spread * float(np.sqrt(np.mean((mean - data.y_test) ** 2))),
         "NLL": float(np.log(data.spread) - density.mean()),
-        "coverage": float(pmg.scoring.coverage(samples[None], data.y_test)),
-        "CRPS": data.spread * float(pmg.scoring.crps(samples[None], data.y_test)),
+        "coverage": float(pmg.scoring.coverage(samples, data.y_test)),
+        "coverage, one chain": float(np.mean(covered)),
+        "CRPS": data.spread * float(pmg.scoring.crps(samples, data.y_test)),
         "seconds": seconds,
     }
 

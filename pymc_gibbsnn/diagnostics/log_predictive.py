@@ -161,7 +161,7 @@ def log_predictive(
             found = found.reshape(-1, repeats, found.shape[-1])
             log_likelihood[draws, these] = mean = logsumexp(found, axis=1) - np.log(repeats)
             if repeats > 1:
-                one, other = np.split(np.exp(found - mean[:, None]), 2, axis=1)
+                one, other = np.split(np.exp(found - _level(mean)[:, None]), 2, axis=1)
                 squares[these] += np.nan_to_num(((one - other) / repeats) ** 2).sum(axis=(0, 1))
     shape = (rows.chains, rows.draws, rows.rows)
     log_likelihood = log_likelihood.reshape(shape)
@@ -171,11 +171,11 @@ def log_predictive(
     found = xr.Dataset({"log_likelihood": (dims, log_likelihood)}, coords)
     import arviz as az
 
-    highest = log_likelihood.max(axis=(0, 1))
-    shares = xr.Dataset({"p": (dims, np.exp(log_likelihood - highest))}, coords)
+    level = _level(log_likelihood.max(axis=(0, 1)))
+    shares = xr.Dataset({"p": (dims, np.exp(log_likelihood - level))}, coords)
     mean = shares["p"].mean(("chain", "draw"))
-    found["log_density"] = highest + np.log(mean)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found["log_density"] = level + np.log(mean)
         errors = np.asarray(az.mcse(shares, method="mean")["p"] / mean)
     is_constant = np.ptp(shares["p"].values, axis=(0, 1)) <= 1e-12 * mean.values  # as where a probability is 1
     found["mcse"] = ("point", np.where(is_constant, 0, errors))
@@ -185,6 +185,11 @@ def log_predictive(
     if fitted and extend_inferencedata:
         add_group(idata, "log_likelihood", found["log_likelihood"].rename(rows.observed.name).to_dataset())
     return found
+
+
+def _level(log_density: np.ndarray) -> np.ndarray:
+    """Return what to subtract from log densities before exp: their largest, or 0 where all densities are 0."""
+    return np.where(np.isneginf(log_density), 0, log_density)
 
 
 class _Density:

@@ -12,6 +12,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from pymc.data import MinibatchOp
 from pymc.distributions.moments import mean
+from pymc.exceptions import UndefinedMomentException
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
@@ -249,7 +250,10 @@ def _without_noise(model: pm.Model, rv: Variable, inputs: dict[Variable, Variabl
     if kind is not None:
         center = kind.centre(rv.owner)
     elif is_observed:
-        center = mean(rv)
+        try:
+            center = mean(rv)
+        except (UndefinedMomentException, NotImplementedError) as error:
+            raise NetworkError(f"The function is the mean of '{rv.name}', which is not known: {error}.") from None
     else:
         raise NetworkError(f"'{rv.name}' depends on the inputs and is no Normal: its value without noise is not known.")
     free = set(model.free_RVs)

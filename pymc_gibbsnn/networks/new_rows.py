@@ -330,7 +330,7 @@ class NewRows:
                 f"input, make it a pm.Data and give its new rows as well, X_new={{{given}, ...}}; what was drawn for "
                 f"the rows of the data says nothing of new ones."
             )
-        elif isinstance(error, IndexError):
+        elif isinstance(error, IndexError | TypeError):
             reason = f"it cannot be computed there, {str(error).splitlines()[0]}."
         else:
             reason = (

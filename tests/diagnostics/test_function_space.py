@@ -79,10 +79,14 @@ def test_models_without_a_function_are_refused():
         s = pm.Bernoulli("s", logit_p=inputs @ pm.Normal("W", 0, 1, shape=2))
         pm.Normal("y", s, 1, observed=X[:, 0])
 
+    def without_a_mean():
+        pm.Cauchy("y", pm.Data("X", X) @ pm.Normal("W", 0, 1, shape=2), 1, observed=X[:, 0])
+
     for build, message in [
         (lambda: pm.Normal("x"), "one observed variable; found \\[\\]"),
         (two_inputs, "must be one pm.Data .*\\['A', 'B'\\]|\\['B', 'A'\\]"),
         (labels_inside, "'s' depends on the inputs and is no Normal"),
+        (without_a_mean, "mean of 'y', which is not known: The mean of the Cauchy"),
     ]:
         with pm.Model() as model:
             build()

@@ -317,3 +317,16 @@ def test_a_density_that_is_the_same_in_all_draws_has_no_error():
         warnings.simplefilter("error", RuntimeWarning)
         found = pmg.log_predictive(idata, model, y_new=None)
     np.testing.assert_array_equal(found["mcse"] == 0, [True, False, False, True])
+
+
+def test_the_density_of_what_is_impossible_is_zero():
+    with pm.Model() as model:
+        z = pm.Normal("Z2", X @ pm.Normal("w", 0, 1, shape=2), 0.5)
+        pm.Exponential("y", pm.math.exp(z), observed=np.ones(len(X)))
+    y = np.r_[-1, np.ones(len(X) - 1)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        found = pmg.log_predictive(prior_draws(model), model, y_new=y, random_seed=1)
+    assert found["log_density"][0] == -np.inf
+    assert found["mcse"][0] == found["latent_mcse"][0] == 0
+    assert np.isfinite(found.isel(point=slice(1, None))).all().to_array().all()
