@@ -21,25 +21,8 @@ from sklearn.preprocessing import StandardScaler
 import pymc_gibbsnn as pmg
 
 COLOUR = 9  # the column "color_intensity"; the other twelve are the inputs
-UNITS = 10
-LATENT_NOISE = 0.1
-WEIGHTS = ["W1", "b1", "W2", "b2", "noise", "relevance"]
-
-
-def network(X: np.ndarray, y: np.ndarray) -> pm.Model:
-    """A hidden layer of ReLU units; how noisy the data are, and which inputs matter, is learned with the weights."""
-    with pm.Model() as model:
-        inputs = pm.Data("X", X)
-        noise = pm.InverseGamma("noise", 3, 0.2)  # variance of the data's noise; that of the latents is given
-        relevance = pm.Gamma("relevance", 2, 2, shape=X.shape[1])  # a precision of weights for each input
-        W1 = pm.Normal("W1", 0, tau=relevance, shape=(UNITS, X.shape[1]))
-        b1 = pm.Normal("b1", 0, 1, shape=UNITS)
-        W2 = pm.Normal("W2", 0, UNITS**-0.5, shape=UNITS)
-        b2 = pm.Normal("b2", 0, 1)
-        Z2 = pm.Normal("Z2", inputs @ W1.T + b1, LATENT_NOISE)
-        A2 = pm.Normal("A2", pm.math.maximum(Z2, 0), LATENT_NOISE)
-        pm.Normal("y", A2 @ W2 + b2, pm.math.sqrt(noise), observed=y, shape=inputs.shape[0])
-    return model
+UNITS = 20
+UNITS_OF_NOISE = 5  # of a second network, which learns how noisy each wine is
 
 
 def main(draws: int, chains: int, seed: int, figures: Path) -> None:
@@ -54,8 +37,9 @@ def main(draws: int, chains: int, seed: int, figures: Path) -> None:
     trees = GradientBoostingRegressor(random_state=0).fit(X_train, y_train).predict(X_test)
 
     print("compiling the sampler: half a minute or so the first time, seconds from then on", flush=True)
-    with network(X_train, outputs.transform(y_train[:, None])[:, 0]):
-        step = pmg.GibbsNN(sweeps_per_draw=10)
+    targets = outputs.transform(y_train[:, None])[:, 0]
+    with pmg.mlp(X_train, targets, UNITS, noise="learned", prior="relevance", noise_hidden=UNITS_OF_NOISE) as model:
+        step = pmg.GibbsNN(sweeps_per_draw=5)
         step.vars  # noqa: B018  # compiles
         compiled = time.perf_counter()
         idata = pm.sample(
@@ -64,7 +48,7 @@ def main(draws: int, chains: int, seed: int, figures: Path) -> None:
             chains=chains,
             cores=1,
             step=step,
-            var_names=WEIGHTS,
+            var_names=[rv.name for rv in model.free_RVs if rv.name[0] not in "ZA"],  # all but the latents
             random_seed=1,
             compute_convergence_checks=False,  # of weights, whose R-hat means nothing: units can change places
             progressbar=False,
