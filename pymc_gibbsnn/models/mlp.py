@@ -92,9 +92,11 @@ def mlp(
         makes G linear in the inputs. Its variables are named like those of the first network with "_noise" appended; G
         is the last pre-activation, "Z3_noise" with one hidden layer. It has the same activation, and biases but in the
         last layer, so that the noise of y sets the level: let that be "learned". Its own noise and precisions are
-        learned whatever ``noise`` and ``prior`` say. The variance of G has the prior InverseGamma(3, 0.3), and all else
-        the priors of ``noise="learned"`` and ``prior="relevance"``. The activation must be "relu", "leaky_relu",
-        "abs", "identity" or another table for which σ(c z) = c σ(z) for every c > 0, and the likelihood normal.
+        learned whatever ``noise`` and ``prior`` say. It does not suit grades, or other targets of which many rows share
+        one of a few values that the inputs do not determine. The variance of G has the prior InverseGamma(3, 0.3), and
+        all else the priors of ``noise="learned"`` and ``prior="relevance"``. The activation must be "relu",
+        "leaky_relu", "abs", "identity" or another table for which σ(c z) = c σ(z) for every c > 0, and the likelihood
+        normal.
 
     Returns
     -------

@@ -41,7 +41,7 @@ from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.random.draw import draw
 
-__all__ = ["moved", "row_scales", "squares_of_rows"]
+__all__ = ["row_scales"]
 
 STEPS = 4  # of Newton's method for the mode
 WIDTH = math.sqrt(3) / math.pi  # the scale of a logistic law of standard deviation 1
@@ -77,13 +77,13 @@ def row_scales(network: Network) -> Move:
             t = _lambert(pt.log(slope**2 * noise * squares / 2) - slope * centre - observation.intercept)
             return centre + t / slope, WIDTH * pt.sqrt(noise / (1 + t))
 
-        squares = squares_of_rows(other, other.input(len(other.posts)))
+        squares = _squares(other, other.input(len(other.posts)))
         place, width = law(squares)
         rng, u = draw(uniform, rng, zero, one, size=size)
         new = place + width * (pt.log(u) - pt.log1p(-u))
         rng, u = draw(uniform, rng, zero, one, size=size)
-        last, zs, posts = moved(other, pt.sqrt(squared_scale(new) / squared_scale(g)))
-        new_squares = squares_of_rows(other, last)
+        last, zs, posts = _moved(other, pt.sqrt(squared_scale(new) / squared_scale(g)))
+        new_squares = _squares(other, last)
         log_ratio = log_density(new, new_squares) - log_density(g, squares)
         log_ratio += log_proposal(g, *law(new_squares)) - log_proposal(new, place, width)
         accept = pt.log1p(-u) < log_ratio
@@ -100,7 +100,7 @@ def row_scales(network: Network) -> Move:
     return Move(step, statistics=(acceptance,))
 
 
-def moved(state: NetworkState, ratio: Variable) -> tuple[Variable, list[Variable], list[Variable]]:
+def _moved(state: NetworkState, ratio: Variable) -> tuple[Variable, list[Variable], list[Variable]]:
     """Multiply the noise of all latents of a network by a number for each row.
 
     Parameters
@@ -126,7 +126,7 @@ def moved(state: NetworkState, ratio: Variable) -> tuple[Variable, list[Variable
     return a, outputs, posts
 
 
-def squares_of_rows(state: NetworkState, a: Variable) -> Variable:
+def _squares(state: NetworkState, a: Variable) -> Variable:
     """Compute q (n, 1) of the rows of a network, given the input of its last layer."""
     last = state.network.layers[-1]
     errors = state.outputs[-1] - last.mean(a, state.weights[-1])

@@ -10,7 +10,6 @@ from scipy import stats
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn.moves.noise_level import has_noise_level, noise_level
 from pymc_gibbsnn.moves.row_scales import row_scales
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.network import NetworkError
@@ -29,7 +28,7 @@ def relu(z):
     return pt.maximum(z, 0)
 
 
-def scaled_network(outputs=None, hidden=2, scale_of=lambda g: pt.exp(HALF * g), function=relu, x=X, bias=False):
+def scaled_network(outputs=None, hidden=2, scale_of=lambda g: pt.exp(HALF * g), function=relu, x=X):
     """A network of one hidden layer and another one, of one hidden layer, that gives its noise."""
     y = np.random.default_rng(1).normal(size=(len(x),) if outputs is None else (len(x), outputs))
     units = () if outputs is None else (outputs,)
@@ -39,8 +38,7 @@ def scaled_network(outputs=None, hidden=2, scale_of=lambda g: pt.exp(HALF * g), 
         H = pm.Normal("H", x @ V1.T + c1, 1.0)
         B = pm.Normal("B", pt.maximum(H, 0), 1.0)
         V2 = pm.Normal("V2", 0, 0.5, shape=2)
-        level = pm.Normal("c2", 0, 0.7) if bias else 0
-        G = pm.Normal("G", B @ V2 + level, pt.sqrt(pm.InverseGamma("of_g", 5, 4)))
+        G = pm.Normal("G", B @ V2, pt.sqrt(pm.InverseGamma("of_g", 5, 4)))
         scale = scale_of(G)
         of_z, of_y = (pt.sqrt(pm.InverseGamma(k, 5, 4)) for k in ("of_z", "of_y"))
         W1, b1 = pm.Normal("W1", 0, 1, shape=(hidden, D)), pm.Normal("b1", 0, 1, shape=hidden)
@@ -278,70 +276,6 @@ def test_the_move_against_quadrature(mode, outputs, floor):
         assert stats.kstest(drawn, lambda g, cdf=cdf: np.interp(g, grid, cdf)).pvalue > 1e-3
         c_new = np.sqrt(squared(np, drawn[0]))
         np.testing.assert_allclose(found["Z2"][row], mean + c_new * (start["Z2"][row] - mean) / c, rtol=1e-5)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    ("outputs", "scale_of"),
-    [(None, lambda g: pt.exp(HALF * g)), (3, lambda g: HALF * pt.sqrt(HALF + pt.exp(1 - 0.8 * g)))],
-)
-def test_the_move_of_the_level_by_the_density_of_the_model(mode, outputs, scale_of):
-    """Along the line on which it moves, which one step shows; the density is that of PyMC."""
-    model = scaled_network(outputs, scale_of=scale_of, bias=outputs is not None)
-    of_noise, _ = read_networks(model)
-    assert has_noise_level(of_noise)
-    start = random_point(model, 5)
-    values = {v: pytensor.shared(start[v.name], v.name) for v in model.value_vars}
-    parts = {"V2", "G", "c2"} & set(start)
-    moving = {*parts, "Z2", "A2", "of_y_log__"}
-
-    def build(rng):
-        state = NetworkState.begin(of_noise.at, values, pt.constant(0.0))
-        rng, state, _, _ = noise_level.step(rng, state, {})
-        return rng, *(state.new_values[v] for v in values)
-
-    draw, ts, last = compile_draw(build, mode), [], {}
-    for _ in range(12_000 if mode == "NUMBA" else 1500):
-        for v, x in zip(values, draw(), strict=True):
-            values[v].set_value(np.asarray(x, v.dtype))
-            last[v.name] = x
-        ts.append(float(last["of_y_log__"] - start["of_y_log__"]))
-        if len(ts) == 200:
-            point, t = dict(last), ts[-1]
-    assert t != 0
-    assert {name for name in start if not np.array_equal(point[name], start[name])} == moving
-
-    G = pt.vector()
-    scale = pytensor.function([G], scale_of(G), mode="AS_WRITTEN")
-    means = X @ start["W1"].T + start["b1"]
-    noises = start["Z2"] - means, start["A2"] - np.maximum(start["Z2"], 0)
-    line = {name: (point[name] - start[name]) / t for name in parts}
-
-    def at(t):
-        new = start | {name: start[name] + t * line[name] for name in line}
-        new["of_y_log__"] = start["of_y_log__"] + t
-        ratio = (scale(new["G"]) / scale(start["G"]))[:, None]
-        new["Z2"] = means + ratio * noises[0]
-        new["A2"] = np.maximum(new["Z2"], 0) + ratio * noises[1]
-        return new, 4 * np.log(ratio).sum()  # two numbers of Z2 and two of A2 in each row
-
-    expected, _ = at(t)
-    for name in moving:
-        np.testing.assert_allclose(point[name], expected[name], rtol=1e-8, atol=1e-10)
-    logp, grid = model.compile_logp(mode="AS_WRITTEN"), np.linspace(-8, 8, 801)
-    density = np.array([logp(new) + jacobian for new, jacobian in map(at, grid)])
-    cdf = np.cumsum(np.exp(density - density.max()))
-    assert cdf[0] < 1e-4 * cdf[-1]
-    drawn = np.array(ts[500::25])
-    assert stats.kstest(drawn, lambda x: np.interp(x, grid, cdf / cdf[-1])).pvalue > 1e-3
-
-
-def test_models_without_a_move_of_the_level():
-    fixed, linear = (pmg.mlp(INPUTS, TARGETS, 2, noise=noise, noise_hidden=[]) for noise in (0.5, "learned"))
-    wide = pmg.mlp(np.random.default_rng(0).normal(size=(9, 10)), TARGETS[:9], 2, noise="learned", noise_hidden=[])
-    found = [has_noise_level(read_networks(model)[0]) for model in (fixed, linear, wide)]
-    assert found == [False, True, False]
-    assert not has_noise_level(read_networks(linear)[1])
 
 
 @pytest.mark.parametrize(

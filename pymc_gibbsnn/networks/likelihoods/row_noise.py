@@ -5,7 +5,7 @@ Model, with c the scale of each row of a network with latents Z and A and data y
     c² = exp(a G + b) + f,   G = M + N(0, ΔG),   Z, A, y | c: noises of the variances c² ΔZ, c² ΔA, c² Δ.
 
 G is the last pre-activation of a second network. There is no other observation of it: it is known by how large the
-noises in its row are. :mod:`pymc_gibbsnn.moves.row_scales` and :mod:`pymc_gibbsnn.moves.noise_level` draw it.
+noises in its row are. :mod:`pymc_gibbsnn.moves.row_scales` draws it.
 """
 
 from __future__ import annotations
