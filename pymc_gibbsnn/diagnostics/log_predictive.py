@@ -171,13 +171,12 @@ def log_predictive(
     found = xr.Dataset({"log_likelihood": (dims, log_likelihood)}, coords)
     import arviz as az
 
-    level = _level(log_likelihood.max(axis=(0, 1)))
-    shares = xr.Dataset({"p": (dims, np.exp(log_likelihood - level))}, coords)
-    mean = shares["p"].mean(("chain", "draw"))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found["log_density"] = level + np.log(mean)
-        errors = np.asarray(az.mcse(shares, method="mean")["p"] / mean)
-    is_constant = np.ptp(shares["p"].values, axis=(0, 1)) <= 1e-12 * mean.values  # as where a probability is 1
+    log_density = logsumexp(log_likelihood, axis=(0, 1)) - np.log(rows.chains * rows.draws)
+    found["log_density"] = ("point", log_density)
+    shares = xr.Dataset({"p": (dims, np.exp(log_likelihood - _level(log_density)))}, coords)
+    with np.errstate(invalid="ignore"):
+        errors = np.asarray(az.mcse(shares, method="mean")["p"])
+    is_constant = np.ptp(shares["p"].values, axis=(0, 1)) <= 1e-12  # as where a probability is 1
     found["mcse"] = ("point", np.where(is_constant, 0, errors))
     unknown = density.draws_latents and repeats == 1
     squares = np.full(rows.rows, np.nan) if unknown else squares / (rows.chains * rows.draws)
@@ -187,9 +186,9 @@ def log_predictive(
     return found
 
 
-def _level(log_density: np.ndarray) -> np.ndarray:
-    """Return what to subtract from log densities before exp: their largest, or 0 where all densities are 0."""
-    return np.where(np.isneginf(log_density), 0, log_density)
+def _level(log_mean: np.ndarray) -> np.ndarray:
+    """Return what to subtract from log densities of draws to have densities of mean 1; 0 where their mean is 0."""
+    return np.where(np.isneginf(log_mean), 0, log_mean)
 
 
 class _Density:

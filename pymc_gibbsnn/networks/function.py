@@ -253,7 +253,8 @@ def _without_noise(model: pm.Model, rv: Variable, inputs: dict[Variable, Variabl
         try:
             center = mean(rv)
         except (UndefinedMomentException, NotImplementedError) as error:
-            raise NetworkError(f"The function is the mean of '{rv.name}', which is not known: {error}.") from None
+            reason = str(error).rstrip(".")
+            raise NetworkError(f"The function is the mean of '{rv.name}', which is not known: {reason}.") from None
     else:
         raise NetworkError(f"'{rv.name}' depends on the inputs and is no Normal: its value without noise is not known.")
     free = set(model.free_RVs)
