@@ -71,9 +71,8 @@ def gibbs(
     """Networks as ``pmg.mlp`` writes them, of which ``noise`` is an argument, by GibbsNN."""
     sample = pmg.sample if in_jax else partial(pm.sample, cores=1, compute_convergence_checks=False)
     with pmg.mlp(X, y, hidden, noise="learned", prior="relevance", **dict([noise])) as model:
-        names = [rv.name for rv in model.free_RVs if rv.name[0] not in "ZA"]
         idata = sample(
-            draws, tune=1000, chains=chains, step=pmg.GibbsNN(anneal=anneal), var_names=names, random_seed=seed,
+            draws, tune=1000, chains=chains, step=pmg.GibbsNN(anneal=anneal), var_names=pmg.without_latents(), random_seed=seed,
             progressbar=False,
         )  # fmt: skip
     thinned = idata.isel(draw=slice(None, None, draws // 200))

@@ -48,7 +48,7 @@ def main(draws: int, chains: int, seed: int, figures: Path) -> None:
             chains=chains,
             cores=1,
             step=step,
-            var_names=[rv.name for rv in model.free_RVs if rv.name[0] not in "ZA"],  # all but the latents
+            var_names=pmg.without_latents(),
             random_seed=1,
             compute_convergence_checks=False,  # of weights, whose R-hat means nothing: units can change places
             progressbar=False,

@@ -20,6 +20,7 @@ from .models.initial_values import initial_values
 from .models.mlp import mlp
 from .models.teachers import TeacherStudent, teacher_student
 from .models.wide import wide_mlp
+from .models.without_latents import without_latents
 from .networks.activations import PiecewiseLinear
 from .networks.forms import NetworkError
 from .networks.likelihoods import ArgmaxLabel, SignLabel
@@ -81,4 +82,5 @@ __all__ = [
     "teacher_student",
     "thermalisation",
     "wide_mlp",
+    "without_latents",
 ]

@@ -21,6 +21,7 @@ OURS = {  # what comes from no paper
     "plot_acceptance",
     "plot_predictive_band",
     "sample",
+    "without_latents",
 }
 PLAIN = {"NetworkError", "TeacherStudent"}  # an error and a container: they check nothing
 

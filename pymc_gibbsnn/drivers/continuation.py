@@ -14,8 +14,8 @@ from pymc_gibbsnn._arguments import model_of, posterior_of, whole
 from pymc_gibbsnn.drivers.given_steps import steps_of
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.models.initial_values import initial_values
+from pymc_gibbsnn.models.without_latents import without_latents
 from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
-from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.reader import read_networks
 
 __all__ = ["continue_from"]
@@ -108,19 +108,15 @@ def _last_draws(idata, model: pm.Model) -> tuple[list[dict[str, np.ndarray]], li
         If other variables lack, are those of another model, or have values that are not finite.
     """
     posterior = posterior_of("idata", idata)
-    try:
-        latents = {v.name for network in read_networks(model) for v in network.latents}
-    except NetworkError:
-        latents = set()
-    names = [rv.name for rv in model.free_RVs]
+    names, others = [rv.name for rv in model.free_RVs], without_latents(model)
     missing = [name for name in names if name not in posterior]
-    if weights := [name for name in missing if name not in latents]:
+    if weights := [name for name in missing if name in others]:
         raise ValueError(
             f"idata holds no draws of {weights}, without which no chain can go on: record them (var_names=)."
         )
     shapes = shapes_of(model.free_RVs)
     drawn = {
-        name: draws_of(posterior, model, name, shapes[name], has_rows=name in latents)[:, -1]
+        name: draws_of(posterior, model, name, shapes[name], has_rows=name not in others)[:, -1]
         for name in names
         if name not in missing
     }

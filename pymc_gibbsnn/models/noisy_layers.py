@@ -22,7 +22,9 @@ DEGREES = 4  # of freedom of the Student likelihood
 # logarithm of a variance. The first leaves the noise to the data; the second favours little noise, with which networks
 # were seen to predict better.
 DATA, LATENT, LOG_VARIANCE = (1, 0.001), (5, 0.0001), (3, 0.3)
-FLOOR = 0.1  # of the squared scales of rows, without which rows that can be fitted exactly would lose all noise
+# The squared scales of rows lie between the first number and the sum of both. Without these limits, rows that can be
+# fitted exactly would lose all noise against the others.
+FLOOR, SPAN = 0.1, 10.0
 
 
 def dense_layers(
@@ -91,9 +93,10 @@ def dense_layers(
 
 
 def scales_of_rows(a: Variable, sizes: Sequence[int], dims: Sequence[str], function: Callable) -> Variable:
-    """Write a noisy network of an output G, by which the noise of each row of another has the scale sqrt(exp(G) + 0.1).
+    """Write a noisy network of an output G, which sets the scale c of the noise of each row of another.
 
-    Its last layer has no bias: the level of the noise is that of the variances of the other network.
+    It is c with c² = 0.1 + 10 sigmoid(G − log 10), which is nearly 0.1 + exp(G) where G is below −1. The last layer of
+    this network has no bias: the level of the noise is that of the variances of the other network.
 
     Parameters
     ----------
@@ -117,7 +120,7 @@ def scales_of_rows(a: Variable, sizes: Sequence[int], dims: Sequence[str], funct
         z, rows = f"Z{l + 1}_noise", ("row",) if units is None else ("row", units)
         z = pm.Normal(z, mean, deviation(z, "learned", LOG_VARIANCE if units is None else None), dims=rows)
         if units is None:
-            return pt.sqrt(pt.exp(z) + np.array(FLOOR))
+            return pt.sqrt(np.array(FLOOR) + np.array(SPAN) * pt.sigmoid(z - np.log(SPAN)))
         post = f"A{l + 1}_noise"
         a = pm.Normal(post, function(z), deviation(post, "learned"), dims=rows)
 

@@ -4,7 +4,7 @@ Model. A network with weights W̃, latents Z_l and A_l and data y (k numbers in 
 the scale c of this row, which depends on the output of another noisy network
 (:mod:`pymc_gibbsnn.networks.likelihoods.row_noise`),
 
-    c² = exp(a G + b) + f,   G ~ N(M, v),
+    c² = f + 1/(exp(−a G − b) + 1/s),   G ~ N(M, v),
     Z_l = A_{l−1} W_{l−1}ᵀ + b + c E_l,   A_l = σ(Z_l) + c F_l,   y = A_L W_Lᵀ + b + c N(0, Δ).
 
 Given Z and A, all noises of a row tie c to its present value. Given E and F in their place, which is the other
@@ -13,7 +13,7 @@ q(G) = Σ (y − m(G))²/Δ over the k numbers of a row,
 
     log π(G) = −(G − M)²/2v − (k log c² + q(G)/c²)/2 + const.
 
-With q held fixed and f = 0 this is log-concave, and has its mode G* where
+With q held fixed, f = 0 and infinite s this is log-concave, and has its mode G* where
 
     G* = M − k a v/2 + t/a,   t eᵗ = a² v q/2c₀²,   c₀² = exp(a G + b) at G = M − k a v/2,
 
@@ -41,7 +41,7 @@ from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.random.draw import draw
 
-__all__ = ["row_scales"]
+__all__ = ["moved", "row_scales", "squares_of_rows"]
 
 STEPS = 4  # of Newton's method for the mode
 WIDTH = math.sqrt(3) / math.pi  # the scale of a logistic law of standard deviation 1
@@ -77,13 +77,13 @@ def row_scales(network: Network) -> Move:
             t = _lambert(pt.log(slope**2 * noise * squares / 2) - slope * centre - observation.intercept)
             return centre + t / slope, WIDTH * pt.sqrt(noise / (1 + t))
 
-        squares = _squares(other, other.input(len(other.posts)))
+        squares = squares_of_rows(other, other.input(len(other.posts)))
         place, width = law(squares)
         rng, u = draw(uniform, rng, zero, one, size=size)
         new = place + width * (pt.log(u) - pt.log1p(-u))
         rng, u = draw(uniform, rng, zero, one, size=size)
-        last, zs, posts = _moved(other, pt.sqrt(squared_scale(new) / squared_scale(g)))
-        new_squares = _squares(other, last)
+        last, zs, posts = moved(other, pt.sqrt(squared_scale(new) / squared_scale(g)))
+        new_squares = squares_of_rows(other, last)
         log_ratio = log_density(new, new_squares) - log_density(g, squares)
         log_ratio += log_proposal(g, *law(new_squares)) - log_proposal(new, place, width)
         accept = pt.log1p(-u) < log_ratio
@@ -100,7 +100,7 @@ def row_scales(network: Network) -> Move:
     return Move(step, statistics=(acceptance,))
 
 
-def _moved(state: NetworkState, ratio: Variable) -> tuple[Variable, list[Variable], list[Variable]]:
+def moved(state: NetworkState, ratio: Variable) -> tuple[Variable, list[Variable], list[Variable]]:
     """Multiply the noise of all latents of a network by a number for each row.
 
     Parameters
@@ -126,7 +126,7 @@ def _moved(state: NetworkState, ratio: Variable) -> tuple[Variable, list[Variabl
     return a, outputs, posts
 
 
-def _squares(state: NetworkState, a: Variable) -> Variable:
+def squares_of_rows(state: NetworkState, a: Variable) -> Variable:
     """Compute q (n, 1) of the rows of a network, given the input of its last layer."""
     last = state.network.layers[-1]
     errors = state.outputs[-1] - last.mean(a, state.weights[-1])

@@ -1,12 +1,13 @@
 """How the scales of rows in the standard deviations of a network's noise are understood.
 
 All noise of a row may be multiplied by the same scale. It is data, an expression of variables that other steps sample,
-or a function c of the last pre-activation G of a second network, with c² = exp(a G + b) + f and numbers a, b and f.
+or a function c of the last pre-activation G of a second network, with c² = f + 1/(exp(−a G − b) + 1/s) and numbers a,
+b, f and s, of which s may be infinite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytensor
@@ -27,12 +28,15 @@ from pymc_gibbsnn.networks.notation import show
 
 __all__ = ["common_scale", "numbers_of_scale"]
 
-# Operations of which an exponential function is made, or its absolute value
+# Operations of which such a function is made, or its absolute value
 OPERATIONS = (
     ps.Abs, ps.Add, ps.Cast, ps.Exp, ps.Exp2, ps.Identity, ps.Mul, ps.Neg, ps.Pow, ps.Reciprocal, ps.Sign, ps.Sqr,
-    ps.Sqrt, ps.Sub, ps.TrueDiv,
+    ps.Sigmoid, ps.Sqrt, ps.Sub, ps.Tanh, ps.TrueDiv,
 )  # fmt: skip
-PROBES = np.linspace(-40, 40, 33)  # where a function is compared with an exponential one
+EXPONENTS = np.linspace(-100, 100, 2001)  # of exp(a G + b), at which a function is compared with the one that was found
+# Distances of the four points from which it is found, and where the first of them lies, in such distances from zero
+STEPS, STARTS = 0.05 * 2.0 ** np.arange(10)[:, None], np.arange(-40, 41)
+TOLERANCE = 1e4 * np.finfo("float64").eps
 
 
 def common_scale(network: Network, scales: Mapping[Variable, Variable | None]) -> Variable | None:
@@ -92,8 +96,8 @@ def common_scale(network: Network, scales: Mapping[Variable, Variable | None]) -
     return next(iter(scales.values()))
 
 
-def numbers_of_scale(scale: Variable, latent: Variable) -> tuple[float, float, float]:
-    """Return a, b and f of scales c of rows with c² = exp(a G + b) + f; refuse other functions of the latent G.
+def numbers_of_scale(scale: Variable, latent: Variable) -> tuple[float, float, float, float]:
+    """Return a, b, f and s of scales c of rows with c² = f + 1/(exp(−a G − b) + 1/s); refuse other functions of G.
 
     A function that is written with the operations above is known by its values, since it can be written in many ways.
 
@@ -109,34 +113,59 @@ def numbers_of_scale(scale: Variable, latent: Variable) -> tuple[float, float, f
     NetworkError
     """
     leaf = pt.TensorType("float64", (None,) * latent.ndim)()
-    [expression] = clone_replace([scale], {latent: leaf.astype(latent.dtype)}, rebuild_strict=False)
+    # In double precision, even if the model is in single precision, where other functions would look the same
+    [expression] = clone_replace([scale], {latent: leaf}, rebuild_strict=False)
     if _is_known(expression, leaf):
         function = pytensor.function([leaf], expression, mode=AS_WRITTEN)
 
         def squared(g: np.ndarray) -> np.ndarray:
-            return np.asarray(function(g.reshape(-1, *[1] * (latent.ndim - 1))), "float64").ravel() ** 2
+            values = function(g.reshape(-1, *[1] * (latent.ndim - 1)))
+            return np.asarray(values, "float64").reshape(g.shape) ** 2
 
-        eps = float(np.finfo(latent.dtype).eps)
         with np.errstate(all="ignore"):
-            grows = np.diff(squared(np.array([0.0, 1.0])))[0] > 0
-            for step in (20.0, 10.0, 5.0, 2.0, 1.0) if grows else (-20.0, -10.0, -5.0, -2.0, -1.0):
-                far, low, middle, high = squared(step * np.array([-2.0, 0.0, 1.0, 2.0]))
-                a = np.log((high - middle) / (middle - low)) / step
-                b = np.log((middle - low) / np.expm1(a * step))
-                f = far - np.exp(b - 2 * step * a)
-                if np.isfinite([a, b, f]).all():
-                    break
-            f = f if f > 1e4 * eps * far else 0.0
-            rows = np.random.default_rng(0).permutation(PROBES)
-            found, expected = squared(rows), np.exp(a * rows + b) + f
-        fits = np.isclose(found, expected, rtol=1e4 * eps, atol=0) | ~np.isfinite(found)
-        if np.isfinite([a, b]).all() and a != 0 and fits.all():
-            return float(a), float(b), float(f)
+            a, b, f, s = found = _numbers(squared)
+            rows = np.random.default_rng(0).permutation([*(STEPS * STARTS).ravel(), *(EXPONENTS - b) / a])
+            rows = rows[abs(a * rows + b) < 600]  # exp overflows at 710
+            expected = f + 1 / (np.exp(-a * rows - b) + 1 / s)
+            fits = np.isclose(squared(rows), expected, rtol=TOLERANCE, atol=0)
+        if np.isfinite([a, b, f]).all() and a != 0 and fits.all():
+            return found
+    name = latent.name
     raise NetworkError(
-        f"Scales of rows that depend on the latent '{latent.name}' must have squares exp(a {latent.name} + b) + f, "
-        f"with known numbers a, b and f, as pm.math.exp({latent.name} / 2) has; found {show(scale)}. Numbers that are "
-        f"learned stand before the scale, as in s * pm.math.exp({latent.name} / 2)."
+        f"Scales of rows that depend on the latent '{name}' must have squares exp(a {name} + b) + f or "
+        f"f + s sigmoid(a {name} + b), with known numbers a, b, f and s, as pm.math.exp({name} / 2) has; found "
+        f"{show(scale)}. Numbers that are learned stand before the scale, as in s * pm.math.exp({name} / 2)."
     )
+
+
+def _numbers(squared: Callable[[np.ndarray], np.ndarray]) -> tuple[float, float, float, float]:
+    """Compute a, b, f and s of a function of G that has this form; of others, any numbers.
+
+    The function is a fractional linear one of exp(a G), and such functions keep the cross-ratio of four points. So its
+    differences d1, d2 and d3 between points that are h apart have d2 (d1 + d2 + d3)/(d1 d3) = 1 + 2 cosh(a h).
+    """
+    g = (STEPS * STARTS)[..., None] + STEPS[..., None] * np.arange(4)
+    values = squared(g)
+    differences = np.diff(values)
+    # The points near zero, unless digits of the differences are lost there
+    share = np.abs(differences / (values[..., 1:] + values[..., :-1])).min(axis=-1)
+    digits = np.log10(np.clip(np.nan_to_num(share), 1e-20, 0.1)) - 1e-3 * abs(STARTS)
+    best = np.unravel_index(np.argmax(digits), digits.shape)
+    d1, d2, d3 = differences[best]
+    a = np.sign(d2) * np.arccosh((d2 * (d1 + d2 + d3) / (d1 * d3) - 1) / 2) / STEPS[best[0], 0]
+    g = g[best].mean() + EXPONENTS / a
+    c2 = squared(g)
+    # There is a limit where c² no longer changes, though a G changes by 25
+    f = c2[0] if c2[0] > c2[250] / 2 else 0
+    s = c2[-1] - f if c2[-1] < 2 * c2[-251] else np.inf
+    # a G + b is a line, of which points are known best where c² is near neither limit
+    part = c2 - f
+    line, weights = -np.log(1 / part - 1 / s), (1 / (c2 / part + c2 / (s - part))) ** 2
+    use = np.isfinite(line) & np.isfinite(weights)
+    g, line, weights = g[use], line[use], weights[use] / weights[use].sum()
+    center, height = weights @ g, weights @ line
+    a = weights @ ((g - center) * (line - height)) / (weights @ (g - center) ** 2)
+    return a, height - a * center, f, s
 
 
 def _is_known(scale: Variable, leaf: Variable) -> bool:

@@ -17,6 +17,7 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
     c, λ, the scale of W̃_L | A_L, y          if y are class labels, the noise of Z_{L+1} held fixed
     Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say
     Z_{L+1}, and noise of another network    if the scales of the rows of this other network depend on Z_{L+1}
+    the same with W̃_L and that network's Δ   if Δ, the variance of that network's data, is learned
     Δ, λ | all others                        if they have conjugate priors
 
 Here Δ are the variances of the noise, of Z_l, A_l and Z_{l+1} in a hidden layer, and λ the precisions of the priors. A
@@ -49,6 +50,7 @@ from pymc_gibbsnn.moves.interweaving import interweaving, kinds_of_interweaving
 from pymc_gibbsnn.moves.label_scale import label_scale
 from pymc_gibbsnn.moves.layer_parallel import all_postactivations, all_preactivations, all_weights_above_data
 from pymc_gibbsnn.moves.layer_scale import layer_scale
+from pymc_gibbsnn.moves.noise_level import has_noise_level, noise_level
 from pymc_gibbsnn.moves.noncentred_scale import noncentred_scales
 from pymc_gibbsnn.moves.noncentred_variance import noncentred_variance
 from pymc_gibbsnn.moves.postactivations import direct_latents, postactivations
@@ -302,6 +304,8 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
         moves.append(label_scale)  # c, λ
     if isinstance(network.observation, RowNoise):
         moves.append(row_scales(network))  # Z_{L+1}, and with it all noise of a row of another network
+        if has_noise_level(network):
+            moves.append(noise_level)  # W̃_L, Z_{L+1}, and the variance of data of this other network
     else:
         last = [last_latents] if network.observation else []
         moves.append(at(len(network.activations), *last))  # Z_{L+1} | W̃_L, A_L, y

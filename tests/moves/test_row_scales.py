@@ -10,6 +10,7 @@ from scipy import stats
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
+from pymc_gibbsnn.moves.noise_level import has_noise_level, noise_level
 from pymc_gibbsnn.moves.row_scales import row_scales
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.network import NetworkError
@@ -28,7 +29,11 @@ def relu(z):
     return pt.maximum(z, 0)
 
 
-def scaled_network(outputs=None, hidden=2, scale_of=lambda g: pt.exp(HALF * g), function=relu, x=X):
+def bounded(g):
+    return pt.sqrt(np.array(0.1) + np.array(4.0) * pt.sigmoid(1 - g))
+
+
+def scaled_network(outputs=None, hidden=2, scale_of=lambda g: pt.exp(HALF * g), function=relu, x=X, bias=False):
     """A network of one hidden layer and another one, of one hidden layer, that gives its noise."""
     y = np.random.default_rng(1).normal(size=(len(x),) if outputs is None else (len(x), outputs))
     units = () if outputs is None else (outputs,)
@@ -38,7 +43,8 @@ def scaled_network(outputs=None, hidden=2, scale_of=lambda g: pt.exp(HALF * g), 
         H = pm.Normal("H", x @ V1.T + c1, 1.0)
         B = pm.Normal("B", pt.maximum(H, 0), 1.0)
         V2 = pm.Normal("V2", 0, 0.5, shape=2)
-        G = pm.Normal("G", B @ V2, pt.sqrt(pm.InverseGamma("of_g", 5, 4)))
+        level = pm.Normal("c2", 0, 0.7) if bias else 0
+        G = pm.Normal("G", B @ V2 + level, pt.sqrt(pm.InverseGamma("of_g", 5, 4)))
         scale = scale_of(G)
         of_z, of_y = (pt.sqrt(pm.InverseGamma(k, 5, 4)) for k in ("of_z", "of_y"))
         W1, b1 = pm.Normal("W1", 0, 1, shape=(hidden, D)), pm.Normal("b1", 0, 1, shape=hidden)
@@ -58,13 +64,13 @@ def test_both_networks_are_read():
     assert [v.name for v in of_noise.variances] == ["of_g"]
     assert network.row_scale.type.broadcastable == (False, True)
     assert read_network(model).layers[-1].name == "y"
-    numbers = [getattr(of_noise.observation, name).get_value() for name in ("slope", "intercept", "floor")]
-    np.testing.assert_allclose(numbers, [1, 0, 0], atol=1e-12)
+    numbers = [getattr(of_noise.observation, name).get_value() for name in ("slope", "intercept", "floor", "span")]
+    np.testing.assert_allclose(numbers, [1, 0, 0, np.inf], atol=1e-12)
     assert {v.name for v in gibbs(model).vars} == {v.name for v in model.value_vars}
 
 
 @pytest.mark.parametrize("outputs", [None, 3])
-@pytest.mark.parametrize("scale_of", [pt.exp, lambda g: pt.sqrt(HALF + pt.exp(1 - g))])
+@pytest.mark.parametrize("scale_of", [pt.exp, lambda g: pt.sqrt(HALF + pt.exp(1 - g)), bounded])
 def test_lp_is_the_log_density_of_the_model(outputs, scale_of):
     model = scaled_network(outputs, scale_of=scale_of)
     logp, start = model.compile_logp(mode="AS_WRITTEN"), random_point(model, 0)
@@ -75,16 +81,28 @@ def test_lp_is_the_log_density_of_the_model(outputs, scale_of):
 
 
 FORMS = {
-    "half": (lambda g: pt.exp(g / 2), (1, 0, 0)),
-    "deterministic": (lambda g: pm.Deterministic("scale", pt.exp(g)), (2, 0, 0)),
-    "power": (lambda g: 2.0**g, (2 * np.log(2), 0, 0)),
-    "tau": (lambda g: pt.sqrt(1 / pt.exp(-g)), (1, 0, 0)),
-    "slow": (lambda g: pt.exp(np.array(0.01) * g), (0.02, 0, 0)),
-    "fast": (lambda g: pt.exp(30 * g), (60, 0, 0)),
-    "low floor": (lambda g: pt.sqrt(pt.exp(g) + np.array(1e-6)), (1, 0, 1e-6)),
-    "high floor": (lambda g: pt.sqrt(np.array(1e4) + pt.exp(g - 5)), (1, -5, 1e4)),
-    "falling": (lambda g: pt.sqrt(pt.exp(1 - g) + HALF), (-1, 1, 0.5)),
-    "absolute": (lambda g: -pt.exp(g), (2, 0, 0)),
+    "half": (lambda g: pt.exp(g / 2), (1, 0, 0, np.inf)),
+    "deterministic": (lambda g: pm.Deterministic("scale", pt.exp(g)), (2, 0, 0, np.inf)),
+    "power": (lambda g: 2.0**g, (2 * np.log(2), 0, 0, np.inf)),
+    "tau": (lambda g: pt.sqrt(1 / pt.exp(-g)), (1, 0, 0, np.inf)),
+    "slow": (lambda g: pt.exp(np.array(0.01) * g), (0.02, 0, 0, np.inf)),
+    "fast": (lambda g: pt.exp(30 * g), (60, 0, 0, np.inf)),
+    "shifted": (lambda g: pt.exp(np.array(0.5) * (g - 30)), (1, -30, 0, np.inf)),
+    "jitter": (lambda g: pt.sqrt(pt.exp(g) + np.array(1e-16)), (1, 0, 1e-16, np.inf)),
+    "far from zero": (lambda g: pt.sqrt(np.array(0.1) + pt.exp(g + 30)), (1, 30, 0.1, np.inf)),
+    "low floor": (lambda g: pt.sqrt(pt.exp(g) + np.array(1e-6)), (1, 0, 1e-6, np.inf)),
+    "high floor": (lambda g: pt.sqrt(np.array(1e4) + pt.exp(g - 5)), (1, -5, 1e4, np.inf)),
+    "falling": (lambda g: pt.sqrt(pt.exp(1 - g) + HALF), (-1, 1, 0.5, np.inf)),
+    "absolute": (lambda g: -pt.exp(g), (2, 0, 0, np.inf)),
+    "bounded": (bounded, (-1, 1 + np.log(4), 0.1, 4)),
+    "without floor": (lambda g: 1 / pt.sqrt(pt.exp(-g) + HALF), (1, 0, 0, 2)),
+    "bounded floor": (lambda g: 1 / pt.sqrt(1 / (pt.exp(g) + HALF) + HALF), (1, np.log(0.64), 0.4, 1.6)),
+    "far bound": (lambda g: pt.sqrt(np.array(1e8) * pt.sigmoid(2 * g)), (2, np.log(1e8), 0, 1e8)),
+    "slow and bounded": (
+        lambda g: pt.sqrt(np.array(1.2) + pt.tanh(np.array(0.01) * g - 2)),
+        (0.02, np.log(2) - 4, 0.2, 2),
+    ),
+    "fast and bounded": (lambda g: pt.sqrt(np.array(0.1) + pt.sigmoid(60 * g - 30)), (60, -30, 0.1, 1)),
 }
 
 
@@ -146,7 +164,8 @@ def with_errors(errors):
     return model
 
 
-NO_EXPONENTIAL = r"squares exp\(a G \+ b\) \+ f, with known numbers a, b and f, as pm.math.exp\(G / 2\) has"
+NO_EXPONENTIAL = r"squares exp\(a G \+ b\) \+ f or f \+ s sigmoid\(a G \+ b\), with known numbers a, b, f and s, "
+NO_EXPONENTIAL += r"as pm.math.exp\(G / 2\) has"
 
 
 @pytest.mark.parametrize(
@@ -160,6 +179,15 @@ NO_EXPONENTIAL = r"squares exp\(a G \+ b\) \+ f, with known numbers a, b and f, 
         (alike(lambda g: pt.exp(pt.clip(g, -50, 50))), NO_EXPONENTIAL),
         (alike(lambda g: pt.exp(g * SHARED)), NO_EXPONENTIAL),
         (alike(lambda g: pt.exp(g / 2) + 1), NO_EXPONENTIAL),
+        (alike(pt.sigmoid), NO_EXPONENTIAL),
+        (alike(lambda g: pt.sqrt(pt.exp(g) - HALF)), NO_EXPONENTIAL),
+        (alike(lambda g: pt.sqrt(pt.sigmoid(g) + pt.sigmoid(g - 3))), NO_EXPONENTIAL),
+        (alike(lambda g: 1 + 0 * g), NO_EXPONENTIAL),
+        (alike(lambda g: pt.exp(abs(g) / 2)), NO_EXPONENTIAL),
+        (alike(lambda g: 1 + pt.tanh(g) ** 2), NO_EXPONENTIAL),
+        (alike(lambda g: 1 / g), NO_EXPONENTIAL),
+        (alike(lambda g: pt.exp(g / 2) * (1 + pt.exp(-(((g - 6.25) / 0.2) ** 2)))), NO_EXPONENTIAL),
+        (alike(lambda g: pt.sqrt(np.array(0.1) + pt.sigmoid(g) ** 1.001)), NO_EXPONENTIAL),
         (alike(lambda g: pt.exp(g) * np.linspace(1, 2, N)), NO_EXPONENTIAL),
         (alike(lambda g: pt.exp(g) / pt.exp(g).mean()), r"a number times a scale .* both depend on 'G'"),
         (
@@ -223,13 +251,13 @@ def test_the_layer_parallel_order_takes_them_too():
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("outputs", "floor"), [(None, 0.0), (2, 0.7)])
-def test_the_move_against_quadrature(mode, outputs, floor):
+@pytest.mark.parametrize(("outputs", "floor", "span"), [(None, 0.0, np.inf), (2, 0.7, np.inf), (None, 0.1, 4.0)])
+def test_the_move_against_quadrature(mode, outputs, floor, span):
     """Every row is a chain of its own, with the noise of its latents in units of its scale held fixed."""
     copies = 1500
 
     def squared(xp, g):
-        return xp.exp(0.8 * g + 0.6) + np.array(floor)
+        return np.array(floor) + 1 / (xp.exp(-0.8 * g - 0.6) + 1 / np.array(span))
 
     x, y = np.repeat(X[:2], copies, axis=0), np.repeat([[0.3, -1.0], [2.0, 6.0]], copies, axis=0)
     model = scaled_network(outputs, scale_of=lambda g: squared(pt, g) ** 0.5, x=x)
@@ -278,6 +306,70 @@ def test_the_move_against_quadrature(mode, outputs, floor):
         np.testing.assert_allclose(found["Z2"][row], mean + c_new * (start["Z2"][row] - mean) / c, rtol=1e-5)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("outputs", "scale_of"),
+    [(None, lambda g: pt.exp(HALF * g)), (3, lambda g: HALF * pt.sqrt(HALF + pt.exp(1 - 0.8 * g))), (None, bounded)],
+)
+def test_the_move_of_the_level_by_the_density_of_the_model(mode, outputs, scale_of):
+    """Along the line on which it moves, which one step shows; the density is that of PyMC."""
+    model = scaled_network(outputs, scale_of=scale_of, bias=outputs is not None)
+    of_noise, _ = read_networks(model)
+    assert has_noise_level(of_noise)
+    start = random_point(model, 5)
+    values = {v: pytensor.shared(start[v.name], v.name) for v in model.value_vars}
+    parts = {"V2", "G", "c2"} & set(start)
+    moving = {*parts, "Z2", "A2", "of_y_log__"}
+
+    def build(rng):
+        state = NetworkState.begin(of_noise.at, values, pt.constant(0.0))
+        rng, state, _, _ = noise_level.step(rng, state, {})
+        return rng, *(state.new_values[v] for v in values)
+
+    draw, ts, last = compile_draw(build, mode), [], {}
+    for _ in range(12_000 if mode == "NUMBA" else 1500):
+        for v, x in zip(values, draw(), strict=True):
+            values[v].set_value(np.asarray(x, v.dtype))
+            last[v.name] = x
+        ts.append(float(last["of_y_log__"] - start["of_y_log__"]))
+        if len(ts) == 200:
+            point, t = dict(last), ts[-1]
+    assert t != 0
+    assert {name for name in start if not np.array_equal(point[name], start[name])} == moving
+
+    G = pt.vector()
+    scale = pytensor.function([G], scale_of(G), mode="AS_WRITTEN")
+    means = X @ start["W1"].T + start["b1"]
+    noises = start["Z2"] - means, start["A2"] - np.maximum(start["Z2"], 0)
+    line = {name: (point[name] - start[name]) / t for name in parts}
+
+    def at(t):
+        new = start | {name: start[name] + t * line[name] for name in line}
+        new["of_y_log__"] = start["of_y_log__"] + t
+        ratio = (scale(new["G"]) / scale(start["G"]))[:, None]
+        new["Z2"] = means + ratio * noises[0]
+        new["A2"] = np.maximum(new["Z2"], 0) + ratio * noises[1]
+        return new, 4 * np.log(ratio).sum()  # two numbers of Z2 and two of A2 in each row
+
+    expected, _ = at(t)
+    for name in moving:
+        np.testing.assert_allclose(point[name], expected[name], rtol=1e-8, atol=1e-10)
+    logp, grid = model.compile_logp(mode="AS_WRITTEN"), np.linspace(-8, 8, 801)
+    density = np.array([logp(new) + jacobian for new, jacobian in map(at, grid)])
+    cdf = np.cumsum(np.exp(density - density.max()))
+    assert cdf[0] < 1e-4 * cdf[-1]
+    drawn = np.array(ts[500::25])
+    assert stats.kstest(drawn, lambda x: np.interp(x, grid, cdf / cdf[-1])).pvalue > 1e-3
+
+
+def test_models_without_a_move_of_the_level():
+    fixed, linear = (pmg.mlp(INPUTS, TARGETS, 2, noise=noise, noise_hidden=[]) for noise in (0.5, "learned"))
+    wide = pmg.mlp(np.random.default_rng(0).normal(size=(9, 10)), TARGETS[:9], 2, noise="learned", noise_hidden=[])
+    found = [has_noise_level(read_networks(model)[0]) for model in (fixed, linear, wide)]
+    assert found == [False, True, False]
+    assert not has_noise_level(read_networks(linear)[1])
+
+
 @pytest.mark.parametrize(
     ("outputs", "kwargs"),
     [
@@ -298,6 +390,7 @@ def test_geweke(outputs, kwargs):
     [
         {"function": abs},
         {"scale_of": lambda g: pt.sqrt(pt.exp(1 - g) + HALF)},
+        {"scale_of": bounded},
     ],
 )
 def test_geweke_of_other_models(model):
@@ -321,6 +414,10 @@ INPUTS = np.random.default_rng(2).normal(size=(ROWS, D))
 TARGETS = np.sin(INPUTS[:, 0]) + np.exp(INPUTS[:, 1]) * 0.1 * np.random.default_rng(3).normal(size=ROWS)
 RECORDED = ["W1", "b1", "W2", "b2", "variance_Z2", "variance_A2", "variance_y"]
 RECORDED += ["W1_noise", "b1_noise", "W2_noise", "variance_Z2_noise", "variance_A2_noise", "variance_Z3_noise"]
+
+
+def squared_scale(g):
+    return 0.1 + 10 / (1 + np.exp(np.log(10) - g))
 
 
 def learned_noise(**kwargs):
@@ -378,7 +475,7 @@ def test_predictions_know_where_noise_is_large(posterior):
     at = {name: idata.posterior[name].values for name in RECORDED}
     hidden = np.maximum(np.einsum("nd,cshd->csnh", x, at["W1_noise"]) + at["b1_noise"][:, :, None], 0)
     g = np.einsum("csnh,csh->csn", hidden, at["W2_noise"])
-    np.testing.assert_allclose(function["log_noise"], np.log(at["variance_y"][..., None] * (np.exp(g) + 0.1)) / 2)
+    np.testing.assert_allclose(function["log_noise"], np.log(at["variance_y"][..., None] * squared_scale(g)) / 2)
     mean_only = {"posterior": _compat.dataset_of(idata, "posterior")[["W1", "b1", "W2", "b2"]]}
     assert "log_noise" not in pmg.function_space(mean_only, model, X_new=x)
     rows = list(pmg.summary(idata, model).index)
@@ -436,7 +533,7 @@ def test_the_density_is_that_of_the_model_with_latents_drawn_anew(posterior):
         )
         return noisy(np.maximum(z, 0), f"A2{suffix}", scale) @ one[f"W2{suffix}"].values
 
-    scale = np.sqrt(np.exp(noisy(ascend("_noise"), "Z3_noise")) + 0.1)
+    scale = np.sqrt(squared_scale(noisy(ascend("_noise"), "Z3_noise")))
     mean = ascend("", scale[:, None]) + float(one["b2"])
     truth = stats.norm.pdf(y, mean, np.sqrt(float(one["variance_y"])) * scale).mean()
     thinned = idata.isel(chain=[0], draw=[-1])

@@ -2,10 +2,11 @@ r"""What the scales of rows of one noisy network say of the output of another, o
 
 Model, with c the scale of each row of a network with latents Z and A and data y (:mod:`pymc_gibbsnn.networks.network`),
 
-    c² = exp(a G + b) + f,   G = M + N(0, ΔG),   Z, A, y | c: noises of the variances c² ΔZ, c² ΔA, c² Δ.
+    c² = f + 1/(exp(−a G − b) + 1/s),   G = M + N(0, ΔG),   Z, A, y | c: noises of the variances c² ΔZ, c² ΔA, c² Δ.
 
+So c² rises with a G from f to f + s, and is f + exp(a G + b) where s is infinite.
 G is the last pre-activation of a second network. There is no other observation of it: it is known by how large the
-noises in its row are. :mod:`pymc_gibbsnn.moves.row_scales` draws it.
+noises in its row are. :mod:`pymc_gibbsnn.moves.row_scales` and :mod:`pymc_gibbsnn.moves.noise_level` draw it.
 """
 
 from __future__ import annotations
@@ -34,18 +35,19 @@ class RowNoise(LatentLikelihood):
     ----------
     network : Network
         The network whose noise it is.
-    slope, intercept, floor : Variable, ()
-        The numbers a, b and f in c² = exp(a G + b) + f.
+    slope, intercept, floor, span : Variable, ()
+        The numbers a, b, f and s, which may be infinite.
     """
 
     network: Network
     slope: Variable
     intercept: Variable
     floor: Variable
+    span: Variable
 
     def squared_scale(self, g: Variable) -> Variable:
         """Compute c² from G."""
-        return pt.exp(self.slope * g + self.intercept) + self.floor
+        return self.floor + 1 / (pt.exp(-self.slope * g - self.intercept) + 1 / self.span)
 
     def check(self, x: np.ndarray, layer: Dense) -> None:
         """Do nothing: the other network checks its data."""

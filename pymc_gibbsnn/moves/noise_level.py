@@ -1,0 +1,102 @@
+r"""The level of the noise of rows: the variance of data, moved against the scales of all rows.
+
+Model, as in :mod:`pymc_gibbsnn.moves.row_scales`: a network of noise gives G = Ã w̃ + N(0, v), with the weights
+w̃ ~ N(0, 1/Λ) of its last layer, and G the scale c of each row of another network,
+
+    c² = f + 1/(exp(−a G − b) + 1/s),   y = m + c N(0, Δ) with k numbers in each row,   Δ ~ InverseGamma(α, β).
+
+A larger Δ and smaller scales in all rows give y nearly the same noise. Plain Gibbs moves cross this valley in small
+steps, since Δ is tied to the scales, G to w̃, and w̃ to G. So Δ, w̃ and G move together, by a number t:
+
+    Δ → eᵗ Δ,   w̃ → w̃ − (t/a) u,   G → G − (t/a) Ã u,
+
+given Ã and the noises of G and, in units of their deviations, of the latents Z and A of the other network, which move
+with c. The direction u is the regression of 1 on Ã that holds the noise c² Δ of the rows as steady as the prior of w̃
+allows, if f is small and s large; k/2 is the Fisher information that a row has of the logarithm of its noise:
+
+    (k/2 ÃᵀÃ + Λ/a²) u = k/2 Ãᵀ1.
+
+It depends on nothing that moves, so that the map is a translation of (log Δ, w̃, G), and with r² the sum of (y − m)² in
+a row
+
+    log p(t) = −½ Σ_rows [k log(c² Δ) + r²/(c² Δ)] − ½ Σ Λ w̃² − α log Δ − β/Δ + const.
+
+One Metropolis-Hastings step proposes t = h ξ, with a normal number ξ and a step size h whose logarithm is uniform.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random import normal, uniform
+
+from pymc_gibbsnn.moves.collapsed_variances import step_sizes
+from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
+from pymc_gibbsnn.moves.row_scales import moved, squares_of_rows
+from pymc_gibbsnn.moves.site import Move, NetworkState, Site
+from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
+from pymc_gibbsnn.networks.network import Network
+from pymc_gibbsnn.random.draw import draw
+
+__all__ = ["has_noise_level", "noise_level"]
+
+
+def has_noise_level(network: Network) -> bool:
+    """Whether the move can be made: a network gives scales of rows of another, whose data have a variance of their own.
+
+    It is not made for a network of noise without hidden layers whose inputs have more columns than rows.
+    """
+    law = network.observation
+    is_wide = len(network.layers) == 1 and network.is_thin
+    return isinstance(law, RowNoise) and law.network.layers[-1].name in law.network.own_variances and not is_wide
+
+
+@Move
+def noise_level(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
+    """Move the variance of data and the scales of all rows against each other by one Metropolis-Hastings step."""
+    law: Any = state.network.observation
+    site, last = state.site(len(state.weights) - 1), law.network.layers[-1]
+    variance, outputs = law.network.own_variances[last.name], last.shape[0]
+    alpha, rate = variance.of_noise
+    # The other network as it is, not divided by the scales of its rows
+    other = NetworkState.begin(lambda values: replace(law.network, row_scale=None), state.values, state.tuning)
+    zero, one = pt.constant(np.array([0, 1], site.z.dtype))
+    rng, xi = draw(normal, rng, zero, one)
+    rng, uniforms = draw(uniform, rng, zero, one, size=(2,))
+    t = step_sizes(uniforms[0]) * xi
+    u = _direction(site, law.slope, outputs)
+    w = site.w - t / law.slope * u
+    g = site.z - t / law.slope * site.layer.operator.forward(site.a, u)
+    old, new = law.squared_scale(site.z), law.squared_scale(g)
+    a, zs, posts = moved(other, pt.sqrt(new / old))
+
+    def of_rows(c2: Variable, a: Variable, t: Variable) -> Variable:
+        return outputs * (pt.log(c2) + t) + squares_of_rows(other, a) * pt.exp(-t) / c2
+
+    change = (of_rows(new, a, t) - of_rows(old, other.input(len(other.posts)), zero)).sum()
+    change += (site.layer.operator.precision * (w**2 - site.w**2)).sum()
+    log_ratio = -change / 2 - alpha * t - rate / last.noise * pt.expm1(-t)
+    accept = pt.log1p(-uniforms[1]) < log_ratio
+    w, g, t = (pt.switch(accept, *pair) for pair in ((w, site.w), (g, site.z), (t, zero)))
+    zs, posts = (
+        [pt.switch(accept, *pair) for pair in zip(*of, strict=False)]
+        for of in ((zs, other.outputs), (posts, other.posts))
+    )
+    values = replace(other, outputs=(*zs, other.outputs[-1]), posts=tuple(posts)).new_values
+    values |= {variance.value: variance.value_at(last.noise * pt.exp(t))}
+    moving = {"weights": (*state.weights[:-1], w), "outputs": (*state.outputs[:-1], g)}
+    return rng, replace(state, values=values, network=state.read(values), **moving), carry, {}
+
+
+def _direction(site: Site, slope: Variable, outputs: int) -> Variable:
+    """Compute u (1, d) for the last layer of the network of noise."""
+    operator, information = site.layer.operator, outputs / 2
+    gram = information * operator.gram(site.a, site.samples)
+    target = information * operator.moments(site.a, pt.ones_like(site.z))
+    factor = pt.linalg.cholesky(plus_diagonal(gram, operator.precision[0] / slope**2))
+    half = pt.linalg.solve_triangular(factor, target, lower=True, b_ndim=2)
+    return pt.linalg.solve_triangular(factor.T, half, lower=False, b_ndim=2).T
