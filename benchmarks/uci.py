@@ -72,8 +72,8 @@ def gibbs(
     sample = pmg.sample if in_jax else partial(pm.sample, cores=1, compute_convergence_checks=False)
     with pmg.mlp(X, y, hidden, noise="learned", prior="relevance", **dict([noise])) as model:
         idata = sample(
-            draws, tune=1000, chains=chains, step=pmg.GibbsNN(anneal=anneal), var_names=pmg.without_latents(), random_seed=seed,
-            progressbar=False,
+            draws, tune=1000, chains=chains, step=pmg.GibbsNN(anneal=anneal), var_names=pmg.without_latents(),
+            random_seed=seed, progressbar=False,
         )  # fmt: skip
     thinned = idata.isel(draw=slice(None, None, draws // 200))
     found = pmg.predict(thinned, model, X_test, samples=True, random_seed=seed)

@@ -38,7 +38,7 @@ def main(draws: int, chains: int, seed: int, figures: Path) -> None:
 
     print("compiling the sampler: half a minute or so the first time, seconds from then on", flush=True)
     targets = outputs.transform(y_train[:, None])[:, 0]
-    with pmg.mlp(X_train, targets, UNITS, noise="learned", prior="relevance", noise_hidden=UNITS_OF_NOISE) as model:
+    with pmg.mlp(X_train, targets, UNITS, noise="learned", prior="relevance", noise_hidden=UNITS_OF_NOISE):
         step = pmg.GibbsNN(sweeps_per_draw=5)
         step.vars  # noqa: B018  # compiles
         compiled = time.perf_counter()
