@@ -1,18 +1,18 @@
-r"""The level of the noise of rows: the variance of data, moved against the scales of all rows.
+r"""The level of the noise of rows: the variance of the data's noise, moved against the scales of all rows.
 
-Model, as in :mod:`pymc_gibbsnn.moves.row_scales`: a network of noise gives G = Ã w̃ + N(0, v), with the weights
-w̃ ~ N(0, 1/Λ) of its last layer, and G the scale c of each row of another network,
+Model, as in :mod:`pymc_gibbsnn.moves.row_scales`: one network gives G = Ã w̃ + N(0, v), where w̃ ~ N(0, 1/Λ) are the
+weights of its last layer, and G sets the scale c of each row of another network,
 
     c² = f + 1/(exp(−a G − b) + 1/s),   y = m + c N(0, Δ) with k numbers in each row,   Δ ~ InverseGamma(α, β).
 
-A larger Δ and smaller scales in all rows give y nearly the same noise. Plain Gibbs moves cross this valley in small
-steps, since Δ is tied to the scales, G to w̃, and w̃ to G. So Δ, w̃ and G move together, by a number t:
+A larger Δ and smaller scales in all rows give y nearly the same noise. Plain Gibbs moves go from one to the other in
+small steps, since Δ is tied to the scales, G to w̃, and w̃ to G. So Δ, w̃ and G move together, by a number t:
 
-    Δ → eᵗ Δ,   w̃ → w̃ − (t/a) u,   G → G − (t/a) Ã u,
+    Δ → eᵗ Δ,   w̃ → w̃ − (t/a) u,   G → G − (t/a) Ã u.
 
-given Ã and the noises of G and, in units of their deviations, of the latents Z and A of the other network, which move
-with c. The direction u is the regression of 1 on Ã that holds the noise c² Δ of the rows as steady as the prior of w̃
-allows, if f is small and s large; k/2 is the Fisher information that a row has of the logarithm of its noise:
+Held fixed are Ã, the noise of G, and the noises E and F of the other network in units of their deviations, so that its
+latents Z and A move with c. The direction u is the regression of 1 on Ã that holds the noise c² Δ of the rows as steady
+as the prior of w̃ allows, if f is small and s large; k/2 is the Fisher information that a row has of log(c² Δ):
 
     (k/2 ÃᵀÃ + Λ/a²) u = k/2 Ãᵀ1.
 
@@ -21,7 +21,7 @@ a row
 
     log p(t) = −½ Σ_rows [k log(c² Δ) + r²/(c² Δ)] − ½ Σ Λ w̃² − α log Δ − β/Δ + const.
 
-One Metropolis-Hastings step proposes t = h ξ, with a normal number ξ and a step size h whose logarithm is uniform.
+One Metropolis-Hastings step proposes t = h ξ, with a standard normal number ξ and a step size h whose logarithm is uniform.
 """
 
 from __future__ import annotations

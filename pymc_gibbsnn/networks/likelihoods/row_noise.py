@@ -1,8 +1,8 @@
-r"""What the scales of rows of one noisy network say of the output of another, on which they depend.
+r"""How the output of one noisy network sets the noise of each row of another, whose latents and data tell of it.
 
 Model, with c the scale of each row of a network with latents Z and A and data y (:mod:`pymc_gibbsnn.networks.network`),
 
-    c² = f + 1/(exp(−a G − b) + 1/s),   G = M + N(0, ΔG),   Z, A, y | c: noises of the variances c² ΔZ, c² ΔA, c² Δ.
+    c² = f + 1/(exp(−a G − b) + 1/s),   G = M + N(0, v),   Z, A, y | c: noises of the variances c² ΔZ, c² ΔA, c² Δ.
 
 So c² rises with a G from f to f + s, and is f + exp(a G + b) where s is infinite.
 G is the last pre-activation of a second network. There is no other observation of it: it is known by how large the
@@ -29,14 +29,14 @@ __all__ = ["RowNoise"]
 
 @dataclass(frozen=True, eq=False)
 class RowNoise(LatentLikelihood):
-    """The likelihood of G given all that has noise in another network, whose scales it sets.
+    """The likelihood of G: the density of all noise in another network, whose scales G sets.
 
     Attributes
     ----------
     network : Network
         The network whose noise it is.
     slope, intercept, floor, span : Variable, ()
-        The numbers a, b, f and s, which may be infinite.
+        The numbers a, b, f and s; s may be infinite.
     """
 
     network: Network
