@@ -32,9 +32,8 @@ from pymc_gibbsnn.drivers.gibbs_step import GibbsNN
 from pymc_gibbsnn.drivers.given_steps import steps_of
 from pymc_gibbsnn.models.initial_values import check_initvals, initial_values
 from pymc_gibbsnn.models.teachers import TeacherStudent, check_teacher
+from pymc_gibbsnn.models.without_latents import without_latents
 from pymc_gibbsnn.networks.function import function_evaluator
-from pymc_gibbsnn.networks.network import NetworkError
-from pymc_gibbsnn.networks.reader import read_networks
 
 __all__ = ["thermalisation"]
 
@@ -211,12 +210,7 @@ def _run(study: TeacherStudent, steps: list, starts: list, draws: int, tune: int
         for start, seed in zip(starts, seeds, strict=False)
     ]
     names = [_name(start, i, starts) for i, start in enumerate(starts)]
-    try:
-        latents = {value.name for network in read_networks(model) for value in network.latents}
-    except NetworkError:
-        latents = set()
-    recorded = [rv.name for rv in model.free_RVs if rv.name not in latents]
-    recorded += ["score"] * ("score" in model.named_vars)
+    recorded = without_latents(model) + ["score"] * ("score" in model.named_vars)
     anneals = any(getattr(one, "options", {}).get("anneal", "auto") not in (None, "auto") for one in steps)
 
     def sample(points: list, tune: int, seed: np.random.SeedSequence) -> object:

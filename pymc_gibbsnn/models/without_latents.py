@@ -14,7 +14,7 @@ __all__ = ["without_latents"]
 def without_latents(model: pm.Model | None = None) -> list[str]:
     """Return the names of all free variables of a model except the latents of its noisy networks, for ``var_names=``.
 
-    Latents, the noisy values of hidden units, are as many numbers as rows times units. Predictions draw them anew, so
+    Latents, the noisy values of units, are as many numbers as rows times units. Predictions draw them anew, so
     that they need not be recorded. Where the model has no noisy network that :class:`GibbsNN` can read, no variable
     counts as a latent, and all names are returned.
 

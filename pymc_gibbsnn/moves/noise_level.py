@@ -21,7 +21,8 @@ a row
 
     log p(t) = −½ Σ_rows [k log(c² Δ) + r²/(c² Δ)] − ½ Σ Λ w̃² − α log Δ − β/Δ + const.
 
-One Metropolis-Hastings step proposes t = h ξ, with a standard normal number ξ and a step size h whose logarithm is uniform.
+One Metropolis-Hastings step proposes t = h ξ, with a standard normal number ξ and a step size h whose logarithm is
+uniform.
 """
 
 from __future__ import annotations

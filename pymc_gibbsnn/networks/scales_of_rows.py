@@ -17,14 +17,16 @@ from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.type import float_dtypes
 
 from pymc_gibbsnn.networks.forms import AS_WRITTEN, NetworkError
 from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.notation import show
+from pymc_gibbsnn.networks.substitution import substitute
 
 __all__ = ["common_scale", "numbers_of_scale"]
 
@@ -33,9 +35,10 @@ OPERATIONS = (
     ps.Abs, ps.Add, ps.Cast, ps.Exp, ps.Exp2, ps.Identity, ps.Mul, ps.Neg, ps.Pow, ps.Reciprocal, ps.Sign, ps.Sqr,
     ps.Sigmoid, ps.Sqrt, ps.Sub, ps.Tanh, ps.TrueDiv,
 )  # fmt: skip
-EXPONENTS = np.linspace(-100, 100, 2001)  # of exp(a G + b), at which a function is compared with the one that was found
 # Distances of the four points from which it is found, and where the first of them lies, in such distances from zero
 STEPS, STARTS = 0.05 * 2.0 ** np.arange(10)[:, None], np.arange(-40, 41)
+# Where its limits are looked for and, up to INNER, its values compared: in a G, from the middle of these points
+EXPONENTS, SPACING, INNER = np.linspace(-100, 100, 2001), 0.1, 45
 TOLERANCE = 1e4 * np.finfo("float64").eps
 
 
@@ -113,8 +116,7 @@ def numbers_of_scale(scale: Variable, latent: Variable) -> tuple[float, float, f
     NetworkError
     """
     leaf = pt.TensorType("float64", (None,) * latent.ndim)()
-    # In double precision, even if the model is in single precision, where other functions would look the same
-    [expression] = clone_replace([scale], {latent: leaf}, rebuild_strict=False)
+    expression = _in_double_precision(scale, latent, leaf)
     if _is_known(expression, leaf):
         function = pytensor.function([leaf], expression, mode=AS_WRITTEN)
 
@@ -123,49 +125,66 @@ def numbers_of_scale(scale: Variable, latent: Variable) -> tuple[float, float, f
             return np.asarray(values, "float64").reshape(g.shape) ** 2
 
         with np.errstate(all="ignore"):
-            a, b, f, s = found = _numbers(squared)
-            rows = np.random.default_rng(0).permutation([*(STEPS * STARTS).ravel(), *(EXPONENTS - b) / a])
-            rows = rows[abs(a * rows + b) < 600]  # exp overflows at 710
-            expected = f + 1 / (np.exp(-a * rows - b) + 1 / s)
-            fits = np.isclose(squared(rows), expected, rtol=TOLERANCE, atol=0)
-        if np.isfinite([a, b, f]).all() and a != 0 and fits.all():
-            return found
+            if found := _numbers(squared):
+                return found
     name = latent.name
     raise NetworkError(
         f"Scales of rows that depend on the latent '{name}' must have squares exp(a {name} + b) + f or "
-        f"f + s sigmoid(a {name} + b), with known numbers a, b, f and s, as pm.math.exp({name} / 2) has; found "
+        f"f + s sigmoid(a {name} + b), with known numbers a, b, f ≥ 0 and s > 0, as pm.math.exp({name} / 2) has; found "
         f"{show(scale)}. Numbers that are learned stand before the scale, as in s * pm.math.exp({name} / 2)."
     )
 
 
-def _numbers(squared: Callable[[np.ndarray], np.ndarray]) -> tuple[float, float, float, float]:
-    """Compute a, b, f and s of a function of G that has this form; of others, any numbers.
+def _in_double_precision(scale: Variable, latent: Variable, leaf: Variable) -> Variable:
+    """Put a leaf of double precision in the place of a latent, and leave casts between precisions out.
+
+    In single precision other functions would look like those that are sought.
+    """
+    new = {latent: leaf}
+    for node in toposort([scale], blockers=[latent]):
+        is_cast = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Cast)
+        if is_cast and all(v.dtype in float_dtypes for v in (*node.inputs, *node.outputs)):
+            [new[node.outputs[0]]] = substitute(node.inputs, new)
+    return substitute([scale], new)[0]
+
+
+def _numbers(squared: Callable[[np.ndarray], np.ndarray]) -> tuple[float, float, float, float] | None:
+    """Compute a, b, f and s of a function of G that has this form; None of another.
 
     The function is a fractional linear one of exp(a G), and such functions keep the cross-ratio of four points. So its
     differences d1, d2 and d3 between points that are h apart have d2 (d1 + d2 + d3)/(d1 d3) = 1 + 2 cosh(a h).
     """
-    g = (STEPS * STARTS)[..., None] + STEPS[..., None] * np.arange(4)
-    values = squared(g)
+    points = (STEPS * STARTS)[..., None] + STEPS[..., None] * np.arange(4)
+    values = squared(points)
     differences = np.diff(values)
     # The points near zero, unless digits of the differences are lost there
     share = np.abs(differences / (values[..., 1:] + values[..., :-1])).min(axis=-1)
     digits = np.log10(np.clip(np.nan_to_num(share), 1e-20, 0.1)) - 1e-3 * abs(STARTS)
     best = np.unravel_index(np.argmax(digits), digits.shape)
     d1, d2, d3 = differences[best]
-    a = np.sign(d2) * np.arccosh((d2 * (d1 + d2 + d3) / (d1 * d3) - 1) / 2) / STEPS[best[0], 0]
-    g = g[best].mean() + EXPONENTS / a
+    a = np.sign(d2) * np.arccosh(((d2 / d1) * ((d1 + d2 + d3) / d3) - 1) / 2) / STEPS[best[0], 0]
+    middle = points[best].mean()
+    g = middle + EXPONENTS / a
     c2 = squared(g)
     # There is a limit where c² no longer changes, though a G changes by 25
-    f = c2[0] if c2[0] > c2[250] / 2 else 0
-    s = c2[-1] - f if c2[-1] < 2 * c2[-251] else np.inf
+    beyond = round(25 / SPACING)
+    f = c2[0] if c2[0] > c2[beyond] / 2 else 0.0
+    s = c2[-1] - f if c2[-1] < 2 * c2[-1 - beyond] else np.inf
     # a G + b is a line, of which points are known best where c² is near neither limit
     part = c2 - f
     line, weights = -np.log(1 / part - 1 / s), (1 / (c2 / part + c2 / (s - part))) ** 2
-    use = np.isfinite(line) & np.isfinite(weights)
-    g, line, weights = g[use], line[use], weights[use] / weights[use].sum()
-    center, height = weights @ g, weights @ line
-    a = weights @ ((g - center) * (line - height)) / (weights @ (g - center) ** 2)
-    return a, height - a * center, f, s
+    use = np.isfinite(line) & np.isfinite(weights) & (abs(EXPONENTS) < INNER)
+    weights = weights[use] / weights[use].sum()
+    center, height = weights @ g[use], weights @ line[use]
+    a = weights @ ((g[use] - center) * (line[use] - height)) / (weights @ (g[use] - center) ** 2)
+    b = height - a * center
+    if not np.isfinite([a, b, f]).all() or a == 0:
+        return None
+    # In another order, since the scale of a row must not depend on other rows
+    rows = np.random.default_rng(0).permutation([*points[..., 0].ravel(), *g])
+    rows = rows[abs(a * (rows - middle)) < INNER]
+    fits = np.isclose(squared(rows), f + 1 / (np.exp(-a * rows - b) + 1 / s), rtol=TOLERANCE, atol=0)
+    return (a, b, f, s) if fits.all() else None
 
 
 def _is_known(scale: Variable, leaf: Variable) -> bool:

@@ -20,6 +20,17 @@ def beside_an_effect():
     return model
 
 
+def images():
+    pixels = np.random.default_rng(1).normal(size=(8, 6, 6))
+    return pmg.cnn(pixels, X[:, 0], 2, pool=2, noise=0.5)
+
+
+def of_new_inputs():
+    model = pmg.mlp(X, X[:, 0], 3, noise=0.5)
+    pm.set_data({"X": X[:5]}, model, coords={"row": range(5)})
+    return model
+
+
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
@@ -29,6 +40,9 @@ def beside_an_effect():
             lambda: pmg.mlp(X, X[:, 0], 3, noise=0.5, noise_hidden=2, bias=False),
             ["W1", "W2", *NOISY],
         ),
+        (lambda: pmg.mlp(X, X[:, 0], 3, noise=0.5, likelihood="student"), ["W1", "b1", "W2", "b2"]),
+        (images, ["W1", "b1", "W2", "b2"]),
+        (of_new_inputs, ["W1", "b1", "W2", "b2"]),
         (lambda: pmg.classical_mlp(X, X[:, 0] > 0, 3), ["W1", "b1", "W2", "b2"]),
         (beside_an_effect, ["Zeta", "A", "W2"]),
     ],

@@ -88,6 +88,9 @@ FORMS = {
     "slow": (lambda g: pt.exp(np.array(0.01) * g), (0.02, 0, 0, np.inf)),
     "fast": (lambda g: pt.exp(30 * g), (60, 0, 0, np.inf)),
     "shifted": (lambda g: pt.exp(np.array(0.5) * (g - 30)), (1, -30, 0, np.inf)),
+    "cast": (lambda g: pt.exp(HALF * g).astype("float32").astype("float64"), (1, 0, 0, np.inf)),
+    "large": (lambda g: np.array(1e50) * pt.exp(HALF * g), (1, np.log(1e100), 0, np.inf)),
+    "least floor": (lambda g: pt.sqrt(pt.exp(g) + np.array(1.2e-38)), (1, 0, 0, np.inf)),
     "jitter": (lambda g: pt.sqrt(pt.exp(g) + np.array(1e-16)), (1, 0, 1e-16, np.inf)),
     "far from zero": (lambda g: pt.sqrt(np.array(0.1) + pt.exp(g + 30)), (1, 30, 0.1, np.inf)),
     "low floor": (lambda g: pt.sqrt(pt.exp(g) + np.array(1e-6)), (1, 0, 1e-6, np.inf)),
@@ -106,12 +109,14 @@ FORMS = {
 }
 
 
+@pytest.mark.parametrize("precision", ["float64", "float32"])
 @pytest.mark.parametrize("name", FORMS)
-def test_the_numbers_of_a_scale(name):
+def test_the_numbers_of_a_scale(name, precision):
     write_scale, expected = FORMS[name]
-    with pm.Model():
+    with pytensor.config.change_flags(floatX=precision), pm.Model():
         for shape in (N, (N, 1)):
             G = pm.Normal(f"G{shape}", 0, 1, shape=shape)
+            assert G.dtype == precision
             found = numbers_of_scale(write_scale(G) if name != "deterministic" or shape == N else pt.exp(G), G)
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
@@ -164,7 +169,9 @@ def with_errors(errors):
     return model
 
 
-NO_EXPONENTIAL = r"squares exp\(a G \+ b\) \+ f or f \+ s sigmoid\(a G \+ b\), with known numbers a, b, f and s, "
+NO_EXPONENTIAL = (
+    r"squares exp\(a G \+ b\) \+ f or f \+ s sigmoid\(a G \+ b\), with known numbers a, b, f ≥ 0 and s > 0, "
+)
 NO_EXPONENTIAL += r"as pm.math.exp\(G / 2\) has"
 
 
