@@ -41,7 +41,7 @@ def without_latents(model: pm.Model | None = None) -> list[str]:
     >>> rng = np.random.default_rng(0)
     >>> with pmg.mlp(rng.normal(size=(20, 3)), rng.normal(size=20), 5, noise="learned"):
     ...     pmg.without_latents()
-    ['W1', 'b1', 'variance_Z2', 'variance_A2', 'W2', 'b2', 'variance_y']
+    ['variance_Z2', 'variance_A2', 'variance_y', 'W1', 'b1', 'W2', 'b2']
     """
     model = model_of(model)
     try:
