@@ -37,7 +37,7 @@ from pytensor.tensor.random import normal, uniform
 
 from pymc_gibbsnn.moves.collapsed_variances import step_sizes
 from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
-from pymc_gibbsnn.moves.row_scales import moved, squares_of_rows
+from pymc_gibbsnn.moves.row_scales import choose, moved, squares_of_rows
 from pymc_gibbsnn.moves.site import Move, NetworkState, Site
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network
@@ -73,21 +73,17 @@ def noise_level(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variab
     w = site.w - t / law.slope * u
     g = site.z - t / law.slope * site.layer.operator.forward(site.a, u)
     old, new = law.squared_scale(site.z), law.squared_scale(g)
-    a, zs, posts = moved(other, pt.sqrt(new / old))
+    proposed = moved(other, pt.sqrt(new / old))
 
-    def of_rows(c2: Variable, a: Variable, t: Variable) -> Variable:
-        return outputs * (pt.log(c2) + t) + squares_of_rows(other, a) * pt.exp(-t) / c2
+    def of_rows(c2: Variable, state: NetworkState, t: Variable) -> Variable:
+        return outputs * (pt.log(c2) + t) + squares_of_rows(state) * pt.exp(-t) / c2
 
-    change = (of_rows(new, a, t) - of_rows(old, other.input(len(other.posts)), zero)).sum()
+    change = (of_rows(new, proposed, t) - of_rows(old, other, zero)).sum()
     change += (site.layer.operator.precision * (w**2 - site.w**2)).sum()
     log_ratio = -change / 2 - alpha * t - rate / last.noise * pt.expm1(-t)
     accept = pt.log1p(-uniforms[1]) < log_ratio
     w, g, t = (pt.switch(accept, *pair) for pair in ((w, site.w), (g, site.z), (t, zero)))
-    zs, posts = (
-        [pt.switch(accept, *pair) for pair in zip(*of, strict=False)]
-        for of in ((zs, other.outputs), (posts, other.posts))
-    )
-    values = replace(other, outputs=(*zs, other.outputs[-1]), posts=tuple(posts)).new_values
+    values = choose(accept, proposed, other).new_values
     values |= {variance.value: variance.value_at(last.noise * pt.exp(t))}
     moving = {"weights": (*state.weights[:-1], w), "outputs": (*state.outputs[:-1], g)}
     return rng, replace(state, values=values, network=state.read(values), **moving), carry, {}

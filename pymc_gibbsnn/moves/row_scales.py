@@ -41,7 +41,7 @@ from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.random.draw import draw
 
-__all__ = ["moved", "row_scales", "squares_of_rows"]
+__all__ = ["choose", "moved", "row_scales", "squares_of_rows"]
 
 STEPS = 4  # of Newton's method for the mode
 WIDTH = math.sqrt(3) / math.pi  # the scale of a logistic law of standard deviation 1
@@ -77,22 +77,18 @@ def row_scales(network: Network) -> Move:
             t = _lambert(pt.log(slope**2 * noise * squares / 2) - slope * centre - observation.intercept)
             return centre + t / slope, WIDTH * pt.sqrt(noise / (1 + t))
 
-        squares = squares_of_rows(other, other.input(len(other.posts)))
+        squares = squares_of_rows(other)
         place, width = law(squares)
         rng, u = draw(uniform, rng, zero, one, size=size)
         new = place + width * (pt.log(u) - pt.log1p(-u))
         rng, u = draw(uniform, rng, zero, one, size=size)
-        last, zs, posts = moved(other, pt.sqrt(squared_scale(new) / squared_scale(g)))
-        new_squares = squares_of_rows(other, last)
+        proposed = moved(other, pt.sqrt(squared_scale(new) / squared_scale(g)))
+        new_squares = squares_of_rows(proposed)
         log_ratio = log_density(new, new_squares) - log_density(g, squares)
         log_ratio += log_proposal(g, *law(new_squares)) - log_proposal(new, place, width)
         accept = pt.log1p(-u) < log_ratio
         g = pt.switch(accept, new, g)
-        zs, posts = (
-            [pt.switch(accept, *pair) for pair in zip(*of, strict=False)]
-            for of in ((zs, other.outputs), (posts, other.posts))
-        )
-        values = replace(other, outputs=(*zs, other.outputs[-1]), posts=tuple(posts)).new_values
+        values = choose(accept, proposed, other).new_values
         squares = state.squares | {site.layer.name: ((g - site.mean) ** 2).sum()}
         state = replace(state, values=values, outputs=(*state.outputs[:-1], g), squares=squares)
         return rng, state, carry, {acceptance: pt.cast(accept, g.dtype).mean()}
@@ -100,36 +96,30 @@ def row_scales(network: Network) -> Move:
     return Move(step, statistics=(acceptance,))
 
 
-def moved(state: NetworkState, ratio: Variable) -> tuple[Variable, list[Variable], list[Variable]]:
-    """Multiply the noise of all latents of a network by a number for each row.
-
-    Parameters
-    ----------
-    state : NetworkState
-        The network.
-    ratio : Variable, (n, 1)
-        The numbers.
-
-    Returns
-    -------
-    a : Variable
-        The input of the last layer.
-    outputs, posts : list of Variable
-        The latents Z_l and A_l.
-    """
+def moved(state: NetworkState, ratio: Variable) -> NetworkState:
+    """Multiply the noise of all latents of a network by a number (n, 1) for each row."""
     a, outputs, posts = state.network.inputs, [], []
     for l, activation in enumerate(state.network.activations):
         site = state.site(l)
         outputs.append(site.layer.mean(a, site.w) + ratio * (site.z - site.mean))
         a = activation.function(outputs[-1]) + ratio * (site.post - activation.function(site.z))
         posts.append(a)
-    return a, outputs, posts
+    return replace(state, outputs=(*outputs, state.outputs[-1]), posts=tuple(posts))
 
 
-def squares_of_rows(state: NetworkState, a: Variable) -> Variable:
-    """Compute q (n, 1) of the rows of a network, given the input of its last layer."""
+def choose(accept: Variable, proposed: NetworkState, state: NetworkState) -> NetworkState:
+    """Take the latents of a network from what is proposed, where that is accepted, (n, 1) or (); else as they are."""
+    zs, posts = (
+        tuple(pt.switch(accept, *pair) for pair in zip(*pairs, strict=True))
+        for pairs in ((proposed.outputs[:-1], state.outputs[:-1]), (proposed.posts, state.posts))
+    )
+    return replace(state, outputs=(*zs, state.outputs[-1]), posts=posts)
+
+
+def squares_of_rows(state: NetworkState) -> Variable:
+    """Compute q (n, 1) of the rows of a network."""
     last = state.network.layers[-1]
-    errors = state.outputs[-1] - last.mean(a, state.weights[-1])
+    errors = state.outputs[-1] - last.mean(state.input(len(state.posts)), state.weights[-1])
     return (errors**2).sum(axis=1, keepdims=True) / last.noise
 
 
