@@ -40,8 +40,8 @@ def gibbs(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.nda
     """Probabilities of the classes, (point, class)."""
     with pmg.mlp(X, y, UNITS, noise="learned", prior="learned", likelihood="probit") as model:
         idata = pm.sample(
-            1000, tune=1000, chains=4, cores=1, step=pmg.GibbsNN(), var_names=pmg.without_latents(), random_seed=seed,
-            progressbar=False, compute_convergence_checks=False,
+            1000, tune=1000, chains=4, cores=1, step=pmg.GibbsNN(sweeps_per_draw=1),
+            var_names=pmg.without_latents(), random_seed=seed, progressbar=False, compute_convergence_checks=False,
         )  # fmt: skip
         return pmg.predict(idata, model, X_test, random_seed=seed)["probability"].values
 

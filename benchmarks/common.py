@@ -81,7 +81,7 @@ def predict(point: Mapping[str, np.ndarray], X: np.ndarray) -> np.ndarray:
 
 
 def make_model(problem: Problem, teacher: Teacher):
-    return pmg.mlp(teacher.X, teacher.y, problem.hidden, noise=problem.delta**0.5)
+    return pmg.mlp(teacher.X, teacher.y, problem.hidden, noise=problem.delta**0.5, prior=None)
 
 
 def time_in_turn(runs: Mapping[str, Callable[[], None]], repeats: int) -> dict[str, np.ndarray]:

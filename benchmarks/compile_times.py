@@ -66,7 +66,11 @@ def measure() -> dict[str, float]:
         architecture = {"n": 100, "d": 3, "hidden": 4, "noise": 0.1} | change
         n, d, prior = architecture.pop("n"), architecture.pop("d"), architecture.pop("prior", None)
         X, y = rng.normal(size=(n, d)), rng.normal(size=n)
-        model = pmg.mlp(X, y, **architecture) if prior is None else written_by_hand(X, y, prior=prior, **architecture)
+        model = (
+            pmg.mlp(X, y, prior=None, **architecture)
+            if prior is None
+            else written_by_hand(X, y, prior=prior, **architecture)
+        )
         found[name] = _first_draw(pmg.GibbsNN, model)
     for sampler in SAMPLERS:
         for name, numbers in SIZES.items():

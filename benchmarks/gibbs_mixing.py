@@ -73,8 +73,8 @@ class Chain:
         if self.step is None:
             self.step = pmg.GibbsNN(model=make_model(self.problem, teacher), **VARIANTS[self.variant])
         pm.set_data({"X": teacher.X, "y_data": teacher.y}, model=self.step.model)
-        self.step.set_rng(seed)
         self.step.sweeps_per_draw = sweeps_per_draw
+        self.step.set_rng(seed)
         return self.step
 
     def run(self, teacher: Teacher, point: Point, seed: int, sweeps: int, thin: int, record: Callable) -> np.ndarray:

@@ -33,7 +33,7 @@ COMPARED = {"Algorithm 1": VARIANTS["plain"], "all moves": VARIANTS["all"]}
 
 
 def write(pool: int | None, delta: float) -> pm.Model:
-    return pmg.cnn(np.zeros((N, 8, 8)), np.zeros(N), 2, size=3, pool=pool, noise=delta**0.5)
+    return pmg.cnn(np.zeros((N, 8, 8)), np.zeros(N), 2, size=3, pool=pool, noise=delta**0.5, prior=None)
 
 
 def measure(step: pmg.GibbsNN, study: pmg.TeacherStudent, seed: int, sweeps: int) -> tuple[float, float]:

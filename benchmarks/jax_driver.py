@@ -65,9 +65,9 @@ def load(network: str, mnist: Path | None) -> tuple[pm.Model, Point | None, list
         x = (x - x.mean()) / x.std()
         rows = x.reshape(len(x), -1)
         if network == "mnist":
-            return pmg.mlp(rows, y, 12, noise=2**0.5, likelihood="probit"), None, ["W2"]
+            return pmg.mlp(rows, y, 12, noise=2**0.5, likelihood="probit", prior=None), None, ["W2"]
         if network == "cnn":
-            return pmg.cnn(x, y, 2, size=4, stride=2, pool=2, noise=10.0, likelihood="probit"), None, ["W2"]
+            return pmg.cnn(x, y, 2, size=4, stride=2, pool=2, noise=10.0, likelihood="probit", prior=None), None, ["W2"]
         return pmg.classical_mlp(rows, y, [10, 10, 10], prior_variance=10, batch_size=3000), None, ["W4"]
     problem = PAPER if network == "paper" else SMALL
     teacher = draw_teacher(problem, seed=0)

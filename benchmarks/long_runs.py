@@ -56,7 +56,7 @@ def share(model, start, names, seconds: float, every: float) -> dict:
         try:
             idata = pmg.sample(
                 10**6,
-                step=pmg.GibbsNN(),
+                step=pmg.GibbsNN(sweeps_per_draw=1),
                 tune=0,
                 chains=4,
                 initvals=start,

@@ -38,7 +38,7 @@ def main(file: Path, sweeps: int, every: int, precision: str, variant: str, outp
     pixels = data["x_train"].reshape(len(data["x_train"]), -1) / 255
     X, X_test = ((x - pixels.mean()) / pixels.std() for x in (pixels, data["x_test"][:5000].reshape(5000, -1) / 255))
     pytensor.config.floatX = precision
-    with pmg.mlp(X, data["y_train"].astype(int), 12, noise=2**0.5, likelihood="probit"):
+    with pmg.mlp(X, data["y_train"].astype(int), 12, noise=2**0.5, likelihood="probit", prior=None):
         idata = pm.sample(
             sweeps // every,
             tune=0,

@@ -54,7 +54,9 @@ def load(images: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 def write(
     X: np.ndarray, y: np.ndarray, delta: float, filters: int, size: int = 4, stride: int = 2, pool: int | None = 2
 ) -> pm.Model:
-    return pmg.cnn(X, y, filters, size=size, stride=stride, pool=pool, noise=delta**0.5, likelihood="probit")
+    return pmg.cnn(
+        X, y, filters, size=size, stride=stride, pool=pool, noise=delta**0.5, likelihood="probit", prior=None
+    )
 
 
 def run(
@@ -161,7 +163,7 @@ def compare(images: int, delta: float) -> None:
     model = write(X, y, delta, 2)
     steps = {}
     for name in ("Algorithm 1", "collapsed", "all"):
-        step = pmg.GibbsNN(model=model, rng=1, **MOVES[name])
+        step = pmg.GibbsNN(model=model, rng=1, sweeps_per_draw=1, **MOVES[name])
         point = [model.initial_point() | pmg.initial_values(model, "zero")]
 
         def sweep(step=step, point=point):

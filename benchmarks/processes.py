@@ -78,7 +78,7 @@ def work(address: str, count: int, index: int, rows: int, draws: int) -> None:
     with make_model(problem, teacher):
         idata = pmg.sample(
             draws,
-            step=pmg.GibbsNN(anneal=None),
+            step=pmg.GibbsNN(anneal=None, sweeps_per_draw=1),
             chains=1,
             shards=count,
             tune=0,

@@ -76,7 +76,7 @@ def main(sweeps: int, teachers: int, output: Path) -> None:
     """Measure what is not yet in the output, and print the table."""
     results = Results(output)
     for activation in ("relu", "tanh"):
-        step = pmg.GibbsNN(model=make_model(activation))
+        step = pmg.GibbsNN(model=make_model(activation), sweeps_per_draw=1)
         rows = []
         for limit, deltas in LIMITS.items():
             row = {"falling": limit}

@@ -259,7 +259,7 @@ def speed(samplers: list[str], results: Results, steps: int = 500, repeats: int 
     from pymc_gibbsnn.drivers.program import Program
 
     runs = {"SGD": sgd(False), "SGD with noise": sgd(True)}
-    with mlp(X, labels) as model, jax.enable_x64(False):
+    with mlp(X, labels, noise=0.1, prior=None) as model, jax.enable_x64(False):
         for name in samplers:
             step = SAMPLERS[name]()
             mesh = jax.sharding.Mesh(np.array(jax.devices()[:1], object).reshape(1, 1), ("chain", "row"))

@@ -86,7 +86,7 @@ def draw_study(part: Part, delta: float, seed: int) -> pmg.TeacherStudent:
         scales = {f"precision_W{l}": d for l, d in enumerate(part.widths[:-1], start=1)}
         scales |= {rv.name: delta for rv in model.free_RVs if rv.name.startswith("variance")}
         return replace(study, model=model, teacher=study.teacher | scales)
-    model = pmg.cnn(np.zeros((part.n, 8, 8)), np.zeros(part.n), 2, size=3, pool=2, noise=delta**0.5)
+    model = pmg.cnn(np.zeros((part.n, 8, 8)), np.zeros(part.n), 2, size=3, pool=2, noise=delta**0.5, prior=None)
     return pmg.teacher_student(model, part.n, noisy=part.noisy, random_seed=seed)
 
 
@@ -180,7 +180,7 @@ def main() -> None:
                     continue
                 study = draw_study(part, delta, seed)
                 if step is None:
-                    step = pmg.GibbsNN(model=study.model, anneal=VARIANTS[variant])
+                    step = pmg.GibbsNN(model=study.model, anneal=VARIANTS[variant], sweeps_per_draw=1)
                 results[key] = measure(step, study, seed, part, part.sweeps[delta], variant)
                 print(key, results[key], flush=True)
     print_results(results)

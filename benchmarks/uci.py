@@ -67,13 +67,15 @@ def gibbs(
     chains=4,
     draws=1000,
     anneal="auto",
+    sweeps=1,
     in_jax=False,
 ) -> Predicted:
     """Networks as ``pmg.mlp`` writes them, of which ``noise`` is an argument, by GibbsNN."""
     sample = pmg.sample if in_jax else partial(pm.sample, cores=1, compute_convergence_checks=False)
     with pmg.mlp(X, y, hidden, noise="learned", prior="relevance", **dict([noise])) as model:
         idata = sample(
-            draws, tune=1000, chains=chains, step=pmg.GibbsNN(anneal=anneal), var_names=pmg.without_latents(),
+            draws, tune=1000, chains=chains, step=pmg.GibbsNN(anneal=anneal, sweeps_per_draw=sweeps),
+            var_names=pmg.without_latents(),
             random_seed=seed, progressbar=False,
         )  # fmt: skip
     thinned = idata.isel(draw=slice(None, None, draws // 200))
@@ -129,6 +131,8 @@ METHODS = {  # the method and its hidden layers
     "GibbsNN, one chain": (partial(gibbs, chains=1), [50]),
     "GibbsNN, 8,000 draws": (partial(gibbs, draws=8000), [50]),
     "GibbsNN, from zero": (partial(gibbs, anneal=None), [50]),
+    "GibbsNN, as called": (partial(gibbs, noise=("likelihood", "normal"), sweeps="auto"), [50]),
+    "GibbsNN, automatic thinning": (partial(gibbs, sweeps="auto"), [50]),
     "GibbsNN, 100 units": (gibbs, [100]),
     "GibbsNN, two layers": (gibbs, [30, 30]),
     "GibbsNN, Gaussian noise": (partial(gibbs, noise=("likelihood", "normal")), [50]),

@@ -102,7 +102,7 @@ def test_models(build, arguments, message):
 # Labels
 
 CLASSIFIERS = [
-    lambda y: pmg.mlp(X, y, 2, likelihood="probit"),
+    lambda y: pmg.mlp(X, y, 2, likelihood="probit", noise=0.1, prior=None),
     lambda y: pmg.classical_mlp(X, y, 2),
 ]
 
@@ -151,7 +151,7 @@ def test_two_classes_by_name():
 
 @pytest.fixture(scope="module")
 def network():
-    return pmg.mlp(X, Y, 3)
+    return pmg.mlp(X, Y, 3, noise=0.1, prior=None)
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +168,8 @@ def classical():
         ("GibbsNN", {"schedule": 3}, "schedule must be 'sequential' or 'layer-parallel'; found 3"),
         ("GibbsNN", {"anneal": "1"}, "anneal must be a positive, finite number, .* found '1'"),
         ("GibbsNN", {"anneal": True}, "anneal must be a positive, finite number, .* found True"),
-        ("GibbsNN", {"sweeps_per_draw": "2"}, "sweeps_per_draw must be a positive integer; found '2'"),
-        ("GibbsNN", {"sweeps_per_draw": 1.5}, "sweeps_per_draw must be a positive integer; found 1.5"),
+        ("GibbsNN", {"sweeps_per_draw": "2"}, "sweeps_per_draw must be a positive integer or 'auto'; found '2'"),
+        ("GibbsNN", {"sweeps_per_draw": 1.5}, "sweeps_per_draw must be a positive integer or 'auto'; found 1.5"),
         ("GibbsNN", {"compile_kwargs": "NUMBA"}, "compile_kwargs must be a dictionary, .*'JAX'.* found 'NUMBA'"),
         ("GibbsNN", {"initial_point": {"W1": 1.0}}, r"initial_point\['W1'\] must have the shape \(3, 3\); found \(\)"),
         ("GibbsNN", {"initial_point": {}}, "initial_point must hold a value of 'W1'"),
@@ -307,7 +307,7 @@ def test_thermalisation(network):
         ({"tune": -1}, "tune must be an integer of at least 0; found -1"),
         ({"block": "50"}, "block must be an integer of at least 10 draws; found '50'"),
         ({"points": 0}, "points must be a positive integer; found 0"),
-        ({"sweeps_per_draw": 0}, "sweeps_per_draw must be a positive integer; found 0"),
+        ({"sweeps_per_draw": 0}, "sweeps_per_draw must be a positive integer or 'auto'; found 0"),
         ({"test_function": "mse"}, "test_function must be a function of a dataset; found 'mse'"),
         ({"results": [1]}, r"results must map names .* found \[1\]"),
         ({"results": {"informed": 3}}, r"results\['informed'\] must be what pm.sample returned; found 3"),

@@ -30,6 +30,7 @@ from pymc_gibbsnn.diagnostics.convergence import (
 from pymc_gibbsnn.diagnostics.verdicts import in_words
 from pymc_gibbsnn.drivers.gibbs_step import GibbsNN
 from pymc_gibbsnn.drivers.given_steps import steps_of
+from pymc_gibbsnn.drivers.thinning import AUTO
 from pymc_gibbsnn.models.initial_values import check_initvals, initial_values
 from pymc_gibbsnn.models.teachers import TeacherStudent, check_teacher
 from pymc_gibbsnn.models.without_latents import without_latents
@@ -68,7 +69,8 @@ def thermalisation(
         Chains that were run already, by the names of their starts, one of which is "informed". Their posteriors must
         hold all weights and have the same number of draws. By default chains are run.
     step : step method of PyMC, optional
-        The sampler, made for ``study.model``; by default ``GibbsNN()``.
+        The sampler, made for ``study.model``; by default ``GibbsNN()``. Chains are compared sweep by sweep: where
+        ``sweeps_per_draw`` is "auto", a draw has one sweep here.
     starts : sequence of "zero", "prior" or mapping of str to array_like
         Where the uninformed chains start, one chain for each entry; see :func:`initial_values`.
     draws : int
@@ -153,6 +155,7 @@ def thermalisation(
         with study.model:
             step = GibbsNN() if step is None else step
         steps = steps_of(step, study.model, context="with study.model:")
+        steps = [one.with_sweeps(1) if getattr(one, "sweeps_per_draw", 1) == AUTO else one for one in steps]
         results = _run(study, steps, starts, draws, tune, random_seed, sample_arguments)
         sweeps_per_draw = sweeps_per_draw or getattr(steps[0], "sweeps_per_draw", 1)
     elif not isinstance(results, Mapping):

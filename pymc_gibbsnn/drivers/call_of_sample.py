@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pymc as pm
 from pytensor.graph.basic import Variable
@@ -12,7 +13,7 @@ from pymc_gibbsnn._compat import call_in_pymc
 from pymc_gibbsnn.backends.machine import memory_warning
 from pymc_gibbsnn.models.initial_values import check_initvals
 
-__all__ = ["blas_threads_of_fork", "check_call_of_sample"]
+__all__ = ["CallOfSample", "blas_threads_of_fork", "call_of_sample", "check_call_of_sample"]
 
 
 def check_call_of_sample(model: pm.Model, sizes: dict[str, int], latents: Sequence[Variable]) -> bool:
@@ -60,6 +61,31 @@ def check_call_of_sample(model: pm.Model, sizes: dict[str, int], latents: Sequen
         f"predict with pymc_gibbsnn.predict, which draws them anew."
     )
     return True
+
+
+class CallOfSample(NamedTuple):
+    """What ``pm.sample`` was asked for.
+
+    Attributes
+    ----------
+    draws, chains : int
+        How many draws and chains it makes.
+    searches : bool
+        Whether chains may look for a start of their own: they tune, and the user gave no start.
+    """
+
+    draws: int
+    chains: int
+    searches: bool
+
+
+def call_of_sample() -> CallOfSample | None:
+    """Read what the ``pm.sample`` up the stack was asked for; None where there is none."""
+    call = call_in_pymc("sample")
+    if call is None:
+        return None
+    asked = call.f_locals
+    return CallOfSample(asked["draws"], asked["chains"], asked["tune"] != 0 and asked["initvals"] is None)
 
 
 def blas_threads_of_fork() -> int | None:

@@ -16,9 +16,12 @@ from pymc_gibbsnn.drivers.program import Program
 from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.drivers.results import Draws, Memory
 from pymc_gibbsnn.drivers.store import Store
+from pymc_gibbsnn.drivers.thinning import SWEEPS, Thinning
 from pymc_gibbsnn.drivers.until import Until
 
-__all__ = ["Schedule", "run_chains"]
+__all__ = ["WATCHED", "Schedule", "apart", "run_chains"]
+
+WATCHED = "what automatic thinning watches"  # beside what is recorded, among the values that the program returns
 
 LOST = (
     "Another process of this run has ended, or cannot be reached ({}). Start all processes again; with a store, the "
@@ -35,13 +38,15 @@ class Schedule:
     ----------
     tune, draws : int
         How many tuning steps it makes, and how many draws it records after them.
-    sweeps, thin : int
-        How many sweeps a tuning step has, and how many times as many a recorded draw.
+    thinning : Thinning
+        How many sweeps a tuning step has, and how that is chosen.
+    thin : int
+        How many times as many sweeps a recorded draw has.
     """
 
     tune: int
     draws: int
-    sweeps: int
+    thinning: Thinning
     thin: int
 
 
@@ -86,11 +91,13 @@ def run_chains(
     if results.draws >= schedule.draws:
         return
     started = time.perf_counter() - results.seconds
+    thinning = schedule.thinning
     can_go_on = True  # whether the chains are where the results are, and finite
     failed = None  # what has gone wrong in this process alone, so that all can stop at the same place
 
     def save() -> None:
-        results.save(program.state() if can_go_on else None, time.perf_counter() - started)
+        state = program.state() | thinning.state() if can_go_on else None
+        results.save(state, time.perf_counter() - started)
 
     count = 1  # the first call is short, to learn how long it takes
     program.compiled  # noqa: B018, before the loop, in which an interrupt would have to wait for it
@@ -99,7 +106,8 @@ def run_chains(
             while True:
                 tunes = results.tuned < schedule.tune
                 first, end = (results.tuned, schedule.tune) if tunes else (results.draws, schedule.draws)
-                count = min(count, program.capacity, end - first)
+                chooses = tunes and thinning.tune > 0
+                count = min(count, program.capacity, (thinning.next_choice if chooses else end) - first)
                 # The first process decides; what happens in any of them, all do at this place.
                 said = all_say([count, results.is_due, until.is_reached, bool(interrupts.came), failed is not None])
                 count, is_due, is_reached, *_ = (int(x) for x in said[0])
@@ -119,15 +127,18 @@ def run_chains(
                         failed = error
                         continue
                 before, can_go_on = time.perf_counter(), False
+                sweeps = thinning.sweeps
                 if tunes:
-                    draws = program.run(count, schedule.sweeps, first, schedule.tune)
+                    draws = program.run(count, sweeps, first, schedule.tune)
                 else:
-                    draws = program.run(count, schedule.sweeps * schedule.thin, first, 0)
+                    draws = program.run(count, sweeps * schedule.thin, first, 0)
                 finite, reason = _finite_draws(draws[1], advice)
-                draws = tuple({name: x[:finite] for name, x in part.items()} for part in draws)
+                draws, watched = apart(tuple({name: x[:finite] for name, x in part.items()} for part in draws), sweeps)
                 try:
                     if tunes:
                         results.tuned += finite
+                        if chooses:
+                            thinning.add(watched)
                     elif finite:
                         results.append(draws)
                         until.add(draws)
@@ -153,6 +164,30 @@ def run_chains(
                 raise RuntimeError(LOST.format(error)) from error
             raise
         save()
+
+
+def apart(draws: Draws, sweeps: int) -> tuple[Draws, np.ndarray | None]:
+    """Take what automatic thinning watches out of draws, and put their number of sweeps into the statistics.
+
+    Parameters
+    ----------
+    draws : Draws
+        Draws as the program returns them.
+    sweeps : int
+        How many sweeps each of them has.
+
+    Returns
+    -------
+    draws : Draws
+        The draws as they are recorded.
+    watched : array, (draw, chain, number), or None
+        What was watched, and the log density; None if the user said how many sweeps a draw has.
+    """
+    values, stats = draws
+    lp = stats["lp"]
+    watched = np.concatenate([values[WATCHED], lp[..., None]], axis=-1) if WATCHED in values else None
+    values = {name: x for name, x in values.items() if name != WATCHED}
+    return (values, stats | {SWEEPS: np.full_like(lp, sweeps)}), watched
 
 
 def _call_back(callback: Callable, draws: Draws, first: int, tunes: bool, schedule: Schedule) -> None:

@@ -13,6 +13,7 @@ from pymc_gibbsnn import _compat
 from pymc_gibbsnn._arguments import model_of, posterior_of, whole
 from pymc_gibbsnn.drivers.given_steps import steps_of
 from pymc_gibbsnn.drivers.step import GraphStep
+from pymc_gibbsnn.drivers.thinning import SWEEPS
 from pymc_gibbsnn.models.initial_values import initial_values
 from pymc_gibbsnn.models.without_latents import without_latents
 from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
@@ -85,7 +86,7 @@ def continue_from(
         known = {name: x for name, x in tuned.items() if x is not None}
         if lost := [name for name in tuned if name not in known]:
             lacking.append(f"what {type(one).__name__} has tuned ({', '.join(lost)})")
-        copies.append(one.that_goes_on(known))
+        copies.append(one.that_goes_on(known, _reported(idata, steps, i, SWEEPS)))
     moved = {v for one in steps for v in (one.transition.variables if isinstance(one, GraphStep) else one.vars)}
     if left := [rv.name for rv in model.free_RVs if model.rvs_to_values[rv] not in moved]:
         lacking.append(f"what the steps have tuned that PyMC chooses for {left}")
@@ -129,21 +130,27 @@ def _last_draws(idata, model: pm.Model) -> tuple[list[dict[str, np.ndarray]], li
 
 
 def _tuned(idata, steps: Sequence[BlockedStep], i: int) -> dict[str, np.ndarray | None]:
-    """Return the entries of the carry of step i that the statistics of the last draws tell, (chain,); None for others.
+    """Return the entries of the carry of step i that statistics of the last draws tell, (chain,); None for others."""
+    found = {}
+    for name, statistic in steps[i].transition.tuned.items():
+        x = None if statistic is None else _reported(idata, steps, i, statistic)
+        found[name] = None if x is None else np.log(x)
+    return found
+
+
+def _reported(idata, steps: Sequence[BlockedStep], i: int, statistic: str) -> np.ndarray | None:
+    """Return a statistic of step i at the last draw, (chain,); None where it was not recorded.
 
     Of a statistic that several steps report, ``pm.sample`` makes one array with an axis for them. ``pmg.sample`` adds
     the number of the step to the name.
     """
-    found = {}
     stats = _compat.dataset_of(idata, "sample_stats").isel(draw=-1) if "sample_stats" in idata else {}
-    for name, statistic in steps[i].transition.tuned.items():
-        earlier = sum(statistic in one.stats_dtypes_shapes for one in steps[:i])
-        x = stats.get(f"{statistic}_{i}" if earlier and f"{statistic}_{i}" in stats else statistic)
-        if x is not None:
-            x = np.log(x.transpose("chain", ...).values)
-            x = x[:, earlier] if x.ndim > 1 else x
-        found[name] = x
-    return found
+    earlier = sum(statistic in one.stats_dtypes_shapes for one in steps[:i])
+    x = stats.get(f"{statistic}_{i}" if earlier and f"{statistic}_{i}" in stats else statistic)
+    if x is None:
+        return None
+    x = x.transpose("chain", ...).values
+    return x[:, earlier] if x.ndim > 1 else x
 
 
 def _drawn(

@@ -8,6 +8,7 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.drivers.step import GraphStep
+from pymc_gibbsnn.drivers.thinning import AUTO
 from pymc_gibbsnn.networks.reader import read_networks
 from pymc_gibbsnn.samplers.gibbs import gibbs
 from pymc_gibbsnn.samplers.transition import Transition
@@ -59,8 +60,12 @@ class GibbsNN(GraphStep):
         Make 1,000 tuning steps for "auto". A number is a variance, such as 1, in squared units of the latents, from
         which noise that is not learned falls whatever the start and the network; make 2,000 tuning steps for it. None,
         and ``tune=0``, switch both off.
-    sweeps_per_draw : int
-        How many sweeps are made for each recorded draw: thinning inside the step.
+    sweeps_per_draw : "auto" or int
+        How many sweeps are made for each draw, those of the tuning included: thinning inside the step. "auto" chooses
+        while the chain tunes, from the autocorrelation of outputs at 20 rows of the data, the log density and learned
+        scales, so that all draws together are worth an effective sample size of 400 or more, with at most 20 sweeps a
+        draw and fewer for large networks and data (:mod:`pymc_gibbsnn.drivers.thinning`). The statistic
+        ``sweeps_per_draw`` holds the choice. Without tuning steps it is 1.
     model, initial_point, compile_kwargs, rng, blocked
         As for any PyMC step method; see :class:`~pymc_gibbsnn.drivers.step.GraphStep`.
 
@@ -85,11 +90,12 @@ class GibbsNN(GraphStep):
     >>> import pymc as pm
     >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
-    >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5, noise=0.1):
-    ...     idata = pm.sample(1000, step=pmg.GibbsNN(), var_names=["W1", "b1", "W2", "b2"])  # doctest: +SKIP
+    >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5):
+    ...     idata = pm.sample(1000, step=pmg.GibbsNN(), var_names=pmg.without_latents())  # doctest: +SKIP
     """
 
     name = "gibbs_nn"
+    default_sweeps = AUTO
 
     @staticmethod
     def build_transition(

@@ -10,6 +10,8 @@ import numpy as np
 import rich
 import rich.progress
 
+from pymc_gibbsnn.drivers.thinning import SWEEPS
+
 __all__ = ["Progress"]
 
 
@@ -64,7 +66,8 @@ class Progress:
         """Move the bar on by ``count`` draws, and show the statistics of the last of them."""
         self.made += count
         now = time.perf_counter()
-        live = [f"{name} {x[-1].mean():.4g}" for name, x in stats.items() if name == "lp" or "acceptance" in name]
+        shown = [name for name in stats if name in ("lp", SWEEPS) or "acceptance" in name]
+        live = [f"{name} {stats[name][-1].mean():.4g}" for name in shown]
         if self.first is None:  # the first call also compiles, so that its time says nothing about the rate
             self.first, self.made_first = now, self.made
         else:

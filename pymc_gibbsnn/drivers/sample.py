@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import ArrayLike
 from pymc.util import _get_seeds_per_chain
@@ -33,8 +34,10 @@ from pymc_gibbsnn.drivers.results import Draws, Elsewhere, Memory
 from pymc_gibbsnn.drivers.starts import find_starts, points_of_chains
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.drivers.store import Store
+from pymc_gibbsnn.drivers.thinning import AUTO, Thinning, most_sweeps
 from pymc_gibbsnn.drivers.until import Until
 from pymc_gibbsnn.models.initial_values import check_initvals
+from pymc_gibbsnn.models.without_latents import without_latents
 from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["sample"]
@@ -89,7 +92,8 @@ def sample(
         Of how many draws one is recorded. Each draw is ``sweeps_per_draw`` sweeps of the step, so that the two numbers
         multiply; tuning draws are not thinned.
     var_names : sequence of str, optional
-        Free variables and deterministics to record; by default all. Nothing else leaves the device.
+        Free variables and deterministics to record; by default all but the latents of noisy networks, which predictions
+        draw anew (:func:`without_latents`). Nothing else leaves the device.
     random_seed : int, numpy.random.Generator or sequence of int, optional
         The seed. The same seed gives the same draws on the same number and kind of devices.
     initvals : dict or sequence of dict, optional
@@ -171,14 +175,14 @@ def sample(
     >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5):
-    ...     idata = pmg.sample(1000, step=pmg.GibbsNN(), chains=8, var_names=["W1", "b1", "W2", "b2"])  # doctest: +SKIP
+    ...     idata = pmg.sample(1000, step=pmg.GibbsNN(), chains=8)  # doctest: +SKIP
     """
     try:
         import jax
     except ImportError:
         raise ImportError("pmg.sample runs in JAX, which is not installed: pip install 'pymc-gibbsnn[jax]'.") from None
 
-    from pymc_gibbsnn.drivers.chain_loop import run_chains
+    from pymc_gibbsnn.drivers.chain_loop import WATCHED, apart, run_chains
     from pymc_gibbsnn.drivers.placement import choose_placement
     from pymc_gibbsnn.drivers.processes import first_says, is_first, one_of_many
     from pymc_gibbsnn.drivers.program import Program
@@ -189,8 +193,8 @@ def sample(
     steps = steps_of(step, model)
     transitions = _transitions(steps, model)
     recorded = _recorded(model, var_names)
-    schedule = _schedule(steps, draws, tune, thin)
     chains, shards = whole("chains", chains), whole("shards", shards)
+    schedule = _schedule(steps, draws, tune, thin, chains, boolean("local_rows", local_rows))
     precision = one_of("precision", precision or pytensor.config.floatX, ("float32", "float64"))
     check_initvals(model, initvals, chains)
     if precision > pytensor.config.floatX:
@@ -239,10 +243,12 @@ def sample(
             # JAX cannot raise errors, so PyTensor leaves out its checks of shapes and parameters, and warns of each.
             warnings.filterwarnings("ignore", "Skipping (Assert|Check)", UserWarning)
             started = time.perf_counter()
+            if schedule.thinning.tune:
+                recorded[WATCHED] = pt.concatenate([t.watched for t in transitions if t.watched is not None])
             program = Program(transitions, model.value_vars, recorded, points, keys, placement, precision)
             if tuned and not before:
                 program.restore(program.state() | {name: x.astype(precision) for name, x in tuned.items()})
-            nothing = program.nothing()
+            nothing, _ = apart(program.nothing(), 0)
             ends.check(nothing)
             placement.check_recorded(nothing[0])
             others = {} if placement.local_rows else _compat.data_groups(model)
@@ -251,6 +257,7 @@ def sample(
                 first_says(lambda: results.begin(state, make(nothing, 0), others) or b"")
                 if before:
                     program.restore(before.state)
+                    schedule.thinning.restore(before.state)
                 if before and is_first():
                     for posterior, stats in results.parts():
                         ends.take(posterior, stats)
@@ -273,24 +280,33 @@ def sample(
         return results.finish(others, _attributes(schedule, precision, placement) | times)
 
 
-def _schedule(steps: list[GraphStep], draws: int, tune: int | None, thin: int):
+def _schedule(steps: list[GraphStep], draws: int, tune: int | None, thin: int, chains: int, local_rows: bool):
     """Return what each chain is to do.
 
     Parameters
     ----------
     steps : list of GraphStep
-        The steps, which say how many sweeps a draw has.
-    draws, tune, thin : int
-        As in :func:`sample`; if ``tune`` is None, it is as many as the steps need.
+        The steps, which say how many sweeps a draw has, or one of which that it is to be chosen automatically; the
+        others then take part, unless one of them asks for several sweeps.
+    draws, tune, thin, chains, local_rows
+        As in :func:`sample`; if ``tune`` is None, it is as many as the steps need. With ``local_rows`` nothing is
+        chosen, since no process has all rows.
     """
     from pymc_gibbsnn.drivers.chain_loop import Schedule
 
-    sweeps = {step.sweeps_per_draw for step in steps}
-    if len(sweeps) > 1:
+    asked = {step.sweeps_per_draw for step in steps}
+    is_auto = AUTO in asked and asked <= {AUTO, 1}
+    numbers = {1} if is_auto else asked - {AUTO}
+    if len(numbers) > 1:
         raise ValueError("All steps must have the same sweeps_per_draw, because they take turns; found different ones.")
     if tune is None:
         tune = max(step.default_tune_steps for step in steps)
-    return Schedule(whole("tune", tune, least=0), whole("draws", draws), sweeps.pop(), whole("thin", thin))
+    tune, draws, thin = whole("tune", tune, least=0), whole("draws", draws), whole("thin", thin)
+    most, [sweeps] = most_sweeps(step.transition for step in steps), numbers
+    if is_auto and not local_rows:
+        sweeps = int(max(step.first_sweeps.max() for step in steps))
+        return Schedule(tune, draws, Thinning(tune, draws * thin, chains, most, sweeps), thin)
+    return Schedule(tune, draws, Thinning(0, draws, chains, most, sweeps), thin)
 
 
 def _seeds_of_chains(random_seed, chains: int, before: Checkpoint | None) -> list[int]:
@@ -419,9 +435,13 @@ def _transitions(steps: list[GraphStep], model: pm.Model) -> list[Transition]:
 def _recorded(model: pm.Model, var_names: Sequence[str] | None) -> dict[str, Variable]:
     """Return the variables to record by name, as expressions of value variables."""
     variables = {v.name: v for v in [*model.free_RVs, *model.deterministics]}
-    names = list(variables) if var_names is None else string_list("var_names", var_names)
+    names = (
+        string_list("var_names", var_names)
+        if var_names is not None
+        else [*without_latents(model), *(v.name for v in model.deterministics)]
+    )
     if not names:
-        raise ValueError("var_names names nothing to record; leave it out to record all.")
+        raise ValueError("var_names names nothing to record; leave it out to record all but the latents.")
     unknown = [name for name in names if name not in variables]
     if unknown:
         raise ValueError(f"var_names holds {unknown}, which the model does not have; it has {list(variables)}.")

@@ -130,7 +130,7 @@ def _side_by_side(
             running.discard(get_ident())
 
     def say(ended: int) -> None:
-        progress.say(f"Looking for starts, {ended} of {len(chains)}")
+        progress.say(f"Fitting starting points, {ended} of {len(chains)}")
 
     say(0)
     if threads == 1:

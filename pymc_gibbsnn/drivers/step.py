@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from abc import abstractmethod
@@ -31,9 +32,10 @@ from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.backends.numba_linker import telling_of_compilation
 from pymc_gibbsnn.backends.threads import take_threads_of_blas, without_threads_of_blas
-from pymc_gibbsnn.drivers.call_of_sample import blas_threads_of_fork, check_call_of_sample
+from pymc_gibbsnn.drivers.call_of_sample import CallOfSample, blas_threads_of_fork, call_of_sample, check_call_of_sample
 from pymc_gibbsnn.drivers.finite import why_not_finite
 from pymc_gibbsnn.drivers.interrupts import uninterrupted
+from pymc_gibbsnn.drivers.thinning import AUTO, SWEEPS, Thinning, most_sweeps
 from pymc_gibbsnn.models.initial_values import check_point
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.networks.reader import starting_point
@@ -64,12 +66,15 @@ class GraphStepState(StepMethodState):
         Whether the chain is tuning.
     tune_steps, steps : int
         How many tuning steps the chain makes, and how many steps it has made.
+    thinning : Thinning
+        How many sweeps a draw has, and what that is chosen by.
     """
 
     carry: dict[str, np.ndarray]
     tune: bool
     tune_steps: int
     steps: int
+    thinning: Thinning
     _jax_key: Any
     _is_over: bool
     _left: dict[str, np.ndarray] | None
@@ -86,9 +91,9 @@ class GraphStep(BlockedStep):
     ----------
     vars : sequence of Variable, optional
         Random or value variables of the model to move. Each step method says which they are by default.
-    sweeps_per_draw : int
+    sweeps_per_draw : int or "auto"
         How many transitions are made for each draw, those of the tuning included: 1,000 tuning draws of 100 are
-        100,000 transitions.
+        100,000 transitions. Each step method names its default; "auto" is for :class:`GibbsNN` alone.
     model : pm.Model, optional
         The model; by default that of the context.
     initial_point : dict of str to array, optional
@@ -126,17 +131,20 @@ class GraphStep(BlockedStep):
     """
 
     default_blocked = True
+    default_sweeps: int | str = 1
     _state_class = GraphStepState
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        cls.__signature__ = _with_options(signature(GraphStep.__init__), signature(cls.build_transition))
+        options = _with_options(signature(GraphStep.__init__), signature(cls.build_transition)).parameters
+        own = options | {SWEEPS: options[SWEEPS].replace(default=cls.default_sweeps)}
+        cls.__signature__ = Signature([*own.values()])
 
     def __init__(
         self,
         vars: Sequence[Variable] | None = None,
         *,
-        sweeps_per_draw: int = 1,
+        sweeps_per_draw: int | str | None = None,
         model: pm.Model | None = None,
         initial_point: PointType | None = None,
         compile_kwargs: dict[str, Any] | None = None,
@@ -150,7 +158,10 @@ class GraphStep(BlockedStep):
         if unknown and len(known) == len(parameters):
             raise TypeError(f"{type(self).__name__} has no argument {unknown[0]!r}; its arguments are {known}.")
         self.model = model_of(model)
-        self.sweeps_per_draw = whole("sweeps_per_draw", sweeps_per_draw)
+        sweeps_per_draw = self.default_sweeps if sweeps_per_draw is None else sweeps_per_draw
+        may_be_auto = self.default_sweeps == AUTO
+        is_auto = may_be_auto and isinstance(sweeps_per_draw, str) and sweeps_per_draw == AUTO
+        self.sweeps_per_draw = AUTO if is_auto else whole(SWEEPS, sweeps_per_draw, why=f" or '{AUTO}'" * may_be_auto)
         if compile_kwargs is not None and not isinstance(compile_kwargs, Mapping):
             raise TypeError(
                 f"compile_kwargs must be a dictionary, such as {{'mode': 'JAX'}}; found {describe(compile_kwargs)}."
@@ -161,14 +172,17 @@ class GraphStep(BlockedStep):
         self.transition = transition = self.build_transition(self.model, vars, **options)
         self.default_tune_steps = transition.tune_steps
         self._vars = list(transition.variables)
-        self.stats_dtypes_shapes = {name: (np.float64, []) for name in transition.stats}
-        self.stats_dtypes = [dict.fromkeys(transition.stats, np.float64)]
+        self._stats = [*transition.stats, SWEEPS]
+        self.stats_dtypes_shapes = {name: (np.float64, []) for name in self._stats}
+        self.stats_dtypes = [dict.fromkeys(self._stats, np.float64)]
         self._point = initial_point or starting_point(self.model)
         self._compile_kwargs = dict(compile_kwargs or {})
         self._mode = compilation_mode(self._compile_kwargs.pop("mode", None))
         self._uses_jax = uses_jax(self._mode)
         self._dtype = pytensor.config.floatX
-        self._functions, self._warned, self.tuned = {}, False, {}
+        self._functions, self._warned, self._told = {}, False, False
+        self.tuned, self.first_sweeps = {}, np.ones(1, int)
+        self._call = CallOfSample(draws=1000, chains=4, searches=False)  # until there is one
         self.set_rng(rng)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -176,13 +190,22 @@ class GraphStep(BlockedStep):
         compiled = ("_inputs", "_tuning_dtype", "_stages", "_shared", "_seen")
         return self.__dict__ | dict.fromkeys(compiled) | {"_functions": {}}
 
-    def that_goes_on(self, tuned: Mapping[str, np.ndarray]) -> GraphStep:
+    def that_goes_on(self, tuned: Mapping[str, np.ndarray], sweeps: np.ndarray | None = None) -> GraphStep:
         """Return a step whose chains begin with these entries of the carry, arrays (chain, ...); this one is unchanged.
 
-        Both share what is compiled.
+        ``sweeps`` (chain,) are the sweeps of a draw with which they begin where they are chosen automatically. Both
+        steps share what is compiled.
         """
+        return self._copy(tuned=dict(tuned), first_sweeps=self.first_sweeps if sweeps is None else sweeps)
+
+    def with_sweeps(self, sweeps_per_draw: int) -> GraphStep:
+        """Return a step whose draws have so many sweeps; both share what is compiled."""
+        return self._copy(sweeps_per_draw=sweeps_per_draw)
+
+    def _copy(self, **changes) -> GraphStep:
+        """Return a step with other attributes that shares all else."""
         step = object.__new__(type(self))
-        step.__dict__ |= self.__dict__ | {"tuned": dict(tuned)}
+        step.__dict__ |= self.__dict__ | changes
         return step
 
     @staticmethod
@@ -252,10 +275,14 @@ class GraphStep(BlockedStep):
         ``pm.sample`` reads them before it samples, in the main process: the one place where a step can compile before
         chains fork, learn how much is about to be recorded, and warn, and look at the starts that the user gave.
         """
+        self._call = call_of_sample() or self._call
         sizes = {v.name: self._point[v.name].nbytes for v in self._vars}
         latents = [] if self._warned else self.transition.latents
         self._warned |= check_call_of_sample(self.model, sizes, latents)
         self._compile()
+        if self._call.searches and self.transition.search and not self._told:
+            self._told = True
+            logging.getLogger("pymc.gibbsnn").info(self.transition.search)
         return self._vars
 
     def set_rng(self, rng) -> None:
@@ -279,9 +306,12 @@ class GraphStep(BlockedStep):
         shares = isinstance(self._mode.linker, NumbaLinker) and self.transition.rows is not None
         self._samples = len(evaluate(self.transition.rows)) if shares else 0
         start = self.transition.start()
-        if self.tuned:
-            chain = number_of_chain() or 0  # outside of pm.sample, the first
-            start |= {name: np.asarray(x[chain], start[name].dtype) for name, x in self.tuned.items()}
+        chain = number_of_chain() or 0  # outside of pm.sample, the first
+        start |= {name: np.asarray(x[chain], start[name].dtype) for name, x in self.tuned.items()}
+        is_auto = self.sweeps_per_draw == AUTO
+        sweeps = int(self.first_sweeps[chain % len(self.first_sweeps)]) if is_auto else self.sweeps_per_draw
+        steps = (tune or 0) if is_auto else 0
+        self.thinning = Thinning(steps, self._call.draws, self._call.chains, most_sweeps([self.transition]), sweeps)
         self.carry = {name: _in_order(value) for name, value in start.items()}
         self._data = [(v, v.container.storage[0]) for v in self.transition.data]
         self._is_over, self._is_by_hand = False, tune is None
@@ -300,7 +330,7 @@ class GraphStep(BlockedStep):
             If the data have changed since the chain began, because the chain keeps what it once computed from them.
         """
         if self._is_over:
-            return point, [dict.fromkeys(self.transition.stats, np.nan)]
+            return point, [dict.fromkeys(self._stats, np.nan)]
         self._check_data()
         failure = None
         try:
@@ -326,7 +356,7 @@ class GraphStep(BlockedStep):
             warnings.warn(message.rstrip(), UserWarning, stacklevel=2)
             self._is_over = True
             new = {**point, **{v.name: np.full_like(point[v.name], np.nan) for v in self._vars}}
-            stats = dict.fromkeys(self.transition.stats, np.nan)
+            stats = dict.fromkeys(self._stats, np.nan)
         self.steps += 1
         return new, [stats]
 
@@ -352,7 +382,7 @@ class GraphStep(BlockedStep):
         self._compile()
         values = self._values(point)
         if self.steps == 0 and not all(np.isfinite(value).all() for value in values.values()):
-            return point, dict.fromkeys(self.transition.stats, np.nan)
+            return point, dict.fromkeys(self._stats, np.nan)
         tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), self._tuning_dtype)
         finds = self.steps == 0 and tuning > 0 and not self._is_by_hand and self.transition.find
         with self._settings(), uninterrupted() as hand_over_interrupt:
@@ -362,17 +392,19 @@ class GraphStep(BlockedStep):
                 values, self.carry = self._values(found), self.carry | carry
             if not self._is_where_it_was(values):
                 self._run("begin", values, tuning)
-            self._left = None
-            for _ in range(self.sweeps_per_draw):
+            self._left, sweeps = None, self.thinning.sweeps
+            for _ in range(sweeps):
                 stats = self._run("step", values, tuning)
                 if tuning > 0:
                     self._run("tune", values, tuning)
                 hand_over_interrupt()
             self._run("record", values, tuning)
+            if self.thinning.steps < self.thinning.tune:
+                self.thinning.add(np.append(self.transition.watch(values), stats["lp"])[None, None])
         if "begin" in self._functions:
             self._left, self._seen = {name: x.copy() for name, x in values.items()}, self._stored()
         new = {v.name: np.asarray(values[v.name], v.dtype) for v in self._vars}
-        return {**point, **new}, {name: float(stats[name]) for name in self.transition.stats}
+        return {**point, **new}, {name: float((stats | {SWEEPS: sweeps})[name]) for name in self._stats}
 
     def _is_where_it_was(self, values: Mapping[str, np.ndarray]) -> bool:
         """Whether variables and data are as after the last draw, so that what the carry says of them still holds."""
@@ -386,12 +418,13 @@ class GraphStep(BlockedStep):
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1):
-        column = TextColumn("{task.fields[lp]:0.1f}", table_column=Column("Log density", ratio=1))
-        return [column], {"lp": [float("nan")] * n_chains}
+        density = TextColumn("{task.fields[lp]:0.1f}", table_column=Column("Log density", ratio=1))
+        sweeps = TextColumn("{task.fields[sweeps_per_draw]:.0f}", table_column=Column("Sweeps per draw", ratio=1))
+        return [density, sweeps], {name: [float("nan")] * n_chains for name in ("lp", SWEEPS)}
 
     @staticmethod
     def _make_progressbar_update_functions():
-        return (lambda stats: {"lp": stats["lp"]},)
+        return (lambda stats: {name: stats[name] for name in ("lp", SWEEPS)},)
 
 
 def _with_options(constructor: Signature, build: Signature) -> Signature:

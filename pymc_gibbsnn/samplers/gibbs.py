@@ -72,9 +72,13 @@ from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.samplers.fitted_start import can_be_fitted, fitted_start
 from pymc_gibbsnn.samplers.heat import can_be_heated, choose_hottest, heated
 from pymc_gibbsnn.samplers.transition import Arrays, Transition
+from pymc_gibbsnn.samplers.watched import multiplications, watched
 
 __all__ = ["gibbs"]
 
+FITTING = (
+    "Fitting a starting point for each chain: the network without noise is fitted to the data before the first draw"
+)
 TUNE_STEPS, ANNEAL_STEPS = 1000, 2000  # how many tuning steps are enough from a fitted start, and with heat
 
 
@@ -211,7 +215,9 @@ def gibbs(
     rows = networks[0].inputs
     return Transition(
         variables, step, start, names, check, tune_steps, rows,
-        latents=latents, tuned=tuned, find=find if any(fits) or any(heats) else None,
+        latents=latents, tuned=tuned,
+        find=find if any(fits) or any(heats) else None, search=FITTING if any(fits) else "",
+        watched=watched(networks), multiplications=multiplications(networks),
     )  # fmt: skip
 
 

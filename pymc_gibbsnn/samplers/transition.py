@@ -77,8 +77,15 @@ class Transition:
         ``find(point, rng) -> (point, carry)`` for arrays of NumPy, by the names of value variables and of entries of
         the carry: from where a chain had better start. A driver asks once, before the first step of a chain that is
         going to tune.
+    search : str
+        What ``find`` does, told to the user where it may take long.
     advice : str
         What the user can do if values of a chain stop being finite: a sentence without its full stop, for the error.
+    watched : Variable, optional
+        A vector of numbers, as an expression of the model's value variables, whose autocorrelation says how many sweeps
+        a draw should have (:mod:`pymc_gibbsnn.drivers.thinning`); None where the user has to say.
+    multiplications : int
+        How many a sweep makes, in order of magnitude; the automatic choice is bounded by it.
     """
 
     variables: list[Variable]
@@ -94,11 +101,14 @@ class Transition:
     tune: Callable | None = None
     tuned: Mapping[str, str | None] = field(default_factory=dict)
     find: Callable[[Arrays, np.random.Generator], tuple[Arrays, Arrays]] | None = None
+    search: str = ""
     advice: str = ""
+    watched: Variable | None = None
+    multiplications: int = 0
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what is compiled."""
-        return {name: value for name, value in self.__dict__.items() if name != "_start"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_start", "watch")}
 
     @cached_property
     def data(self) -> list[SharedVariable]:
@@ -109,6 +119,13 @@ class Transition:
     def _start(self) -> Callable[[], list[np.ndarray]]:
         """The compiled function that computes the carry at the start of a chain."""
         return pytensor.function([], list(self.carry.values()), mode=AS_WRITTEN)
+
+    @cached_property
+    def watch(self) -> Callable[[Arrays], np.ndarray]:
+        """A function that computes what is watched from the values of value variables by name."""
+        read = list(explicit_graph_inputs([self.watched]))
+        function = pytensor.function(read, self.watched, mode=AS_WRITTEN)
+        return lambda values: function(*(np.asarray(values[v.name], v.dtype) for v in read))
 
     def start(self) -> dict[str, np.ndarray]:
         """Compute the carry at the start of a chain, from the data as they are now."""

@@ -19,7 +19,7 @@ Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=8)
 
 @pytest.fixture
 def model():
-    return pmg.mlp(X, Y, 3, noise=0.3)
+    return pmg.mlp(X, Y, 3, noise=0.3, prior=None)
 
 
 def test_chains_differ_and_cores_do_not_matter(model):
@@ -51,7 +51,7 @@ def test_numba_is_what_nobody_has_to_name():
     from pytensor.link.numba.linker import NumbaLinker
 
     assert isinstance(compilation_mode(None).linker, NumbaLinker)
-    with pmg.mlp(X, np.stack([Y, Y], axis=1), 2, noise=1.0):  # as in test_gibbs.py: compiled once
+    with pmg.mlp(X, np.stack([Y, Y], axis=1), 2, noise=1.0, prior=None):  # as in test_gibbs.py: compiled once
         idata = pm.sample(50, step=pmg.GibbsNN(), tune=0, chains=2, cores=2, random_seed=1, **QUIET)
     w = idata["posterior"]["W1"].values
     assert np.isfinite(w).all()
@@ -100,7 +100,7 @@ def test_jax_in_a_fork_is_refused_rather_than_left_to_hang(model, monkeypatch):
 @pytest.mark.parametrize("mode", ["AS_WRITTEN", "JAX", pytest.param("NUMBA", marks=pytest.mark.slow)])
 def test_single_precision(mode):
     with pytensor.config.change_flags(floatX="float32"):
-        idata = pm_sample(pmg.mlp(X, Y, 3, noise=0.3), compile_kwargs={"mode": mode})
+        idata = pm_sample(pmg.mlp(X, Y, 3, noise=0.3, prior=None), compile_kwargs={"mode": mode})
     assert idata["posterior"]["Z2"].dtype == "float32"
     assert np.isfinite(idata["sample_stats"]["lp"].values).all()
 
@@ -116,7 +116,7 @@ def test_sweeps_per_draw_thin_the_chain(model):
     for _ in range(3):
         point, _ = once.step(point)
     np.testing.assert_array_equal(thrice.step(start)[0]["W1"], point["W1"])
-    with pytest.raises(ValueError, match="sweeps_per_draw must be a positive integer; found 0"):
+    with pytest.raises(ValueError, match="sweeps_per_draw must be a positive integer or 'auto'; found 0"):
         pmg.GibbsNN(model=model, sweeps_per_draw=0)
 
 
@@ -196,7 +196,7 @@ def test_signatures_show_the_options_of_each_sampler_and_what_all_share():
 
 @pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA"])
 def test_pickling(mode):
-    model = pmg.mlp(X, np.stack([Y, Y], axis=1), 2, noise=1.0)  # as in test_gibbs.py: compiled once
+    model = pmg.mlp(X, np.stack([Y, Y], axis=1), 2, noise=1.0, prior=None)  # as in test_gibbs.py: compiled once
     step = pmg.GibbsNN(model=model, compile_kwargs={"mode": mode})
     assert step.vars
     copy = cloudpickle.loads(cloudpickle.dumps(step))
@@ -217,7 +217,7 @@ def test_pickling(mode):
 )
 def test_processes_that_are_not_forked_draw_the_same(mode, mp_ctx):
     """They get the step pickled, and have neither its code nor what was declared to JAX."""
-    model = pmg.mlp(X, np.stack([Y, Y], axis=1), 2, noise=1.0)  # as in test_gibbs.py: compiled once
+    model = pmg.mlp(X, np.stack([Y, Y], axis=1), 2, noise=1.0, prior=None)  # as in test_gibbs.py: compiled once
     with model:
         step = pmg.GibbsNN(scale_move=mode != "JAX", compile_kwargs={"mode": mode})
     one, two = (
@@ -228,7 +228,7 @@ def test_processes_that_are_not_forked_draw_the_same(mode, mp_ctx):
 
 def test_processes_that_are_not_forked_keep_single_precision():
     with pytensor.config.change_flags(floatX="float32"):
-        step = pmg.GibbsNN(model=pmg.mlp(X, Y, 3, noise=0.3), compile_kwargs=PYTHON)
+        step = pmg.GibbsNN(model=pmg.mlp(X, Y, 3, noise=0.3, prior=None), compile_kwargs=PYTHON)
     copy = cloudpickle.loads(cloudpickle.dumps(step))
     copy.step(step.model.initial_point())
     assert {name: x.dtype for name, x in copy.carry.items()} == {name: x.dtype for name, x in step.carry.items()}
@@ -270,7 +270,8 @@ def test_progress_bar_shows_the_log_density(model, capsys):
     assert columns
     assert len(start["lp"]) == 2
     [update] = pmg.GibbsNN._make_progressbar_update_functions()
-    assert update({"lp": 1.5, "norm_W1": 2.0}) == {"lp": 1.5}
+    shown = {"lp": 1.5, "sweeps_per_draw": 2.0}
+    assert update(shown | {"norm_W1": 2.0}) == shown
 
 
 def test_an_interrupt_returns_what_was_drawn(model):

@@ -138,12 +138,12 @@ IMAGES = np.random.default_rng(2).normal(size=(12, 6, 6))
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: pmg.mlp(X, np.arange(12) % 2, 3, noise=0.1, likelihood="probit"),
+        lambda: pmg.mlp(X, np.arange(12) % 2, 3, noise=0.1, likelihood="probit", prior=None),
         lambda: _with_noise_of(lambda: pm.HalfNormal("s")),
-        lambda: pmg.cnn(RNG.normal(size=(12, 1, 6, 6)), Y, 2, noise="learned"),
-        lambda: pmg.mlp(np.zeros((12, 400)), Y, 40, noise=0.1),
-        lambda: pmg.mlp(np.zeros((12, 100)), Y, 20, noise="learned"),
-        lambda: pmg.cnn(np.zeros((200, 28, 28)), np.zeros(200), 64, noise=0.1),
+        lambda: pmg.cnn(RNG.normal(size=(12, 1, 6, 6)), Y, 2, noise="learned", prior=None),
+        lambda: pmg.mlp(np.zeros((12, 400)), Y, 40, noise=0.1, prior=None),
+        lambda: pmg.mlp(np.zeros((12, 100)), Y, 20, noise="learned", prior=None),
+        lambda: pmg.cnn(np.zeros((200, 28, 28)), np.zeros(200), 64, noise=0.1, prior=None),
     ],
     ids=[
         "class labels of dense layers",
@@ -168,7 +168,9 @@ def _with_noise_of(sigma):
     return model
 
 
-@pytest.mark.parametrize("make", [lambda y: pmg.mlp(X, y, 3, noise=0.1), lambda y: pmg.cnn(IMAGES, y, 2, noise=0.1)])
+@pytest.mark.parametrize(
+    "make", [lambda y: pmg.mlp(X, y, 3, noise=0.1, prior=None), lambda y: pmg.cnn(IMAGES, y, 2, noise=0.1, prior=None)]
+)
 def test_data_that_cannot_be_fitted(make):
     model = make(1e200 * Y)
     assert fitted_start(read_network(model), model.initial_point(), np.random.default_rng(1)) == {}
@@ -279,7 +281,7 @@ def test_learned_scales_that_multiply_each_other_settle():
 @pytest.mark.parametrize("noise", [1e-4, 1e-6])
 def test_inputs_that_are_not_standardised(noise):
     """The covariance of the weights is then close to singular."""
-    model = pmg.mlp(1e4 * X, Y, 5, noise=noise)
+    model = pmg.mlp(1e4 * X, Y, 5, noise=noise, prior=None)
     assert fitted_start(read_network(model), model.initial_point(), np.random.default_rng(1))
 
 
@@ -318,7 +320,7 @@ def images_of(study, point):
 
 
 def test_a_convolutional_teacher_is_found():
-    model = pmg.cnn(np.zeros((150, 6, 6)), np.zeros(150), 2, size=3, pool=2, noise=0.01)
+    model = pmg.cnn(np.zeros((150, 6, 6)), np.zeros(150), 2, size=3, pool=2, noise=0.01, prior=None)
     study = pmg.teacher_student(model, 150, n_test=5, noisy=False, random_seed=1)
     network, point = read_network(study.model), study.model.initial_point()
     assert can_be_fitted(network)
@@ -329,7 +331,7 @@ def test_a_convolutional_teacher_is_found():
 @pytest.mark.parametrize("classes", [2, 3])
 def test_labels_of_images_are_fitted_by_their_probabilities(classes):
     labels = np.arange(150) % classes
-    model = pmg.cnn(np.zeros((150, 6, 6)), labels, 2, size=3, pool=2, noise=0.1, likelihood="probit")
+    model = pmg.cnn(np.zeros((150, 6, 6)), labels, 2, size=3, pool=2, noise=0.1, likelihood="probit", prior=None)
     study = pmg.teacher_student(model, 150, n_test=5, random_seed=1)
     network, point = read_network(study.model), study.model.initial_point()
     assert can_be_fitted(network)
@@ -343,7 +345,7 @@ def test_labels_of_images_are_fitted_by_their_probabilities(classes):
 
 def test_the_quasi_newton_objective_and_its_noise():
     """They are those that networks of dense layers have, and the gradient agrees with differences."""
-    model, rng = pmg.mlp(X, Y, 3, noise=0.1), np.random.default_rng(1)
+    model, rng = pmg.mlp(X, Y, 3, noise=0.1, prior=None), np.random.default_rng(1)
     network, precisions = read_network(model), [np.full((3, 3), 2.0), np.full((1, 4), 3.0)]
     noises = [1e-2, 2e-2, 3e-2]
     problem = QuasiNewton(network, X, Y[:, None], noises, precisions, rng)
@@ -360,7 +362,7 @@ def test_the_quasi_newton_objective_and_its_noise():
 def test_the_quasi_newton_objective_of_labels(classes):
     """It is -Σ log P(y | f) for logistic noise of variance v, and what the prior adds."""
     y, rng = np.arange(12) % classes, np.random.default_rng(1)
-    network = read_network(pmg.mlp(X, y, 3, noise=0.1, likelihood="probit"))
+    network = read_network(pmg.mlp(X, y, 3, noise=0.1, likelihood="probit", prior=None))
     precisions = [np.full((3, 3), 2.0), np.full((1 if classes == 2 else classes, 4), 3.0)]
     problem = QuasiNewton(network, X, y, [0.01] * 3, precisions, rng)
     weights, v = problem.drawn(), 0.5
@@ -377,7 +379,7 @@ def test_the_quasi_newton_objective_of_labels(classes):
 
 
 def test_one_network_is_fitted_to_labels(monkeypatch):
-    network, asked = read_network(pmg.cnn(IMAGES, np.arange(12) % 3, 2, noise=0.1, likelihood="probit")), []
+    network, asked = read_network(pmg.cnn(IMAGES, np.arange(12) % 3, 2, noise=0.1, likelihood="probit", prior=None)), []
     precisions = [np.ones((2, 10)), np.ones((3, 33))]
     problem = QuasiNewton(network, IMAGES.reshape(12, -1), np.arange(12) % 3, [0.01] * 3, precisions, RNG)
     monkeypatch.setattr(problem, "fitted", lambda w, steps: asked.append(steps) or Found(w, w[0], np.inf))
@@ -390,7 +392,7 @@ def test_logistic_probabilities_are_close_to_those_of_normal_noise(classes):
     n, v = 20, 0.3
     m = np.random.default_rng(1).normal(size=(1, n, 1 if classes == 2 else classes))
     y = np.random.default_rng(2).integers(classes, size=n)
-    network = read_network(pmg.mlp(np.zeros((n, 2)), y, 3, noise=0.1, likelihood="probit"))
+    network = read_network(pmg.mlp(np.zeros((n, 2)), y, 3, noise=0.1, likelihood="probit", prior=None))
     p = network.observation.integrated_probabilities(m[..., 0] if classes == 2 else m, np.sqrt(v))[0]
     for i in range(n):
         row = slice(i, i + 1)
@@ -400,7 +402,7 @@ def test_logistic_probabilities_are_close_to_those_of_normal_noise(classes):
 
 def test_a_part_of_the_data_is_fitted_where_all_is_too_much_work():
     images = np.random.default_rng(1).normal(size=(3000, 28, 28))
-    network = read_network(pmg.cnn(images, images[:, 0, 0], 8, size=4, stride=2, noise=0.1))
+    network = read_network(pmg.cnn(images, images[:, 0, 0], 8, size=4, stride=2, noise=0.1, prior=None))
     assert can_be_fitted(network)
     operators = [layer.operator for layer in network.layers if layer.operator.variables]
     precisions = [np.ones(operator.augmented_shape) for operator in operators]
@@ -421,7 +423,9 @@ SETUP = [1e-6] * 3, [np.ones((2, 10)), np.ones((1, 33))], np.random.default_rng(
 
 def test_less_work_where_a_step_is_much(monkeypatch):
     """Sixteen networks in five rounds where a step is little work, and a single one where it is much."""
-    problem = QuasiNewton(read_network(pmg.cnn(IMAGES, Y, 2, noise=1e-3)), IMAGES.reshape(12, -1), Y[:, None], *SETUP)
+    problem = QuasiNewton(
+        read_network(pmg.cnn(IMAGES, Y, 2, noise=1e-3, prior=None)), IMAGES.reshape(12, -1), Y[:, None], *SETUP
+    )
     asked = []
     monkeypatch.setattr(problem, "fitted", lambda w, steps: asked.append(steps) or Found(w, w[0], 3.0))
     problem.search()
@@ -457,7 +461,7 @@ LEAN = {"interweave": False, "scale_move": False, "compile_kwargs": PYTHON}
 @pytest.fixture(scope="module")
 def steps():
     """A step that looks for a start and one that does not, compiled once for all tests below."""
-    model = pmg.mlp(X, Y, 3, noise=0.05)
+    model = pmg.mlp(X, Y, 3, noise=0.05, prior=None)
     return [pmg.GibbsNN(model=model, anneal=anneal, **LEAN) for anneal in ("auto", None)]
 
 
@@ -508,7 +512,7 @@ def test_a_start_is_looked_for_by_a_driver_that_tunes_and_where_the_user_chose_n
 
 def test_targets_may_change_under_a_step_that_is_called_by_hand():
     """As in Geweke's joint test."""
-    model = pmg.mlp(X, Y, 3, noise=0.3)
+    model = pmg.mlp(X, Y, 3, noise=0.3, prior=None)
     step = pmg.GibbsNN(model=model, rng=1, **LEAN)
     point, _ = step.step(model.initial_point())
     model.set_data("y_data", Y + 1)
@@ -535,9 +539,9 @@ def test_starts_in_jax(steps, monkeypatch):
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: pmg.mlp(X, Y, 3, noise=0.3),
-        lambda: pmg.mlp(X, Y, 3, noise=0.3, activation="tanh"),
-        lambda: pmg.cnn(IMAGES, IMAGES[:, 0, 0], 2, noise=0.3),
+        lambda: pmg.mlp(X, Y, 3, noise=0.3, prior=None),
+        lambda: pmg.mlp(X, Y, 3, noise=0.3, activation="tanh", prior=None),
+        lambda: pmg.cnn(IMAGES, IMAGES[:, 0, 0], 2, noise=0.3, prior=None),
     ],
     ids=["relu", "tanh", "images"],
 )
@@ -563,7 +567,7 @@ def test_starts_found_side_by_side_are_those_found_one_after_another(build, monk
         found, _ = starts.find_starts([replace(transition, find=find)], points, seeds, telling)
     assert_equal(found, expected)
     assert flags == (pytensor.config.mode, pytensor.config.traceback__limit)
-    assert said == [f"Looking for starts, {ended} of 3" for ended in range(4)]
+    assert said == [f"Fitting starting points, {ended} of 3" for ended in range(4)]
 
 
 def test_threads_may_call_an_activation_at_once(request):
@@ -613,4 +617,4 @@ def test_small_networks_are_searched_one_after_another(steps, monkeypatch):
     transition, points = replace(steps[0].transition, find=find), [steps[0].model.initial_point()] * 2
     starts.find_starts([transition], points, [1, 2], SimpleNamespace(say=said.append))
     assert threads == [threading.main_thread()] * 2
-    assert said == [f"Looking for starts, {ended} of 2" for ended in range(3)]
+    assert said == [f"Fitting starting points, {ended} of 2" for ended in range(3)]

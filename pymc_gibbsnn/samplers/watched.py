@@ -1,0 +1,40 @@
+"""What automatic thinning watches of a noisy network: numbers whose autocorrelation says how far sweeps are apart.
+
+They are the outputs at some rows of the data, without noise, and the logarithms of learned variances and precisions.
+Class labels do not change when all outputs of a row are shifted, so there it is their differences from the row's mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+
+from pymc_gibbsnn.networks.function import forward
+from pymc_gibbsnn.networks.given import given
+from pymc_gibbsnn.networks.likelihoods import LabelLikelihood
+from pymc_gibbsnn.networks.network import Network
+
+__all__ = ["multiplications", "watched"]
+
+ROWS = 20  # at how many rows of the data, evenly spaced, outputs are watched
+
+
+def watched(networks: Sequence[Network]) -> Variable:
+    """Write the numbers that are watched, a vector, as an expression of the value variables of the networks."""
+    found = []
+    for network in networks:
+        rows = given(np.unique(np.linspace(0, len(network.data()) - 1, ROWS).astype(int)))
+        *_, (outputs, _) = forward(network, {v.name: v for v in network.weights}, network.inputs[rows])
+        if isinstance(network.observation, LabelLikelihood) and network.layers[-1].shape[0] > 1:
+            outputs = outputs - outputs.mean(axis=-1, keepdims=True)
+        found += [outputs, *(variance.log_precision(variance.value) for variance in network.variances)]
+    return pt.concatenate([x.ravel() for x in found])
+
+
+def multiplications(networks: Sequence[Network]) -> int:
+    """Count the multiplications by weights when the outputs of all rows of the data are computed once."""
+    operators = [(len(network.data()), layer.operator) for network in networks for layer in network.layers]
+    return sum(n * op.shape[0] * op.fan_in for n, op in operators if op.variables)
