@@ -8,7 +8,7 @@ import pymc as pm
 import pymc_gibbsnn as pmg
 
 X = np.random.default_rng(0).normal(size=(20, 2))
-with pmg.mlp(X, X[:, 0] ** 2, 3) as model:
+with pmg.mlp(X, X[:, 0] ** 2, 3, noise=0.1, prior=None) as model:
     step = pmg.GibbsNN(interweave=False, scale_move=False)
     idata = pm.sample(10, tune=10, chains=1, step=step, var_names=["W1", "b1", "W2", "b2"], progressbar=False)
 assert np.isfinite(pmg.predict(idata, model, X[:3])["mean"]).all()

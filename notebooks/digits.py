@@ -32,12 +32,12 @@ def main(draws: int, chains: int, figures: Path) -> None:
     centre = images.mean(axis=0)
     scale = (images - centre).std()
     X_train, X_test = (images - centre) / scale, (test_images - centre) / scale
-    with pmg.mlp(WIDER * X_train, y_train, hidden=16, noise=NOISE, likelihood="probit"):
+    with pmg.mlp(WIDER * X_train, y_train, hidden=16, noise=NOISE, prior=None, likelihood="probit"):
         idata = pm.sample(
             draws,
             tune=draws,
             chains=chains,
-            step=pmg.GibbsNN(anneal=16.0, interweave="langevin"),
+            step=pmg.GibbsNN(anneal=16.0, interweave="langevin", sweeps_per_draw=1),
             var_names=["W1", "b1", "W2", "b2"],
             random_seed=1,
             compute_convergence_checks=False,

@@ -25,7 +25,7 @@ ROWS = 12
 TARGETS, LABELS = np.linspace(-1, 1, ROWS), np.arange(ROWS) % 3
 KINDS = {
     "regression": {"y": TARGETS},
-    "regression with learned noise": {"y": TARGETS, "noise": "learned"},
+    "regression with known noise": {"y": TARGETS, "noise": 0.1, "prior": None},
     "classes": {"y": LABELS, "likelihood": "probit"},
 }
 DEPTHS = {"one hidden layer": [4], "two hidden layers": [4, 4]}

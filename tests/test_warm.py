@@ -11,9 +11,9 @@ X = np.random.default_rng(0).normal(size=(17, 4))
 
 def test_a_network_that_is_warm_compiles_nothing(capsys):
     y = np.stack([warm.TARGETS, warm.TARGETS], axis=1)  # of two outputs, as in test_gibbs.py: compiled once
-    warm.warm({"two outputs": {"y": y, "hidden": 3}})
+    warm.warm({"two outputs": {"y": y, "hidden": 3, "noise": 0.3, "prior": None}})
     assert capsys.readouterr().out.startswith("two outputs")
-    with compiled() as names, pmg.mlp(X, X[:, :2], hidden=6, noise=0.3) as model:
+    with compiled() as names, pmg.mlp(X, X[:, :2], hidden=6, noise=0.3, prior=None) as model:
         pmg.GibbsNN().step(model.initial_point())
     assert names == []
 

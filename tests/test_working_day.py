@@ -73,7 +73,7 @@ def test_a_working_day(tmp_path):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda X, y: pmg.mlp(X, y, 2),
+        lambda X, y: pmg.mlp(X, y, 2, noise=0.1, prior=None),
         lambda X, y: pmg.classical_mlp(X, y, 2, likelihood="normal"),
         lambda X, y: pmg.wide_mlp(X, y, 2),
     ],
@@ -99,11 +99,11 @@ def test_names_of_columns_are_kept_and_checked(make):
 def test_frames_of_polars():
     polars = pytest.importorskip("polars")
     data = polars.from_pandas(table(9, 1))
-    model = pmg.mlp(data[["age", "height"]], data["weight"], 2)
+    model = pmg.mlp(data[["age", "height"]], data["weight"], 2, noise=0.1, prior=None)
     assert list(model.coords["feature"]) == ["age", "height"]
     dated = data.with_columns(height=polars.lit(datetime(2020, 1, 1)))[["age", "height"]]
     with pytest.raises(ValueError, match=r"X must hold numbers; found datetime.datetime\(2020, 1, 1"):
-        pmg.mlp(dated, data["weight"], 2)
+        pmg.mlp(dated, data["weight"], 2, noise=0.1, prior=None)
     weights = [v for v in model.free_RVs if v.name[0] in "Wb"]
     point = {
         v.name: (("chain", "draw", *model.named_vars_to_dims.get(v.name, ())), np.zeros((1, 1, *v.shape.eval())))
@@ -115,11 +115,11 @@ def test_frames_of_polars():
         with pytest.raises(TypeError, match=rf"X_new must be an array of numbers; found a .*: give X_new.{method}\(\)"):
             pmg.predict({"posterior": xr.Dataset(point)}, model, X)
         with pytest.raises(TypeError, match=rf"X must be an array of numbers; found a .*: give X.{method}\(\)"):
-            pmg.mlp(X, data["weight"], 2)
+            pmg.mlp(X, data["weight"], 2, noise=0.1, prior=None)
     with pytest.raises(TypeError, match=r"y must be an array of numbers; found a LazyFrame: give y.collect\(\)"):
-        pmg.mlp(data[["age", "height"]], data[["weight"]].lazy(), 2, likelihood="probit")
+        pmg.mlp(data[["age", "height"]], data[["weight"]].lazy(), 2, likelihood="probit", noise=0.1, prior=None)
     missing = data.with_columns(height=polars.lit(None, polars.Float64))[["age", "height"]]
     with pytest.raises(ValueError, match=r"X, in the columns \['height'\], holds 9 values that are NaN or infinite"):
-        pmg.mlp(missing, data["weight"], 2)
+        pmg.mlp(missing, data["weight"], 2, noise=0.1, prior=None)
     with pytest.raises(ValueError, match=r"those of the data, \['age', 'height'\], in this order; found \['age'\]"):
         pmg.predict({"posterior": xr.Dataset(point)}, model, data[["age"]])

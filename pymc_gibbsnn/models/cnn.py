@@ -31,8 +31,8 @@ def cnn(
     pool: int | tuple[int, int] | list | None = None,
     hidden: int | Sequence[int] = (),
     activation: str | PiecewiseLinear | Callable = "relu",
-    noise: float | str | Sequence[float | str] = 0.1,
-    prior: float | str | Sequence[float | str] | None = None,
+    noise: float | str | Sequence[float | str] = "learned",
+    prior: float | str | Sequence[float | str] | None = "learned",
     likelihood: str = "normal",
     bias: bool = True,
 ) -> pm.Model:
@@ -49,8 +49,8 @@ def cnn(
     where the second argument of Normal is a standard deviation, W_l and b_l have the prior Normal(0, λ_l^{-1/2}), and a
     layer without a pool has Z in place of P. The images of the last one are flattened, and dense layers follow, as in
     :func:`mlp`. This is the network of [1]_ (appendix G and figure 5), for which ``filters=2, size=4, stride=2, pool=2,
-    likelihood="probit", noise=10`` stand. The model is plain PyMC: other orders of layers are written by hand, with
-    :func:`conv2d` and :func:`average_pool2d`.
+    likelihood="probit", noise=10, prior=None`` stand. The model is plain PyMC: other orders of layers are written by
+    hand, with :func:`conv2d` and :func:`average_pool2d`.
 
     Parameters
     ----------
@@ -69,13 +69,13 @@ def cnn(
         Widths of the dense hidden layers above.
     activation : str, PiecewiseLinear or callable
         As for :func:`mlp`.
-    noise : float, "learned", or a sequence of them
+    noise : "learned", float, or a sequence of them
         Standard deviation s of the noise: one for all, or one for each noisy variable in its order, such as Z2, P2, A2,
         y. What "learned" means is described at :func:`mlp`.
-    prior : float, "learned", or a sequence of them, optional
+    prior : "learned", float, or a sequence of them, optional
         Precision λ (one over the variance) of the prior of a layer's weights and biases: one for all layers, or one for
-        each. By default it is the number of weights that come into a unit. Where it is "learned", it has the prior that
-        :func:`mlp` describes.
+        each. Where it is "learned", the default, it has the prior that :func:`mlp` describes; there is none for each
+        input, since a filter looks at all pixels alike. None makes λ the number of weights that come into a unit.
     likelihood : {"normal", "probit", "student"}
         What y is given the last layer: its noisy outputs themselves, the class label that they give, or numbers around
         them with heavy tails, as :func:`mlp` says.
@@ -111,7 +111,8 @@ def cnn(
     --------
     >>> import numpy as np
     >>> import pymc_gibbsnn as pmg
-    >>> model = pmg.cnn(np.random.normal(size=(20, 8, 8)), np.arange(20) % 10, 2, pool=2, likelihood="probit")
+    >>> X, y = np.random.normal(size=(20, 8, 8)), np.arange(20) % 10
+    >>> model = pmg.cnn(X, y, 2, pool=2, noise=1, prior=None, likelihood="probit")
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'Z2', 'P2', 'A2', 'W2', 'b2', 'Z3']
     """

@@ -29,8 +29,8 @@ def mlp(
     hidden: int | Sequence[int],
     *,
     activation: str | PiecewiseLinear | Callable = "relu",
-    noise: float | str | Sequence[float | str] = 0.1,
-    prior: float | str | Sequence[float | str] | None = None,
+    noise: float | str | Sequence[float | str] = "learned",
+    prior: float | str | Sequence[float | str] | None = "relevance",
     likelihood: str = "normal",
     bias: bool = True,
     noise_hidden: int | Sequence[int] | None = None,
@@ -65,20 +65,21 @@ def mlp(
     activation : str, PiecewiseLinear or callable
         A name ("identity", "relu", "leaky_relu", "abs", "sign", "hard_tanh", "relu6"; "tanh", "sigmoid", "gelu",
         "softplus", "silu", "erf"), a table, or an elementwise function of PyTensor variables.
-    noise : float, "learned", or a sequence of them
+    noise : "learned", float, or a sequence of them
         Standard deviation s of the noise: one for all, or one for each of Z2, A2, Z3, ... up to y or, for a probit
         likelihood, the last Z. That of y is in the units of y; for a Student likelihood it is also that of the last Z.
-        Where it is "learned", the variance is a variable of the model, such as "variance_Z2". That of y has the prior
-        InverseGamma(1, 0.001), which allows anything from about 1e-4 up, for y of unit variance; that of a latent has
-        InverseGamma(5, 0.0001), which favours little noise, about 2e-5. For a probit likelihood ``noise="learned"``
-        leaves that of the last Z at 1, since labels do not tell it from the size of the last weights.
-    prior : float, "learned", "relevance", or a sequence of them, optional
+        Where it is "learned", as by default, the variance is a variable of the model, such as "variance_Z2". That of y
+        has the prior InverseGamma(1, 0.001), which allows anything from about 1e-4 up, for y of unit variance; that of
+        a latent has InverseGamma(5, 0.0001), which favours little noise, about 2e-5. For a probit likelihood
+        ``noise="learned"`` leaves that of the last Z at 1, since labels do not tell it from the size of the last
+        weights.
+    prior : "relevance", "learned", float, or a sequence of them, optional
         Precision λ (one over the variance) of the prior of a layer's weights and biases: one for all layers, or one for
-        each. By default it is the number of the layer's inputs. Where it is "learned", the precision of the layer's
-        weights is a variable of the model, such as "precision_W1", with the prior Gamma(2, 2/d) of mean d, the number
-        of inputs; where it is "relevance", there is one for each input of the layer, which tells those that matter from
-        those that do not (automatic relevance determination [2]_). ``prior="relevance"`` is that for the first layer,
-        and "learned" for the others. The biases of such layers have the prior Normal(0, 1).
+        each. Where it is "learned", the precision of the layer's weights is a variable of the model, such as
+        "precision_W1", with the prior Gamma(2, 2/d) of mean d, the number of inputs; where it is "relevance", there is
+        one for each input of the layer, which tells those that matter from those that do not (automatic relevance
+        determination [2]_). ``prior="relevance"``, the default, is that for the first layer, and "learned" for the
+        others. The biases of such layers have the prior Normal(0, 1). None makes λ the number of the layer's inputs.
     likelihood : {"normal", "probit", "student"}
         What y is given the last layer: its noisy outputs themselves; the class label that they give; or numbers whose
         noise has heavy tails, so that outliers pull less. The last is y ~ StudentT(4, Z, s) around a last latent Z
@@ -132,7 +133,7 @@ def mlp(
     --------
     >>> import numpy as np
     >>> import pymc_gibbsnn as pmg
-    >>> model = pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5, noise=0.1)
+    >>> model = pmg.mlp(np.random.normal(size=(20, 3)), np.arange(20.0), hidden=5, noise=0.1, prior=None)
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'Z2', 'A2', 'W2', 'b2']
     """

@@ -97,7 +97,8 @@ def teacher_student(
     random_seed : int or numpy.random.Generator, optional
         The seed of all draws.
     **architecture
-        With widths, arguments of :func:`mlp`: ``noise``, ``prior``, ``activation``, ``likelihood`` and ``bias``.
+        With widths, arguments of :func:`mlp`: ``noise`` (by default 0.1), ``prior`` (by default None), ``activation``,
+        ``likelihood`` and ``bias``.
 
     Returns
     -------
@@ -179,7 +180,7 @@ def _student(model: Sequence[int], n: int | None, architecture: dict) -> pm.Mode
         y = np.arange(n) % max(k, 2)
     else:
         y = np.zeros(n if k == 1 else (n, k))
-    return mlp(np.zeros((n, d)), y, hidden, **architecture)
+    return mlp(np.zeros((n, d)), y, hidden, **({"noise": 0.1, "prior": None} | architecture))
 
 
 def _resize(model: pm.Model, observed: Variable, n: int, rng: np.random.Generator) -> None:

@@ -39,7 +39,7 @@ def without_latents(model: pm.Model | None = None) -> list[str]:
     >>> import numpy as np
     >>> import pymc_gibbsnn as pmg
     >>> rng = np.random.default_rng(0)
-    >>> with pmg.mlp(rng.normal(size=(20, 3)), rng.normal(size=20), 5, noise="learned"):
+    >>> with pmg.mlp(rng.normal(size=(20, 3)), rng.normal(size=20), 5, prior=None):
     ...     pmg.without_latents()
     ['variance_Z2', 'variance_A2', 'variance_y', 'W1', 'b1', 'W2', 'b2']
     """

@@ -144,7 +144,7 @@ class Tells(pmg.GibbsNN):
 @pytest.mark.parametrize(("blas_cores", "expected"), [("auto", 1), (4, 2), (1, 1), (None, 3), (100, 3)])
 def test_blas_in_a_forked_chain(threads, blas_cores, expected):
     x = np.random.default_rng(0).normal(size=(4, 2))
-    with pmg.mlp(x, x[:, 0], 1, noise=0.1), threadpool_limits(3, user_api="blas"):
+    with pmg.mlp(x, x[:, 0], 1, noise=0.1, prior=None), threadpool_limits(3, user_api="blas"):
         step = Tells(compile_kwargs={"mode": "AS_WRITTEN"})  # what it compiles is not run
         with pytest.raises(Exception, match=rf"BLAS \[{expected}\], ours {expected}"):
             pm.sample(1, tune=0, chains=2, cores=2, mp_ctx="fork", step=step, blas_cores=blas_cores, progressbar=False)

@@ -21,7 +21,7 @@ def posterior(**shapes):
 
 def test_norms_of_a_noisy_network():
     idata = posterior(W1=(3, 2), b1=(3,), W2=(3,), b2=())
-    space = pmg.function_space(idata, pmg.mlp(X, X[:, 0], 3), X[:4])
+    space = pmg.function_space(idata, pmg.mlp(X, X[:, 0], 3, noise=0.1, prior=None), X[:4])
     w = {name: v.values for name, v in idata["posterior"].items()}
     units = np.sort((w["W1"] ** 2).sum(-1) + w["b1"] ** 2)
     np.testing.assert_allclose(space["unit_norm_W1"], units)
@@ -31,7 +31,7 @@ def test_norms_of_a_noisy_network():
     order = [2, 0, 1]  # a symmetry of the network
     swapped = {"W1": w["W1"][:, :, order], "b1": w["b1"][:, :, order], "W2": w["W2"][:, :, order], "b2": w["b2"]}
     swapped = {"posterior": idata["posterior"].copy(data=swapped)}
-    xr.testing.assert_allclose(pmg.function_space(swapped, pmg.mlp(X, X[:, 0], 3), X[:4]), space)
+    xr.testing.assert_allclose(pmg.function_space(swapped, pmg.mlp(X, X[:, 0], 3, noise=0.1, prior=None), X[:4]), space)
 
 
 def test_a_deterministic_network_for_arviz():
@@ -107,7 +107,7 @@ def test_the_function_of_a_network_whose_data_have_changed(by_hand):
             mean = a @ pm.Normal("W2", 0, 1, shape=3) + pm.Normal("b2", 0, 1)
             pm.Normal("y", mean, 0.1, observed=X[:, 0], dims="row")
     else:
-        model = pmg.mlp(X, X[:, 0], 3)
+        model = pmg.mlp(X, X[:, 0], 3, noise=0.1, prior=None)
     expected = pmg.function_space(idata, model, X[:4])
     assert "unit_norm_W1" in expected
     model.set_data("X", X[:4])
@@ -121,7 +121,7 @@ def test_the_function_of_a_network_whose_data_have_changed(by_hand):
 
 def test_a_model_whose_posterior_prediction_was_drawn_is_read_as_before():
     idata = posterior(W1=(3, 2), b1=(3,), W2=(3,), b2=())
-    model = pmg.mlp(X, X[:, 0], 3)
+    model = pmg.mlp(X, X[:, 0], 3, noise=0.1, prior=None)
     expected = pmg.function_space(idata, model)
     model.observed_RVs.append(model["y"])  # as PyMC 5.28 does
     xr.testing.assert_identical(pmg.function_space(idata, model), expected)

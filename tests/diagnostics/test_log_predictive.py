@@ -45,7 +45,7 @@ def check_error(found, expected):
 def test_a_linear_network_in_closed_form(depth, single):
     sds = np.array([0.5, 0.3, 0.4, 0.6, 0.7])[-2 * depth - 1 :]
     y = Y if single else np.c_[Y, -Y]
-    model = pmg.mlp(X, y, [3] * depth, activation="identity", noise=sds)
+    model = pmg.mlp(X, y, [3] * depth, activation="identity", noise=sds, prior=None)
     idata = prior_draws(model)
     found = pmg.log_predictive(idata, model, X + 0.1, y, latent_draws=1000, random_seed=1)
     weights, expected = numbers(idata), np.empty((2, 20, 9))
@@ -63,7 +63,7 @@ def test_a_linear_network_in_closed_form(depth, single):
 @pytest.mark.parametrize("likelihood", ["normal", "probit"])
 def test_a_relu_by_quadrature(likelihood):
     y = (Y > 0).astype(int) if likelihood == "probit" else Y
-    model = pmg.mlp(X, y, 1, noise=[0.9, 0.5, 0.6], likelihood=likelihood)
+    model = pmg.mlp(X, y, 1, noise=[0.9, 0.5, 0.6], likelihood=likelihood, prior=None)
     idata = prior_draws(model)
     found = pmg.log_predictive(idata, model, X, y, latent_draws=1000, random_seed=1)
     weights, expected = numbers(idata), np.empty((2, 20, 9))
@@ -80,7 +80,7 @@ def test_a_relu_by_quadrature(likelihood):
 
 
 def test_labels_of_several_classes():
-    model = pmg.mlp(X, np.arange(9) % 3, 3, noise=0.7, likelihood="probit")
+    model = pmg.mlp(X, np.arange(9) % 3, 3, noise=0.7, likelihood="probit", prior=None)
     idata = prior_draws(model, draws=1500)
     shares = pmg.predict(idata, model, X, random_seed=2)["probability"].values
     total = 0
@@ -185,7 +185,7 @@ def test_standard_deviations_may_be_whole_numbers(likelihood):
 
 
 def test_bad_arguments_are_refused():
-    model = pmg.mlp(X, np.arange(9) % 3, 3, likelihood="probit")
+    model = pmg.mlp(X, np.arange(9) % 3, 3, likelihood="probit", noise=0.1, prior=None)
     idata = prior_draws(model)
     for arguments, message in [
         ({"X_new": X}, "X_new needs y_new"),
@@ -229,7 +229,7 @@ def test_labels_may_be_the_names_of_their_classes(build, categories):
 
 def test_the_columns_of_new_targets_are_those_of_the_data():
     frame = pd.DataFrame({"u": Y, "v": Y + 10})
-    model = pmg.mlp(X, frame, [], noise=0.5)
+    model = pmg.mlp(X, frame, [], noise=0.5, prior=None)
     idata = prior_draws(model)
     pmg.log_predictive(idata, model, X, frame)
     for columns in (["v", "u"], ["u", "w"]):

@@ -60,9 +60,9 @@ def by_hand():
 
 
 MODELS = {
-    "noisy": lambda: pmg.mlp(X, np.c_[Y, -Y], [3, 2], noise=0.5),
-    "binary": lambda: pmg.mlp(X, (Y > 0).astype(int), 3, noise=0.5, likelihood="probit"),
-    "classes": lambda: pmg.mlp(X, np.arange(9) % 3, 3, noise=0.5, likelihood="probit"),
+    "noisy": lambda: pmg.mlp(X, np.c_[Y, -Y], [3, 2], noise=0.5, prior=None),
+    "binary": lambda: pmg.mlp(X, (Y > 0).astype(int), 3, noise=0.5, likelihood="probit", prior=None),
+    "classes": lambda: pmg.mlp(X, np.arange(9) % 3, 3, noise=0.5, likelihood="probit", prior=None),
     "classical": lambda: pmg.classical_mlp(X, np.arange(9) % 3, 3),
     "wide": lambda: pmg.wide_mlp(X, Y, 20, depth=2),
     "scales": with_learned_scales,
@@ -221,12 +221,12 @@ def test_infinite_parameters_hide_no_dependence_on_other_rows():
 @pytest.mark.parametrize("options", [{}, {"likelihood": "student"}, {"noise_hidden": 2}])
 def test_models_in_single_precision_are_predicted(options):
     with pytensor.config.change_flags(floatX="float32"):
-        model = pmg.mlp(X, Y, 3, noise="learned", **options)
+        model = pmg.mlp(X, Y, 3, noise="learned", prior=None, **options)
         idata = prior_draws(model)
         single = pmg.predict(idata, model, X_NEW, random_seed=1)
         density = pmg.log_predictive(idata, model, X, Y, random_seed=1)["log_density"]
     same = _compat.dataset_of(idata, "posterior").astype(float)
-    double = pmg.mlp(X, Y, 3, noise="learned", **options)
+    double = pmg.mlp(X, Y, 3, noise="learned", prior=None, **options)
     xr.testing.assert_allclose(
         single, pmg.predict({"posterior": same}, double, X_NEW, random_seed=1), rtol=1e-4, atol=1e-4
     )
@@ -386,7 +386,7 @@ def test_recorded_latents_are_warned_of_once():
     """By default PyMC records them, and its version 6 takes them for those of new rows."""
     quiet = {"tune": 2, "chains": 1, "cores": 1, "progressbar": False, "compute_convergence_checks": False}
     names = ["W1", "b1", "W2", "b2"]
-    with pmg.mlp(X, Y, 2, noise=0.5) as model:
+    with pmg.mlp(X, Y, 2, noise=0.5, prior=None) as model:
         plain = {"interweave": False, "scale_move": False, "compile_kwargs": {"mode": "AS_WRITTEN"}}
         step = pmg.GibbsNN(**plain)
         with pytest.warns(
@@ -439,24 +439,24 @@ def test_the_posterior_of_another_model_is_refused(ask):
         def ask(idata, model):
             return pmg.continue_from(idata, pmg.GibbsNN(model=model), tune=1, model=model)
 
-    fitted = pmg.mlp(frame_of("a", "b"), Y, 3)
+    fitted = pmg.mlp(frame_of("a", "b"), Y, 3, noise=0.1, prior=None)
     idata = prior_draws(fitted)
     ask(idata, fitted)
-    ask(idata, pmg.mlp(X, Y, 3))  # which names no columns
+    ask(idata, pmg.mlp(X, Y, 3, noise=0.1, prior=None))  # which names no columns
     with pytest.raises(ValueError, match=r"number 1 of its .* along 'feature' is a in the posterior, but b in"):
-        ask(idata, pmg.mlp(frame_of("b", "a"), Y, 3))
+        ask(idata, pmg.mlp(frame_of("b", "a"), Y, 3, noise=0.1, prior=None))
     with pytest.raises(ValueError, match=r"number 2 of .* is b in the posterior, but z in the model. Build"):
-        ask(idata, pmg.mlp(frame_of("a", "b").rename(columns={"b": "z"}), Y, 3))
+        ask(idata, pmg.mlp(frame_of("a", "b").rename(columns={"b": "z"}), Y, 3, noise=0.1, prior=None))
     with pytest.raises(
         ValueError, match=r"has shape \(3,.*\) in the posterior, but \(4,.*\) in the model: they do not"
     ):
-        ask(idata, pmg.mlp(frame_of("a", "b"), Y, 4))
+        ask(idata, pmg.mlp(frame_of("a", "b"), Y, 4, noise=0.1, prior=None))
     with pytest.raises(ValueError, match=r"idata must hold draws; its posterior has no draws. A run that tunes"):
         ask({"posterior": _compat.dataset_of(idata, "posterior").isel(draw=slice(0))}, fitted)
 
 
 def test_coordinates_by_number_and_axes_in_another_order():
-    model = pmg.mlp(X, Y, 3)
+    model = pmg.mlp(X, Y, 3, noise=0.1, prior=None)
     posterior = _compat.dataset_of(prior_draws(model), "posterior")
     expected = pmg.function_space({"posterior": posterior}, model)["output"]
     turned = posterior.transpose("feature", "chain", "hidden_2", "draw")
@@ -524,11 +524,11 @@ def test_groups_that_are_not_known_are_refused():
 
 
 def test_weights_that_are_observed_are_taken_from_the_data():
-    model = pm.observe(pmg.mlp(X, Y, 3), {"b1": np.array([1.0, 2.0, 3.0])})
+    model = pm.observe(pmg.mlp(X, Y, 3, noise=0.1, prior=None), {"b1": np.array([1.0, 2.0, 3.0])})
     idata = prior_draws(model)
     posterior = _compat.dataset_of(idata, "posterior")
     full = posterior.assign(b1=(("chain", "draw", "hidden_2"), np.tile([1.0, 2.0, 3.0], (CHAINS, DRAWS, 1))))
-    expected = pmg.predict({"posterior": full}, pmg.mlp(X, Y, 3), X_NEW, random_seed=1)
+    expected = pmg.predict({"posterior": full}, pmg.mlp(X, Y, 3, noise=0.1, prior=None), X_NEW, random_seed=1)
     found = pmg.predict(idata, model, X_NEW, name="y", random_seed=1)
     np.testing.assert_allclose(found["mean"], expected["mean"])
 
@@ -549,7 +549,7 @@ def test_rows_with_the_same_labels_in_another_order_are_refused(make):
 
 
 def test_rows_of_new_data_in_another_order_are_refused():
-    model = pmg.mlp(frame_of("a", "b"), Y, 3)
+    model = pmg.mlp(frame_of("a", "b"), Y, 3, noise=0.1, prior=None)
     with pytest.raises(ValueError, match=r"rows of y_new have the labels of those of X_new in another order"):
         pmg.log_predictive(prior_draws(model), model, frame_of("a", "b"), pd.Series(Y)[::-1])
 
@@ -558,13 +558,13 @@ def test_columns_whose_names_are_no_strings():
     years = (2020, 2021)
     for names, written in [(years, years), (pd.to_datetime(["2020", "2021"]), None), ([(1, 2), (1, 3)], None)]:
         frame = pd.DataFrame(X[:, :2], columns=names)
-        model = pmg.mlp(frame, Y, [], noise=1)
+        model = pmg.mlp(frame, Y, [], noise=1, prior=None)
         assert model.coords["feature"] == (written or tuple(map(str, frame.columns)))
         idata = prior_draws(model)
         pmg.predict(idata, model, frame)
         with pytest.raises(ValueError, match="columns of X_new must be those of the data"):
             pmg.predict(idata, model, frame.iloc[:, ::-1])
-    model = pmg.mlp(X[:, :2], Y, [], noise=1)
+    model = pmg.mlp(X[:, :2], Y, [], noise=1, prior=None)
     for columns, allowed in ([0, 1], True), (["a", "b"], True), ([1, 0], False):
         frame = pd.DataFrame(X[:, :2], columns=columns)
         if allowed:

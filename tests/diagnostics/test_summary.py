@@ -34,7 +34,7 @@ def idata_of(values, lp=None):
 def network():
     """A network, draws of four chains that agree up to the numbers of their units, and log densities."""
     rng = np.random.default_rng(1)
-    with pmg.mlp(X, X[:, 0], 3, noise="learned") as model:
+    with pmg.mlp(X, X[:, 0], 3, noise="learned", prior=None) as model:
         centre = {"W1": rng.normal(size=(3, 2)), "b1": rng.normal(size=3), "W2": rng.normal(size=3), "b2": 0.3}
         values = draws_around(centre, rng)
         values["variance_y"] = np.exp(0.1 * rng.normal(size=(4, 500)))

@@ -15,7 +15,7 @@ Y = X[:, 0] + 0.1 * np.random.default_rng(1).normal(size=8)
 
 with pm.Model() as REGRESSION:
     pm.Normal("y", X @ pm.Normal("w", shape=2) + pm.Normal("b"), 0.3, observed=Y)
-NETWORK = pmg.mlp(X, Y, 3, noise=0.3)
+NETWORK = pmg.mlp(X, Y, 3, noise=0.3, prior=None)
 
 
 @cache

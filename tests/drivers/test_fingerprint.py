@@ -87,7 +87,7 @@ def test_minibatches_have_a_fingerprint():
 
 
 def test_options_of_steps():
-    model = pmg.mlp(X, Y, 3, noise=0.3)
+    model = pmg.mlp(X, Y, 3, noise=0.3, prior=None)
     before = fingerprint_of_steps([pmg.GibbsNN(model=model)])
     assert differences(before, fingerprint_of_steps([pmg.GibbsNN(model=model, collapse=True)])) == []
     assert differences(before, fingerprint_of_steps([pmg.GibbsNN(model=model, collapse=False)])) == [

@@ -20,7 +20,7 @@ Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=8)
 
 @pytest.fixture
 def model():
-    return pmg.mlp(X, Y, 3, noise=0.3)
+    return pmg.mlp(X, Y, 3, noise=0.3, prior=None)
 
 
 class Counting(GraphStep):
@@ -104,7 +104,7 @@ def test_starts_that_are_not_finite_are_refused(model, start, error, message):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_data_too_large_are_refused():
-    model = pmg.mlp(X, 1e300 * Y, 3, noise=0.3)
+    model = pmg.mlp(X, 1e300 * Y, 3, noise=0.3, prior=None)
     with pytest.raises(FloatingPointError, match=r"first draw of .*'y' is -inf; the largest number, in 'y', is"):
         pm_sample(model)
 

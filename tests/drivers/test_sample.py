@@ -31,7 +31,7 @@ WEIGHTS = ["W1", "b1", "W2", "b2"]
 
 @pytest.fixture
 def model():
-    return pmg.mlp(X, Y, 3, noise=0.3)
+    return pmg.mlp(X, Y, 3, noise=0.3, prior=None)
 
 
 def plain_sample(model, draws=20, **kwargs):
@@ -90,7 +90,7 @@ def test_chains_do_not_depend_on_those_beside_them(model, monkeypatch):
 def test_a_gpu_does_more_in_each_turn_of_a_loop(monkeypatch):
     """And draws the same; here a CPU does as much."""
     x = np.random.default_rng(0).normal(size=(60, 2))
-    model = pmg.mlp(x, np.abs(x[:, 0]), 3, noise=0.1)
+    model = pmg.mlp(x, np.abs(x[:, 0]), 3, noise=0.1, prior=None)
     less = pmg_sample(model, 5, chains=2, random_seed=4)
     asked = []
 
@@ -116,7 +116,7 @@ def test_batches_of_matrices_are_seen(function):
 
 @cache
 def functions_by_pm_sample(interweave):
-    model = pmg.mlp(X, Y, 3, noise=0.3)
+    model = pmg.mlp(X, Y, 3, noise=0.3, prior=None)
     with model:
         idata = pm.sample(
             5000, tune=1000, chains=1, random_seed=1, progressbar=False, var_names=WEIGHTS,
@@ -216,7 +216,7 @@ def test_thinning(model):
 
 
 def test_step_sizes_change_while_tuning_and_noise_falls():
-    model = pmg.mlp(X, Y, 3, noise=0.01)
+    model = pmg.mlp(X, Y, 3, noise=0.01, prior=None)
     step = pmg.GibbsNN(model=model, interweave="langevin", anneal=1.0)
     calls = []
     run = Program.run
@@ -286,7 +286,7 @@ def test_variables_with_two_steps_are_refused(model):
 
 def test_steps_of_other_models_are_refused(model):
     with pytest.raises(ValueError, match="found a GibbsNN of another model"):
-        pmg_sample(model, step=pmg.GibbsNN(model=pmg.mlp(X, Y, 2, noise=0.3)))
+        pmg_sample(model, step=pmg.GibbsNN(model=pmg.mlp(X, Y, 2, noise=0.3, prior=None)))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_a_callback_that_is_no_function_is_refused(model):
 
 def test_double_precision_of_a_single_model_is_refused():
     with pytensor.config.change_flags(floatX="float32"):
-        model = pmg.mlp(X, Y, 3, noise=0.3)
+        model = pmg.mlp(X, Y, 3, noise=0.3, prior=None)
         with pytest.raises(ValueError, match="floatX='float64'"):
             pmg_sample(model, precision="float64")
 

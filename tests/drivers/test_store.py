@@ -107,7 +107,7 @@ def test_more_draws_are_those_of_a_longer_run(tmp_path):
 
 def test_a_network_goes_on(tmp_path):
     """With latents, and with thinning."""
-    model = pmg.mlp(X, Y, 3, noise=0.3)
+    model = pmg.mlp(X, Y, 3, noise=0.3, prior=None)
     arguments = {
         "step": pmg.GibbsNN(model=model, interweave=False, scale_move=False),
         "model": model,

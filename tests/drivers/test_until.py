@@ -11,7 +11,7 @@ from pymc_gibbsnn.drivers import program as programs
 from tests.helpers import pmg_sample
 
 X = np.random.default_rng(0).normal(size=(30, 2))
-MODEL = pmg.mlp(X, X[:, 0], (), noise=0.3)
+MODEL = pmg.mlp(X, X[:, 0], (), noise=0.3, prior=None)
 STEP = pmg.GibbsNN(model=MODEL)
 
 

@@ -16,7 +16,7 @@ LABELS = np.arange(8) % 3
 
 def test_the_network_of_the_paper():
     images, labels = np.zeros((10, 28, 28)), np.arange(10)
-    model = pmg.cnn(images, labels, 2, size=4, stride=2, pool=2, noise=10, likelihood="probit")
+    model = pmg.cnn(images, labels, 2, size=4, stride=2, pool=2, noise=10, likelihood="probit", prior=None)
     network = read_network(model)
     assert [layer.shape for layer in network.layers] == [(338, 784), (72, 338), (10, 72)]
     assert [activation and activation.name for activation in network.activations] == [None, "A2"]
@@ -57,7 +57,7 @@ def test_sample_predict_and_evaluate():
 
 
 def test_teachers():
-    study = pmg.teacher_student(pmg.cnn(X, X[:, 0, 0], 2, pool=2, noise=0.3), random_seed=1, n_test=7)
+    study = pmg.teacher_student(pmg.cnn(X, X[:, 0, 0], 2, pool=2, noise=0.3, prior=None), random_seed=1, n_test=7)
     assert (study.X.shape, study.X_test.shape, study.f_test.shape) == ((8, 6, 6), (7, 6, 6), (7,))
     check_teacher(study)
     assert "score" in study.model.named_vars
@@ -66,7 +66,9 @@ def test_teachers():
 def test_inputs_of_a_study_are_what_predict_takes():
     """Images without an axis of channels in the model's data have none in a study either."""
     for images in (X, X[:, None]):
-        study = pmg.teacher_student(pmg.cnn(images, X[:, 0, 0], 2, pool=2, noise=0.3), n=5, n_test=4, random_seed=1)
+        study = pmg.teacher_student(
+            pmg.cnn(images, X[:, 0, 0], 2, pool=2, noise=0.3, prior=None), n=5, n_test=4, random_seed=1
+        )
         weights = {name: x[None, None] for name, x in study.teacher.items() if name[0] in "Wb"}
         dims = {name: ("chain", "draw", *(f"{name}_{i}" for i in range(x.ndim - 2))) for name, x in weights.items()}
         posterior = xr.Dataset({name: (dims[name], x) for name, x in weights.items()})
@@ -96,5 +98,5 @@ def test_refusals(arguments, message):
 def test_channels_that_seem_to_be_last():
     message = r"\(8, 6, 6, 3\) is read as images of 6 channels .* pass X.transpose\(0, 3, 1, 2"
     with pytest.warns(UserWarning, match=message):
-        pmg.cnn(np.repeat(X[..., None], 3, axis=3), X[:, 0, 0], 2)
-    pmg.cnn(np.repeat(X[:, None], 3, axis=1), X[:, 0, 0], 2)  # and these are not
+        pmg.cnn(np.repeat(X[..., None], 3, axis=3), X[:, 0, 0], 2, noise=0.1, prior=None)
+    pmg.cnn(np.repeat(X[:, None], 3, axis=1), X[:, 0, 0], 2, noise=0.1, prior=None)  # and these are not

@@ -15,7 +15,7 @@ Y = X[:, 0]
 
 def test_mlp_is_the_model_one_would_write_by_hand():
     noise = [0.1, 0.2, 0.3]
-    model = pmg.mlp(X, Y, 4, noise=noise)
+    model = pmg.mlp(X, Y, 4, noise=noise, prior=None)
     with pm.Model() as by_hand:
         w1 = pm.Normal("W1", 0, 2**-0.5, shape=(4, 2))
         b1 = pm.Normal("b1", 0, 2**-0.5, shape=4)
@@ -53,7 +53,11 @@ def test_learned_scales_are_the_model_one_would_write_by_hand(prior):
 
 @pytest.mark.parametrize(
     ("y", "kwargs"),
-    [(Y, {"prior": "relevance"}), (X, {"prior": "learned"}), (np.arange(9) % 3, {"likelihood": "probit"})],
+    [
+        (Y, {"prior": "relevance"}),
+        (X, {"prior": "learned"}),
+        (np.arange(9) % 3, {"prior": None, "likelihood": "probit"}),
+    ],
     ids=["relevance", "outputs", "labels"],
 )
 def test_one_step_draws_all_that_is_learned(y, kwargs):
@@ -67,17 +71,17 @@ def test_one_step_draws_all_that_is_learned(y, kwargs):
 
 
 def test_integers_are_taken_as_numbers():
-    model = pmg.mlp(X, np.arange(9), 2)
+    model = pmg.mlp(X, np.arange(9), 2, noise=0.1, prior=None)
     np.testing.assert_array_equal(model["y_data"].get_value(), np.arange(9.0))
 
 
 @pytest.mark.parametrize(
     "model",
     [
-        pmg.mlp(X, Y, 4),
-        pmg.mlp(X, X, 4),
-        pmg.mlp(X, np.arange(9) % 3, 4, likelihood="probit"),
-        pmg.mlp(X, np.arange(9) % 2, 4, likelihood="probit"),
+        pmg.mlp(X, Y, 4, noise=0.1, prior=None),
+        pmg.mlp(X, X, 4, noise=0.1, prior=None),
+        pmg.mlp(X, np.arange(9) % 3, 4, likelihood="probit", noise=0.1, prior=None),
+        pmg.mlp(X, np.arange(9) % 2, 4, likelihood="probit", noise=0.1, prior=None),
         pmg.classical_mlp(X, Y, 4, likelihood="normal"),
         pmg.classical_mlp(X, X, 4, likelihood="normal"),
         pmg.classical_mlp(X, np.arange(9) % 3, 4),
@@ -117,7 +121,7 @@ def test_another_number_of_rows_is_predicted(model):
 def test_numbers_beside_truth_values():
     """NumPy keeps the columns of such a data frame as objects."""
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(c=X[:, 0] > 0)
-    model = pmg.mlp(frame, Y.astype(object), 2)
+    model = pmg.mlp(frame, Y.astype(object), 2, noise=0.1, prior=None)
     np.testing.assert_array_equal(model["X"].get_value(), np.column_stack([X, X[:, 0] > 0]))
     np.testing.assert_array_equal(model.rvs_to_values[model["y"]].eval(), Y)
 
@@ -125,7 +129,7 @@ def test_numbers_beside_truth_values():
 def test_an_activation_written_in_pytensor():
     import pytensor.tensor as pt
 
-    model = pmg.mlp(X, Y, 2, activation=lambda z: pt.clip(z, -1, 1))
+    model = pmg.mlp(X, Y, 2, activation=lambda z: pt.clip(z, -1, 1), noise=0.1, prior=None)
     network = read_network(model)
     assert network.activations[0].function == ACTIVATIONS["hard_tanh"]
 
@@ -136,14 +140,20 @@ YEARS = pd.DataFrame({"years": 2000 + 9 * X[:, 0], "heat": X[:, 1]})
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: pmg.mlp(YEARS, Y, 4), "Column 'years' of X holds numbers of about 2e.03.*standardise.*new rows"),
-        (lambda: pmg.mlp(X, 5000 * X, 4), "Column 0 of y holds numbers of about .*scale predictions back"),
-        (lambda: pmg.mlp(np.c_[X, np.full(9, 99)], Y, 4), "Column 2 of X .*same in all rows"),
-        (lambda: pmg.mlp(X, 5000 * Y, 4, noise="learned"), "^y holds"),
+        (
+            lambda: pmg.mlp(YEARS, Y, 4, noise=0.1, prior=None),
+            "Column 'years' of X holds numbers of about 2e.03.*standardise.*new rows",
+        ),
+        (
+            lambda: pmg.mlp(X, 5000 * X, 4, noise=0.1, prior=None),
+            "Column 0 of y holds numbers of about .*scale predictions back",
+        ),
+        (lambda: pmg.mlp(np.c_[X, np.full(9, 99)], Y, 4, noise=0.1, prior=None), "Column 2 of X .*same in all rows"),
+        (lambda: pmg.mlp(X, 5000 * Y, 4, noise="learned", prior=None), "^y holds"),
         (lambda: pmg.classical_mlp(1000 * X, np.arange(9) % 3, 4), "Column 0 of X"),
         (lambda: pmg.classical_mlp(X, 5000 * Y, 4, likelihood="normal"), "^y holds"),
         (lambda: pmg.wide_mlp(X, 5000 * Y, 9), "^y holds"),
-        (lambda: pmg.cnn(np.full((9, 4, 4), 200), Y, 2), "^X holds.*X / 255"),
+        (lambda: pmg.cnn(np.full((9, 4, 4), 200), Y, 2, noise=0.1, prior=None), "^X holds.*X / 255"),
     ],
     ids=["inputs", "outputs", "constant", "target", "classical", "classical target", "wide", "images"],
 )
@@ -156,9 +166,9 @@ def test_large_numbers_are_warned_of(build, message):
 def test_counts_labels_and_outliers_may_be_large():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        pmg.mlp(X, np.where(np.arange(9) == 4, 150, Y), 4, likelihood="student")
+        pmg.mlp(X, np.where(np.arange(9) == 4, 150, Y), 4, likelihood="student", noise=0.1, prior=None)
         pmg.classical_mlp(X, np.arange(9) * 100, 4, likelihood="poisson")
-        pmg.mlp(np.repeat(X, 11, axis=0), np.arange(99), 4, likelihood="probit")
+        pmg.mlp(np.repeat(X, 11, axis=0), np.arange(99), 4, likelihood="probit", noise=0.1, prior=None)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +205,7 @@ def test_bad_arguments_are_refused(change, message):
 
 @pytest.fixture
 def model():
-    return pmg.mlp(X, Y, [3, 2])
+    return pmg.mlp(X, Y, [3, 2], noise=0.1, prior=None)
 
 
 def test_zero_start(model):

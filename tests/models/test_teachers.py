@@ -63,7 +63,7 @@ def test_labels(classes, noisy):
 
 def test_a_model_keeps_its_inputs_and_is_copied():
     y = X[:, 0]
-    model = pmg.mlp(X, y, 4)
+    model = pmg.mlp(X, y, 4, noise=0.1, prior=None)
     study = pmg.teacher_student(model, n_test=3000, random_seed=1)
     np.testing.assert_array_equal(study.X, X)
     np.testing.assert_allclose(study.X_test.mean(0), X.mean(0), atol=0.2)

@@ -22,11 +22,11 @@ def beside_an_effect():
 
 def images():
     pixels = np.random.default_rng(1).normal(size=(8, 6, 6))
-    return pmg.cnn(pixels, X[:, 0], 2, pool=2, noise=0.5)
+    return pmg.cnn(pixels, X[:, 0], 2, pool=2, noise=0.5, prior=None)
 
 
 def of_new_inputs():
-    model = pmg.mlp(X, X[:, 0], 3, noise=0.5)
+    model = pmg.mlp(X, X[:, 0], 3, noise=0.5, prior=None)
     pm.set_data({"X": X[:5]}, model, coords={"row": range(5)})
     return model
 
@@ -34,13 +34,13 @@ def of_new_inputs():
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
-        (lambda: pmg.mlp(X, X[:, 0], 3, noise=0.5), ["W1", "b1", "W2", "b2"]),
-        (lambda: pmg.mlp(X, X[:, 0] > 0, 3, noise=0.5, likelihood="probit"), ["W1", "b1", "W2", "b2"]),
+        (lambda: pmg.mlp(X, X[:, 0], 3, noise=0.5, prior=None), ["W1", "b1", "W2", "b2"]),
+        (lambda: pmg.mlp(X, X[:, 0] > 0, 3, noise=0.5, likelihood="probit", prior=None), ["W1", "b1", "W2", "b2"]),
         (
-            lambda: pmg.mlp(X, X[:, 0], 3, noise=0.5, noise_hidden=2, bias=False),
+            lambda: pmg.mlp(X, X[:, 0], 3, noise=0.5, noise_hidden=2, bias=False, prior=None),
             ["W1", "W2", *NOISY],
         ),
-        (lambda: pmg.mlp(X, X[:, 0], 3, noise=0.5, likelihood="student"), ["W1", "b1", "W2", "b2"]),
+        (lambda: pmg.mlp(X, X[:, 0], 3, noise=0.5, likelihood="student", prior=None), ["W1", "b1", "W2", "b2"]),
         (images, ["W1", "b1", "W2", "b2"]),
         (of_new_inputs, ["W1", "b1", "W2", "b2"]),
         (lambda: pmg.classical_mlp(X, X[:, 0] > 0, 3), ["W1", "b1", "W2", "b2"]),

@@ -258,7 +258,7 @@ def test_acceptance_of_langevin_is_that_of_the_densities(mode, function, thin):
 
 def model():
     x = np.random.default_rng(0).normal(size=(30, 3))
-    return pmg.mlp(x, np.maximum(x[:, 0], 0), [4, 2], noise=0.3)
+    return pmg.mlp(x, np.maximum(x[:, 0], 0), [4, 2], noise=0.3, prior=None)
 
 
 def test_step_sizes_change_only_while_tuning():
@@ -293,7 +293,10 @@ def test_auto_takes_pieces_for_narrow_layers_and_needs_no_tuning():
 
 def test_auto_takes_langevin_for_wide_layers_and_for_steps():
     x = np.random.default_rng(0).normal(size=(20, 200))
-    for wide in (pmg.mlp(x, x[:, 0], 2, noise=1), pmg.mlp(x[:, :2], x[:, 0], 2, noise=1, activation="sign")):
+    for wide in (
+        pmg.mlp(x, x[:, 0], 2, noise=1, prior=None),
+        pmg.mlp(x[:, :2], x[:, 0], 2, noise=1, activation="sign", prior=None),
+    ):
         assert "log_step_W1" in pmg.GibbsNN(model=wide, compile_kwargs={"mode": "AS_WRITTEN"}).carry
 
 
@@ -316,7 +319,7 @@ def test_langevin_with_a_scale_that_is_sampled(activation):
 def test_langevin_in_single_precision(mode):
     with pytensor.config.change_flags(floatX="float32"):
         x = np.random.default_rng(0).normal(size=(30, 3)).astype("float32")
-        single = pmg.mlp(x, x[:, 0], 4, noise=0.3)
+        single = pmg.mlp(x, x[:, 0], 4, noise=0.3, prior=None)
         step = pmg.GibbsNN(model=single, interweave="langevin", sweeps_per_draw=2, compile_kwargs={"mode": mode})
         state = {v: v for v in step.vars}
         _, new, _, _ = step.transition.step(

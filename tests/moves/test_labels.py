@@ -99,7 +99,7 @@ def test_nuts_on_binary_probit():
         W2, b2 = pm.Normal("W2", 0, 2**-0.5, shape=2), pm.Normal("b2", 0, 2**-0.5)
         pm.Bernoulli("y", pm.math.invprobit((A2 @ W2 + b2) / s), observed=y)
         nuts = pm.sample(1500, tune=500, chains=2, cores=2, progressbar=False, random_seed=1)
-    with pmg.mlp(x, y, 2, noise=s, likelihood="probit"):
+    with pmg.mlp(x, y, 2, noise=s, likelihood="probit", prior=None):
         step = pmg.GibbsNN()
         ours = pm.sample(30_000, tune=200, chains=2, cores=2, step=step, progressbar=False, random_seed=2)
         points = np.linspace(-1.5, 1.5, 4)[:, None]
@@ -120,7 +120,7 @@ def test_a_classifier_of_three_classes_learns():
     centres = np.array([[2, 0], [-2, 1], [0, -2]])
     x = np.random.default_rng(0).normal(size=(150, 2)) * 0.5 + centres[np.arange(150) % 3]
     y = np.arange(150) % 3
-    model = pmg.mlp(x, y, 4, noise=0.5, likelihood="probit")
+    model = pmg.mlp(x, y, 4, noise=0.5, likelihood="probit", prior=None)
     with model:
         idata = pm.sample(300, tune=200, step=pmg.GibbsNN(), chains=1, var_names=["W1", "b1", "W2", "b2"], **QUIET)
         output = pmg.function_space(idata)["output"]
@@ -134,7 +134,7 @@ def test_a_classifier_of_three_classes_learns():
 
 
 def test_two_classes_make_a_single_output():
-    model = pmg.mlp(X, Y % 2, 3, likelihood="probit")
+    model = pmg.mlp(X, Y % 2, 3, likelihood="probit", noise=0.1, prior=None)
     assert model["Z3"].type.ndim == 1
     assert isinstance(model["y"].owner.op, type(pmg.SignLabel.rv_op))
     point, [stats_] = pmg.GibbsNN(model=model, **FAST).step(model.initial_point())
@@ -143,7 +143,7 @@ def test_two_classes_make_a_single_output():
 
 
 def test_a_class_without_examples_is_allowed():
-    model = pmg.mlp(X, np.where(Y == 1, 3, Y), 3, likelihood="probit")
+    model = pmg.mlp(X, np.where(Y == 1, 3, Y), 3, likelihood="probit", noise=0.1, prior=None)
     point, _ = pmg.GibbsNN(model=model, **FAST).step(model.initial_point())
     assert point["Z3"].shape == (30, 4)
 
@@ -163,7 +163,7 @@ def test_several_binary_labels_of_one_network():
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("kind", ["zero", "prior"])
 def test_starts_agree_with_the_labels(kind, classes):
-    model = pmg.mlp(X, Y % classes, 3, likelihood="probit")
+    model = pmg.mlp(X, Y % classes, 3, likelihood="probit", noise=0.1, prior=None)
     start = pmg.initial_values(model, kind, random_seed=0)
     assert np.isfinite(model.compile_logp(mode="AS_WRITTEN")(start))
 
@@ -176,8 +176,8 @@ def test_what_is_refused():
         (np.c_[Y, Y], r"shape \(n,\)"),
     ]:
         with pytest.raises(ValueError, match=message):
-            pmg.mlp(X, y, 3, likelihood="probit")
-    model = pmg.mlp(X, Y, 3, likelihood="probit")
+            pmg.mlp(X, y, 3, likelihood="probit", noise=0.1, prior=None)
+    model = pmg.mlp(X, Y, 3, likelihood="probit", noise=0.1, prior=None)
     step = pmg.GibbsNN(model=model, **FAST)
     model.set_data("y_data", np.where(Y == 0, 3, Y))
     with pytest.raises(pmg.NetworkError, match=r"the data of 'y' must hold labels, integers from 0 to 2; found \[3\]"):
@@ -203,7 +203,7 @@ def test_the_largest_of_one_output_is_refused():
 @pytest.mark.parametrize("classes", [2, 3])
 def test_class_probabilities_of_a_noisy_network(classes):
     """Shares of labels, as posterior prediction by PyMC gives them."""
-    with pmg.mlp(X, Y % classes, 3, noise=0.4, likelihood="probit") as model:
+    with pmg.mlp(X, Y % classes, 3, noise=0.4, likelihood="probit", prior=None) as model:
         weights = pm.draw([model[name] for name in ("W1", "b1", "W2", "b2")], draws=1, random_seed=2)
         names = ["W1", "b1", "W2", "b2"]
         posterior = az.convert_to_dataset(
@@ -222,5 +222,5 @@ def test_class_probabilities_of_a_noisy_network(classes):
 
 
 def test_class_probabilities_need_labels():
-    with pmg.mlp(X, X[:, 0], 3), pytest.raises(pmg.NetworkError, match="has no classes"):
+    with pmg.mlp(X, X[:, 0], 3, noise=0.1, prior=None), pytest.raises(pmg.NetworkError, match="has no classes"):
         pmg.class_probabilities({"posterior": None})

@@ -370,8 +370,12 @@ def test_the_move_of_the_level_by_the_density_of_the_model(mode, outputs, scale_
 
 
 def test_models_without_a_move_of_the_level():
-    fixed, linear = (pmg.mlp(INPUTS, TARGETS, 2, noise=noise, noise_hidden=[]) for noise in (0.5, "learned"))
-    wide = pmg.mlp(np.random.default_rng(0).normal(size=(9, 10)), TARGETS[:9], 2, noise="learned", noise_hidden=[])
+    fixed, linear = (
+        pmg.mlp(INPUTS, TARGETS, 2, noise=noise, noise_hidden=[], prior=None) for noise in (0.5, "learned")
+    )
+    wide = pmg.mlp(
+        np.random.default_rng(0).normal(size=(9, 10)), TARGETS[:9], 2, noise="learned", noise_hidden=[], prior=None
+    )
     found = [has_noise_level(read_networks(model)[0]) for model in (fixed, linear, wide)]
     assert found == [False, True, False]
     assert not has_noise_level(read_networks(linear)[1])
@@ -406,7 +410,7 @@ def test_geweke_of_other_models(model):
 
 def test_heat_is_that_of_both_networks():
     """While noise is far larger than its own variance, scales do not take it for that of rows."""
-    model = pmg.mlp(INPUTS, TARGETS, [], noise=0.01, noise_hidden=[])
+    model = pmg.mlp(INPUTS, TARGETS, [], noise=0.01, noise_hidden=[], prior=None)
     step = pmg.GibbsNN(model=model, anneal=100.0, rng=1, **FAST)
     point = model.initial_point()
     for _ in range(20):
@@ -442,7 +446,7 @@ def test_the_model_in_one_call():
     assert model.named_vars_to_dims["W1_noise"] == ("hidden_2_noise", "feature")
     learned = {v.name for v in read_networks(model)[0].variances}
     assert learned == {f"variance_{z}_noise" for z in ("Z2", "A2", "Z3")} | {"precision_W1_noise", "precision_W2_noise"}
-    linear = pmg.mlp(INPUTS, np.column_stack([TARGETS, TARGETS]), [4, 3], noise=0.5, noise_hidden=[])
+    linear = pmg.mlp(INPUTS, np.column_stack([TARGETS, TARGETS]), [4, 3], noise=0.5, noise_hidden=[], prior=None)
     assert [len(network.layers) for network in read_networks(linear)] == [1, 3]
 
 
@@ -457,7 +461,7 @@ def test_what_the_model_refuses(kwargs, message):
     with pytest.raises(ValueError, match=message):
         learned_noise(**kwargs)
     with pytest.raises(ValueError, match="noise_hidden must hold positive integers"):
-        pmg.mlp(INPUTS, TARGETS, 4, noise_hidden=0)
+        pmg.mlp(INPUTS, TARGETS, 4, noise_hidden=0, noise=0.1, prior=None)
 
 
 @pytest.fixture(scope="module")

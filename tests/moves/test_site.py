@@ -141,7 +141,7 @@ def paired(model):
 
 @pytest.fixture
 def model():
-    return pmg.mlp(X, Y, 4, noise=0.4)
+    return pmg.mlp(X, Y, 4, noise=0.4, prior=None)
 
 
 def test_scales_of_units_of_several_columns(model):

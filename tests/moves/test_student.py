@@ -172,7 +172,7 @@ def test_outliers_pull_less():
     X = rng.normal(size=(60, 1))
     y = np.maximum(X[:, 0], 0) + 0.1 * rng.normal(size=60)
     y[:6] += 8
-    model = pmg.mlp(X, y, 4, likelihood="student", noise="learned")
+    model = pmg.mlp(X, y, 4, likelihood="student", noise="learned", prior=None)
     step = pmg.GibbsNN(interweave=False, scale_move=False, model=model)
     names = [rv.name for rv in model.free_RVs if rv.name[0] in "Wbv"]
     idata = pm_sample(model, 300, tune=300, step=step, var_names=names)

@@ -37,7 +37,7 @@ NETWORKS = {
 def test_the_scale_law_is_the_joint_density_along_the_orbit(name):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(5, 2)), rng.normal(size=(5, 4 if name.startswith("more") else 2))
-    model = pmg.mlp(x, y, noise=0.5, **NETWORKS[name])
+    model = pmg.mlp(x, y, **({"noise": 0.5, "prior": None} | NETWORKS[name]))
     network = read_network(model)
     point = random_point(model, 1)
     values = {v: pt.constant(point[v.name]) for v in network.variables}

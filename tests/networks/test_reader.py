@@ -336,7 +336,7 @@ def test_refused_by_name(build, message):
 
 def test_latents_that_are_set_by_hand_are_named():
     """``pm.do`` writes them in a way that the graph of a model written by hand does not have."""
-    model = pm.do(pmg.mlp(np.zeros((4, 2)), np.zeros(4), 3), {"Z2": np.zeros((4, 3))})
+    model = pm.do(pmg.mlp(np.zeros((4, 2)), np.zeros(4), 3, noise=0.1, prior=None), {"Z2": np.zeros((4, 3))})
     with pytest.raises(NetworkError, match=r"'A2' enters a layer, .* found switch\(gt\(Z2, 0\), Z2, 0\)"):
         pmg.GibbsNN(model=model)
 
@@ -352,11 +352,14 @@ def test_inputs_that_do_not_fit_the_weights():
 
 def test_large_offsets_of_inputs_are_warned_of():
     with pytest.warns(UserWarning, match="Column 1 of the input data has mean 1e\\+08 .* subtract the mean"):
-        read_network(pmg.mlp(X + np.array([0, 1e8, 0]), Y, 2))
+        read_network(pmg.mlp(X + np.array([0, 1e8, 0]), Y, 2, noise=0.1, prior=None))
     images = X.reshape(N, 1, 3) + np.array([0, 0, 1e8])
     with pytest.warns(UserWarning, match="Number 2 of the flattened images has mean"):
-        read_network(pmg.cnn(images, Y[:, 0], 1, size=1, pool=None))
-    models = [pmg.mlp(np.c_[X + 1e4, np.full(N, 0.1), np.full(N, 1e9)], Y, 2), pmg.mlp(1e200 * X, Y, 2)]
+        read_network(pmg.cnn(images, Y[:, 0], 1, size=1, pool=None, noise=0.1, prior=None))
+    models = [
+        pmg.mlp(np.c_[X + 1e4, np.full(N, 0.1), np.full(N, 1e9)], Y, 2, noise=0.1, prior=None),
+        pmg.mlp(1e200 * X, Y, 2, noise=0.1, prior=None),
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for model in models:

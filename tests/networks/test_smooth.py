@@ -144,7 +144,7 @@ def test_pieces_are_refused():
 @pytest.mark.slow
 def test_a_network_in_pymc():
     x = np.linspace(-2, 2, 40)[:, None]
-    with pmg.mlp(x, np.sin(2 * x[:, 0]), 6, activation="tanh", noise=0.05):
+    with pmg.mlp(x, np.sin(2 * x[:, 0]), 6, activation="tanh", noise=0.05, prior=None):
         idata = pm.sample(
             600, tune=1500, chains=1, step=pmg.GibbsNN(anneal=1.0), var_names=["W1", "b1", "W2", "b2"],
             progressbar=False, random_seed=1, compute_convergence_checks=False,

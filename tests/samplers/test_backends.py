@@ -77,7 +77,7 @@ NETWORKS = {
     "by weight, offset": (lambda: written(sds=("weight", "weight"), offset=True), {}),
     "by unit, learned": (scaled_by_unit, {}),
     "two networks": (two_networks, {}),
-    "classes": (lambda: pmg.mlp(X, LABELS, 3, noise=0.5, likelihood="probit"), {}),
+    "classes": (lambda: pmg.mlp(X, LABELS, 3, noise=0.5, likelihood="probit", prior=None), {}),
     "deep, learned noise": (lambda: written(sds=(1.0, 1.0, 1.0), widths=(3, 2, 2), bias=True, noise=None), {}),
 }
 

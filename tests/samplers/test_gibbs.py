@@ -40,9 +40,9 @@ ARCHITECTURES = {
 }
 
 
-def network(hidden=3, outputs=2, noise=0.5, x=X, **kwargs):
+def network(hidden=3, outputs=2, noise=0.5, x=X, prior=None, **kwargs):
     y = rng.normal(size=(len(x),) if outputs is None else (len(x), outputs))
-    return pmg.mlp(x, y, hidden, noise=noise, **kwargs)
+    return pmg.mlp(x, y, hidden, noise=noise, prior=prior, **kwargs)
 
 
 def gibbs(model, **kwargs):
@@ -230,9 +230,9 @@ def test_geweke_of_langevin_in_a_deep_network_with_few_samples():
     check_geweke(model, 6000, interweave="langevin")
 
 
-def labelled(classes, hidden=2, **kwargs):
+def labelled(classes, hidden=2, prior=None, **kwargs):
     y = np.arange(len(X)) % classes
-    return pmg.mlp(X, y, hidden, noise=1.0, likelihood="probit", **kwargs)
+    return pmg.mlp(X, y, hidden, noise=1.0, prior=prior, likelihood="probit", **kwargs)
 
 
 @pytest.mark.parametrize(("classes", "hidden", "prior"), [(2, 2, 1.0), (3, [], 1.0), (3, [], "learned")])
@@ -332,7 +332,7 @@ def test_the_score_has_mean_zero():
 def test_nuts_on_the_same_model():
     x = np.random.default_rng(6).normal(size=(6, 1))
     y = np.maximum(x[:, 0], 0) - 0.5
-    model = pmg.mlp(x, y, 2, noise=0.4)
+    model = pmg.mlp(x, y, 2, noise=0.4, prior=None)
     check_against_nuts(model, np.linspace(-2, 2, 5)[:, None], **FAST)
 
 

@@ -50,7 +50,7 @@ def test_every_number_is_drawn_in_every_sweep(name, interweave):
 
 
 def test_filters_move_below_a_smooth_activation_where_pieces_are_asked_for():
-    model = pmg.cnn(IMAGES, np.zeros(len(IMAGES)), 2, size=2, pool=None, activation="tanh")
+    model = pmg.cnn(IMAGES, np.zeros(len(IMAGES)), 2, size=2, pool=None, activation="tanh", noise=0.1, prior=None)
     assert "acceptance_W1" in gibbs(model, interweave="pieces").transition.stats
 
 
@@ -72,7 +72,7 @@ def test_geweke_in_a_compiled_backend(name):
 def test_nuts_on_the_same_model():
     rng = np.random.default_rng(5)
     images = rng.normal(size=(4, 4, 4))
-    model = pmg.cnn(images, images[:, 1:3, 1:3].sum((1, 2)) / 2, 1, size=3, padding=1, pool=2, noise=0.4)
+    model = pmg.cnn(images, images[:, 1:3, 1:3].sum((1, 2)) / 2, 1, size=3, padding=1, pool=2, noise=0.4, prior=None)
     check_against_nuts(model, rng.normal(size=(5, 4, 4)), **NUMBA)
 
 

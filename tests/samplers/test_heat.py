@@ -16,7 +16,7 @@ Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=8)
 
 @pytest.fixture
 def model():
-    return pmg.mlp(X, Y, 3, noise=0.3)
+    return pmg.mlp(X, Y, 3, noise=0.3, prior=None)
 
 
 def test_noise_falls_to_its_own_value(model):
@@ -59,7 +59,7 @@ LEAN = {"interweave": False, "scale_move": False}
 @pytest.fixture(scope="module")
 def images():
     """A network that is not fitted, because one of its variances is learned."""
-    return pmg.cnn(IMAGES, 2 * Y, 2, pool=2, noise=[0.1, 0.1, 0.1, "learned"])
+    return pmg.cnn(IMAGES, 2 * Y, 2, pool=2, noise=[0.1, 0.1, 0.1, "learned"], prior=None)
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +74,10 @@ def test_what_is_heated(model, images):
 
     assert hottest(images) == ["hottest_W1"]
     large = np.zeros((12, 400)), np.zeros(12), 40
-    assert hottest(pmg.mlp(*large, likelihood="student", noise=0.1)) == ["hottest_W1"]
-    assert hottest(pmg.mlp(*large, noise=0.1)) == ["hottest_W1"]
-    assert hottest(pmg.mlp(X, Y, 3, likelihood="student", noise=0.1)) == []
-    assert hottest(pmg.mlp(X, Y, 3, noise="learned")) == []
+    assert hottest(pmg.mlp(*large, likelihood="student", noise=0.1, prior=None)) == ["hottest_W1"]
+    assert hottest(pmg.mlp(*large, noise=0.1, prior=None)) == ["hottest_W1"]
+    assert hottest(pmg.mlp(X, Y, 3, likelihood="student", noise=0.1, prior=None)) == []
+    assert hottest(pmg.mlp(X, Y, 3, noise="learned", prior=None)) == []
     assert hottest(model) == []
 
 
@@ -99,9 +99,9 @@ def test_the_variance_from_which_noise_falls(images):
     expected = max((IMAGES**2).mean(), (4 * Y**2).mean())
     np.testing.assert_allclose(choose_hottest(network, zero), expected)
     assert choose_hottest(network, zero | {"b2": np.ones_like(zero["b2"])}) == 0
-    large = pmg.cnn(IMAGES, 1e200 * Y, 2, pool=2, noise=0.1)
+    large = pmg.cnn(IMAGES, 1e200 * Y, 2, pool=2, noise=0.1, prior=None)
     assert choose_hottest(read_network(large), large.initial_point()) == 0
-    labels = pmg.cnn(IMAGES, (Y > 0).astype(int), 2, pool=2, noise=0.1, likelihood="probit")
+    labels = pmg.cnn(IMAGES, (Y > 0).astype(int), 2, pool=2, noise=0.1, likelihood="probit", prior=None)
     np.testing.assert_allclose(choose_hottest(read_network(labels), labels.initial_point()), (IMAGES**2).mean())
 
 
@@ -142,7 +142,7 @@ def test_other_chains_are_not_heated(steps, images, start, tune):
 def test_heat_in_jax(monkeypatch):
     """Of two chains, the one that starts at zero is heated, and only while it tunes."""
     monkeypatch.setattr("pymc_gibbsnn.samplers.gibbs.can_be_fitted", lambda network: False)
-    seen, images = [], pmg.cnn(IMAGES, 2 * Y, 2, pool=2, noise=0.1)
+    seen, images = [], pmg.cnn(IMAGES, 2 * Y, 2, pool=2, noise=0.1, prior=None)
     with images:
         starts = [{}, pmg.initial_values(images, "prior", random_seed=1)]
         pmg.sample(

@@ -26,18 +26,18 @@ def labels(n, classes):
     return np.arange(n) % classes
 
 
-def noisy(depth=1, **kwargs):
-    return lambda n, d, units, outputs, noise: pmg.mlp(*data(n, d), [units] * depth, noise=noise, **kwargs)
+def noisy(depth=1, prior=None, **kwargs):
+    return lambda n, d, units, outputs, noise: pmg.mlp(*data(n, d), [units] * depth, noise=noise, prior=prior, **kwargs)
 
 
 def convolutional(n, d, units, outputs, noise):
     """Other numbers of images and noises share a program, other images and filters do not."""
     images = RNG.normal(size=(n, 6, 6))
-    return pmg.cnn(images, images[:, 0, 0], 2, pool=2, noise=noise)
+    return pmg.cnn(images, images[:, 0, 0], 2, pool=2, noise=noise, prior=None)
 
 
 def several_outputs(n, d, units, outputs, noise):
-    return pmg.mlp(*data(n, d, outputs), [units, units + 2], noise=noise)
+    return pmg.mlp(*data(n, d, outputs), [units, units + 2], noise=noise, prior=None)
 
 
 def probit(n, d, units, outputs, noise):
@@ -45,7 +45,7 @@ def probit(n, d, units, outputs, noise):
 
 
 def binary(n, d, units, outputs, noise):
-    return pmg.mlp(data(n, d)[0], labels(n, 2), units, noise=noise, likelihood="probit", activation="tanh")
+    return pmg.mlp(data(n, d)[0], labels(n, 2), units, noise=noise, likelihood="probit", activation="tanh", prior=None)
 
 
 def written_by_hand(n, d, units, outputs, noise):
@@ -159,7 +159,7 @@ def test_models_of_one_architecture_share_a_program(build, step):
 
 def test_a_second_hidden_layer_compiles_no_move_of_weights_again():
     def draw(units):
-        with pmg.mlp(*data(20, 2), units, noise=0.1) as model:
+        with pmg.mlp(*data(20, 2), units, noise=0.1, prior=None) as model:
             pmg.GibbsNN().step(model.initial_point())
 
     draw(3)
