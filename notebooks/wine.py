@@ -38,8 +38,8 @@ def main(draws: int, chains: int, seed: int, figures: Path) -> None:
 
     print("compiling the sampler: half a minute or so the first time, seconds from then on", flush=True)
     targets = outputs.transform(y_train[:, None])[:, 0]
-    with pmg.mlp(X_train, targets, UNITS, noise="learned", prior="relevance", noise_hidden=UNITS_OF_NOISE):
-        step = pmg.GibbsNN(sweeps_per_draw=5)
+    with pmg.mlp(X_train, targets, UNITS, noise_hidden=UNITS_OF_NOISE):
+        step = pmg.GibbsNN()
         step.vars  # noqa: B018  # compiles
         compiled = time.perf_counter()
         idata = pm.sample(

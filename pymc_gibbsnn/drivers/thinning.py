@@ -98,12 +98,12 @@ class Thinning:
         self.sweeps = min(max(1, math.ceil(asked * apart)), self.most)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what another one needs to go on from here."""
-        return {"thinning": np.array([self.sweeps, self.steps]), "watched": self.series}
+        """Return what another one needs to go on from here, even if it is asked for more draws."""
+        return {"thinning": np.array([self.sweeps, self.steps, self.draws]), "watched": self.series}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from where :meth:`state` returned this."""
-        (self.sweeps, self.steps), self.series = state["thinning"].tolist(), state["watched"]
+        (self.sweeps, self.steps, self.draws), self.series = state["thinning"].tolist(), state["watched"]
 
 
 def most_sweeps(transitions: Iterable[Transition]) -> int:

@@ -94,7 +94,7 @@ def test_options_of_steps():
         "the argument collapse of GibbsNN was 'True' and is 'False' now"
     ]
     assert differences(before, fingerprint_of_steps([pmg.GibbsNN(model=model, sweeps_per_draw=2)])) == [
-        "the argument sweeps_per_draw of GibbsNN was '1' and is '2' now"
+        "the argument sweeps_per_draw of GibbsNN was 'auto' and is '2' now"
     ]
     classical = pmg.classical_mlp(X, np.arange(8) % 2, 3)
     one, two = (fingerprint_of_steps([pmg.FNBG(model=classical, scale=scale)]) for scale in (0.1, 0.2))
