@@ -9,9 +9,10 @@ of
     k = 2 τ · 400 / (chains · draws)
 
 sweeps makes all draws together worth twice as much as asked for. The factor is there since e is an estimate from few
-steps. k is at most 20, and less for large networks and data, where all draws of a default call would take hours: a
-draw makes at most 2.5 million multiplications by weights in forward passes, but has one sweep at least. Nothing here
-looks at a clock, so that the same seed gives the same draws.
+steps. k is at most 10, and less for large networks and data, where a call would take ten times as long otherwise and
+be far from its aim all the same: forward passes of all rows, one for each sweep of a draw, make at most a million
+multiplications by weights, but there is one sweep at least. Nothing here looks at a clock, so that the same seed gives
+the same draws.
 
 References
 ----------
@@ -35,7 +36,7 @@ __all__ = ["AUTO", "SWEEPS", "Thinning", "most_sweeps"]
 AUTO, SWEEPS = "auto", "sweeps_per_draw"  # the value of the argument, and the name of the argument and the statistic
 PER_RUN, PER_CHAIN = 400, 100  # the effective sample sizes that are aimed at
 MARGIN = 2
-MOST_SWEEPS, MOST_MULTIPLICATIONS = 20, 2_500_000  # of a draw
+MOST_SWEEPS, MOST_MULTIPLICATIONS = 10, 1_000_000  # of a draw
 SHORTEST = 20  # so many steps at least are looked at
 CHAINS = 16  # so many chains at most
 

@@ -71,7 +71,7 @@ def test_few_steps_and_numbers_that_stand_still_leave_the_choice_as_it_was():
 
 
 def test_large_networks_make_fewer_sweeps():
-    rows = {10: 20, 20_000: 2_500_000 // (20_000 * (3 * 3 + 4)), 1_000_000: 1}
+    rows = {10: 10, 20_000: 1_000_000 // (20_000 * (3 * 3 + 4)), 1_000_000: 1}
     for n, most in rows.items():
         networks = read_networks(pmg.mlp(np.zeros((n, 2)), np.zeros(n), 3, noise=0.3, prior=None))
         assert most_sweeps([Transition([], None, multiplications=multiplications(networks))]) == most
@@ -184,4 +184,3 @@ def test_the_user_is_told_that_a_start_is_fitted(caplog):
             pm_sample(model, 2, tune=tune, step=step, **QUIET)
             said = [record.message for record in caplog.records if record.message.startswith("Fitting a start")]
             assert len(said) == tune
-    assert thinning.MOST_SWEEPS == 20
