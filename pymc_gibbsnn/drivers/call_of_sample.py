@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
@@ -14,6 +15,8 @@ from pymc_gibbsnn.backends.machine import memory_warning
 from pymc_gibbsnn.models.initial_values import check_initvals
 
 __all__ = ["CallOfSample", "blas_threads_of_fork", "call_of_sample", "check_call_of_sample"]
+
+SECONDS = 0.7e-3 / 4000  # which PyMC's check of convergence takes on a fast core, for each number of each draw
 
 
 def check_call_of_sample(model: pm.Model, sizes: dict[str, int], latents: Sequence[Variable]) -> bool:
@@ -55,10 +58,14 @@ def check_call_of_sample(model: pm.Model, sizes: dict[str, int], latents: Sequen
     if names is not None or not latents:
         return False
     others = [rv.name for rv in model.free_RVs if model.rvs_to_values[rv] not in latents]
+    draws, numbers = asked["chains"] * asked["draws"], sum(sizes[v.name] // np.dtype(v.dtype).itemsize for v in latents)
+    cost = f"{numbers:,} numbers a draw, {draws * sum(sizes[v.name] for v in latents) / 1e6:,.1f} MB in all"
+    if asked["compute_convergence_checks"] and asked["chains"] > 1 and (seconds := SECONDS * numbers * draws) >= 1:
+        cost += f", and PyMC's check of R-hat and ESS takes {seconds:,.0f} s or more for them"
     warn(
-        f"The latents {', '.join(v.name for v in latents)} are recorded, numbers for each row of the data that "
-        f"pm.sample_posterior_predictive may take for those of new rows: pass var_names={others} to pm.sample, or "
-        f"predict with pymc_gibbsnn.predict, which draws them anew."
+        f"The latents {', '.join(v.name for v in latents)} are recorded ({cost}), and pm.sample_posterior_predictive "
+        f"may take them for those of new rows: pass var_names={others} to pm.sample, or predict with "
+        f"pymc_gibbsnn.predict, which draws them anew."
     )
     return True
 

@@ -1,12 +1,14 @@
 """What a step reads off the call of ``pm.sample``, and says before anything is drawn."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends import machine
+from pymc_gibbsnn.drivers import call_of_sample
 from tests import helpers
 from tests.helpers import pm_sample
 
@@ -22,3 +24,23 @@ def test_more_draws_than_memory_holds(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pm_sample(model, var_names=["b2"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "cost"),
+    [
+        ({}, r"\(40,000 numbers a draw, 1,280\.0 MB in all, and PyMC's check of R-hat and ESS takes 28 s or more"),
+        ({"compute_convergence_checks": False}, r"\(40,000 numbers a draw, 1,280\.0 MB in all\)"),
+        ({"chains": 1}, r"\(40,000 numbers a draw, 320\.0 MB in all\)"),
+    ],
+)
+def test_recorded_latents_are_told_in_memory_and_time(monkeypatch, asked, cost):
+    model = pmg.mlp([[0.0], [1.0]], [0.0, 1.0], 2, noise=0.1, prior=None)
+    latents = [model.rvs_to_values[model[name]] for name in ("Z2", "A2")]
+    asked = {"initvals": None, "chains": 4, "draws": 1000, "tune": 0, "compute_convergence_checks": True} | asked
+    caller = SimpleNamespace(f_code=SimpleNamespace(co_filename=__file__), f_lineno=1)
+    call = SimpleNamespace(f_locals=asked | {"var_names": None}, f_back=caller)
+    monkeypatch.setattr(call_of_sample, "call_in_pymc", lambda name: call)
+    monkeypatch.setattr(call_of_sample, "memory_warning", lambda sizes, draws: "")
+    with pytest.warns(UserWarning, match=rf"The latents Z2, A2 are recorded {cost}"):
+        assert call_of_sample.check_call_of_sample(model, dict.fromkeys(["Z2", "A2"], 160_000), latents)
