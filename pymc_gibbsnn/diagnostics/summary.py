@@ -7,12 +7,16 @@ learns, such as variances of noise.
 Two chains are apart in a quantity if D > 1/2 and D > 3e, where D is the difference of their means in standard
 deviations within chains, e the standard error of D that their effective sample sizes give, and both are root mean
 squares over the numbers of which the quantity consists. Chains that can be joined by pairs that are not apart form a
-group. The chains that are named are those outside the largest group, or all if it holds a single one.
+group. The chains that are named are those outside the largest group, or all if none is the largest.
+
+The verdict is in the words of :mod:`pymc_gibbsnn.diagnostics.agreement`, by the criterion of ``until=`` of
+:func:`pymc_gibbsnn.sample`.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from html import escape
 from itertools import compress
 
 import numpy as np
@@ -24,19 +28,54 @@ from scipy.sparse.csgraph import connected_components
 
 from pymc_gibbsnn._arguments import model_of, posterior_of, whole
 from pymc_gibbsnn._compat import dataset_of
+from pymc_gibbsnn.diagnostics.agreement import at_least, at_most, in_words
+from pymc_gibbsnn.diagnostics.fixed_noise import noise_in_words
 from pymc_gibbsnn.diagnostics.function_space import function_space
-from pymc_gibbsnn.networks.function import input_data
-from pymc_gibbsnn.networks.network import NetworkError
-from pymc_gibbsnn.networks.reader import only_network, read_networks
+from pymc_gibbsnn.drivers.mixing import POINTS, ess_of, judged, networks_to_judge, rows_to_judge, that_matter
+from pymc_gibbsnn.networks.network import Network
 
-__all__ = ["summary"]
+__all__ = ["Summary", "summary"]
 
 APART, ERRORS = 0.5, 3.0  # how many standard deviations, and standard errors, apart the means of chains must be
-ENOUGH_ESS, CLOSE_RHAT = 400, 1.01  # where ArviZ calls a posterior well explored
-FAR_RHAT = 1.1  # above it, draws alone may not help
+DIGITS = {"mean": "{:.4g}", "sd": "{:.4g}", "between": "{:.3f}"}
+SHOWN = {name: how.format for name, how in DIGITS.items()} | {
+    "ess_bulk": at_least,
+    "ess_tail": at_least,
+    "r_hat": at_most,
+}
 
 
-def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None, *, points: int = 50) -> pd.DataFrame:
+class Summary(pd.DataFrame):
+    """A table that is shown with its verdict above it, and with as many digits as tell something.
+
+    It is a data frame in all else, and what is computed of it or chosen from it is a plain one.
+    """
+
+    @property
+    def _constructor(self):
+        """The class of what pandas makes of it."""
+        return pd.DataFrame
+
+    @property
+    def verdict(self) -> str:
+        """What the table says in words, one sentence a line."""
+        return self.attrs["verdict"]
+
+    def _rounded(self) -> pd.DataFrame:
+        """Return the table as text."""
+        return pd.DataFrame({name: x.map(SHOWN.get(name, str)) for name, x in self.items()}, self.index)
+
+    def __repr__(self) -> str:
+        """Return the verdict, and the table below it."""
+        return f"{self.verdict}\n\n{self._rounded().to_string()}"
+
+    def _repr_html_(self) -> str | None:
+        """Return the same for notebooks."""
+        table = self._rounded()._repr_html_()
+        return table and f"<p>{escape(self.verdict).replace(chr(10), '<br>')}</p>{table}"
+
+
+def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None, *, points: int = POINTS) -> Summary:
     r"""Say in one table, and in words, whether the chains of a posterior agree on the function of a network.
 
     Parameters
@@ -54,22 +93,31 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
     Returns
     -------
     pandas.DataFrame
+        The table, which is shown with its verdict above it. ``verdict``, and ``attrs["verdict"]``, says in one or two
+        sentences, each on a line, whether the chains agree on the outputs or, where y are labels of classes, on their
+        probabilities, and what to try; then, if other rows need more draws, which. Chains agree if none is apart, R-hat
+        is at most 1.05 and the bulk ESS at least 400, the worst of each over all points
+        (:mod:`pymc_gibbsnn.diagnostics.agreement` says why). Chains that never moved, or hold draws that are not
+        finite, are named, and the others are compared with each other. If y is normal with a fixed standard deviation,
+        of which the residuals have more than three times as much or less than half, a sentence says so
+        (:mod:`pymc_gibbsnn.diagnostics.fixed_noise`).
+
         The rows are ``output`` (at all points together, as :func:`function_space` computes them: without noise, and
-        without what other parts of the model add to the means of its layers), ``log_noise`` (where a second network
-        learns how noisy each row is: the log of the standard deviation of y at all points together),
+        without what other parts of the model add to the means of its layers) or ``probability`` (of classes, given
+        outputs without noise; those of a noisy network with logistic noise in place of the normal noise of its last
+        layer, of the same variance, and raw outputs if that variance is learned and was not recorded; probabilities
+        whose standard deviation over all draws is below 0.01 are left out, unless all are), ``log_noise`` (where a
+        second network learns how noisy each row is: the log of the standard deviation of y at all points together),
         ``norm 1`` and so on (Σ W² + Σ b² of each layer, or Σ θ² of each variable where the network cannot be read),
         ``lp`` (the log density, if the sampler recorded it), and every other free variable that was recorded, such as
         learned variances. The columns are
 
         - ``numbers``: of how many numbers the row consists; the other columns then hold averages of ``mean`` and
           ``sd``, and the worst of ``ess_bulk``, ``ess_tail`` and ``r_hat``, all as ArviZ computes them [1]_, over the
-          numbers that change, NaN if none does;
+          numbers that change, NaN if none does; they are shown rounded to the worse side;
         - ``between``: the share of the variance that lies between the chains, from 0 to 1;
         - ``apart``: the numbers of the chains that disagree with most others, by the rule of
           :mod:`pymc_gibbsnn.diagnostics.summary`; empty if all agree.
-
-        ``attrs["verdict"]`` says in sentences which chains disagree and what to try. It names chains that never moved,
-        or hold draws that are not finite, and compares the others with each other.
 
     Raises
     ------
@@ -94,18 +142,25 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5) as model:
     ...     idata = pm.sample(1000, step=pmg.GibbsNN(), var_names=["W1", "b1", "W2", "b2"])  # doctest: +SKIP
-    >>> found = pmg.summary(idata, model)  # doctest: +SKIP
-    >>> print(found, found.attrs["verdict"], sep="\n")  # doctest: +SKIP
+    >>> print(pmg.summary(idata, model))  # doctest: +SKIP
     """
     model, points = model_of(model), whole("points", points)
     posterior = posterior_of("idata", idata)
     if posterior.sizes["draw"] < 4:
         raise ValueError(f"idata must hold at least 4 draws of each chain; found {posterior.sizes['draw']}.")
-    found = _quantities(idata, posterior, model, X_new, points)
+    networks = networks_to_judge(model)
+    rows = None if X_new is not None else rows_to_judge(model, networks, points)
+    space = function_space(idata, model, X_new if rows is None else rows[1])
+    judged_ones = judged(model, networks)(posterior, space)
+    found = {name: that_matter(name, x) for name, x in judged_ones.items()} | _others(
+        idata, posterior, model, networks, space
+    )
     names = [str(chain) for chain in posterior["chain"].values]
-    table = _table(found, names)
+    joined = {name: _joined(x) for name, x in found.items()}
+    table = _table(found, joined, names)
     finite = np.array([all(np.isfinite(x[i]).all() for x in found.values()) for i in range(len(names))])
-    moves = np.ptp(found["output"], axis=1).any(axis=1) & finite
+    output, *_ = judged_ones.values()
+    moves = np.ptp(output, axis=1).any(axis=1) & finite
     words = []
     if not finite.all():
         words.append(
@@ -118,10 +173,17 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
             f"may need more tuning steps, or a smaller step size."
         )
     if moves.any():
-        moving = {name: x[moves] for name, x in found.items()}
-        numbers = list(compress(names, moves))
-        words.append(_in_words(table if moves.all() else _table(moving, numbers), numbers, moving.get("lp")))
-    table.attrs["verdict"] = " ".join(words)
+        of_moving, numbers = table, list(compress(names, moves))
+        if not moves.all():
+            found = {name: x[moves] for name, x in found.items()}
+            joined = {name: _joined(x) for name, x in found.items()}
+            of_moving = _table(found, joined, numbers)
+        groups = _groups(np.all([joined[name] for name in judged_ones], axis=0))
+        lp = found["lp"][..., 0] if "lp" in found and of_moving.loc["lp", "apart"] else None
+        words += in_words(of_moving, list(judged_ones), numbers, groups, lp)
+        if rows is not None:
+            words += noise_in_words(model, networks, posterior.isel(chain=moves), space["output"].values[moves], *rows)
+    table.attrs["verdict"] = "\n".join(words)
     return table
 
 
@@ -131,16 +193,19 @@ def _chains(names: list[str], chosen: np.ndarray) -> str:
     return f"{'Chain' if len(found) == 1 else 'Chains'} {', '.join(found)}"
 
 
-def _table(found: dict[str, np.ndarray], names: list[str]) -> pd.DataFrame:
-    """Make the table from draws (chain, draw, numbers) of its quantities, and the numbers of the chains."""
+def _table(found: dict[str, np.ndarray], joined: dict[str, np.ndarray], names: list[str]) -> Summary:
+    """Make the table from draws (chain, draw, numbers) of its quantities, who is joined, and the numbers of chains."""
     rows = {
-        name: _diagnose(x) | {"apart": ", ".join(names[c] for c in _outside(_groups(x)))} for name, x in found.items()
+        name: _diagnose(x) | {"apart": ", ".join(names[c] for c in _outside(_groups(joined[name])))}
+        for name, x in found.items()
     }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return Summary(pd.DataFrame.from_dict(rows, orient="index"))
 
 
-def _quantities(idata, posterior: xr.Dataset, model: pm.Model, X_new, points: int) -> dict[str, np.ndarray]:
-    """Compute what the rows of the table are about.
+def _others(
+    idata, posterior: xr.Dataset, model: pm.Model, networks: list[Network], space: xr.Dataset
+) -> dict[str, np.ndarray]:
+    """Collect what the table has beside what is judged, as arrays (chain, draw, number) by the names of rows.
 
     Parameters
     ----------
@@ -150,27 +215,18 @@ def _quantities(idata, posterior: xr.Dataset, model: pm.Model, X_new, points: in
         Their posterior.
     model : pm.Model
         The model.
-    X_new : array_like, optional
-        Inputs, in place of the model's own.
-    points : int
-        How many of the model's own inputs to take at most.
+    networks : list of Network
+        Its noisy networks, if its function is that of one of them.
+    space : xarray.Dataset
+        The function of its network.
 
     Returns
     -------
-    dict of str to array, (chain, draw, numbers)
+    dict of str to array
     """
-    try:
-        networks = read_networks(model, check_data=False)
-        inputs = only_network(networks).data()
-        known = {v.name for network in networks for v in (*network.weights, *network.latents)}
-    except NetworkError:
-        inputs, known = input_data(model).get_value(), set()
-    if X_new is None:
-        X_new = inputs[np.unique(np.linspace(0, len(inputs) - 1, points).astype(int))]
-    space = function_space(idata, model, X_new)
-    found = {name: space[name].values for name in ("output", "log_noise") if name in space}
+    known = {v.name for network in networks for v in (*network.weights, *network.latents)}
     [axis] = set(space["norm"].dims) - {"chain", "draw"}
-    found |= {f"norm {label}": space["norm"].sel({axis: label}).values for label in space[axis].values}
+    found = {f"norm {label}": space["norm"].sel({axis: label}).values for label in space[axis].values}
     known |= set(space["norm"][axis].values) if axis == "parameter" else set()
     with suppress(KeyError, AttributeError):  # no such group, or a sampler that does not report it
         found["lp"] = dataset_of(idata, "sample_stats")["lp"].values
@@ -187,8 +243,7 @@ def _diagnose(x: np.ndarray) -> dict[str, float]:
     with np.errstate(all="ignore"):
         within, between = x.var(axis=1, ddof=1).mean(), x.mean(axis=1).var(axis=0, ddof=1).mean() if len(x) > 1 else 0.0
         share = between / (between + within) if between + within > 0 else 0.0
-        moves = np.ptp(x, axis=1).any(axis=0)  # ArviZ takes all draws of what never changes for independent ones
-        ess = [az.ess(data, method=method)["x"].values[moves] for method in ("bulk", "tail")]
+        ess = [ess_of(x, method) for method in ("bulk", "tail")]
         rhat = az.rhat(data)["x"].values if len(x) > 1 else np.array([np.nan])
     return {
         "numbers": x.shape[-1],
@@ -206,13 +261,13 @@ def _worst(values: np.ndarray, of) -> float:
     return float(of(values[np.isfinite(values)], default=np.nan))
 
 
-def _groups(x: np.ndarray) -> np.ndarray:
-    """Number the group to which each chain belongs, from draws (chain, draw, numbers)."""
-    import arviz as az
-
+def _joined(x: np.ndarray) -> np.ndarray:
+    """Say which pairs of chains are not apart (chain, chain), from draws (chain, draw, numbers)."""
     finite = np.flatnonzero(np.isfinite(x).all(axis=(1, 2)))  # the others belong with none
     joined = np.eye(len(x), dtype=bool)
     if len(finite):
+        import arviz as az
+
         x = x[finite]
         means, variances = x.mean(axis=1), x.var(axis=1, ddof=1)
         ess = [az.ess(xr.Dataset({"x": (("chain", "draw", "number"), one[None])}), method="mean")["x"] for one in x]
@@ -221,91 +276,18 @@ def _groups(x: np.ndarray) -> np.ndarray:
         distance = ((means[:, None] - means) ** 2 / scale).mean(axis=-1)
         error = ((errors[:, None] + errors) / scale).mean(axis=-1)
         joined[np.ix_(finite, finite)] = (distance <= APART**2) | (distance <= ERRORS**2 * error)
+    return joined
+
+
+def _groups(joined: np.ndarray) -> np.ndarray:
+    """Number the group to which each chain belongs."""
     return connected_components(joined, directed=False)[1]
 
 
 def _outside(groups: np.ndarray) -> np.ndarray:
-    """Return the numbers of the chains outside the largest group; those of all chains if no two belong together."""
+    """Return the numbers of the chains outside the largest group; those of all chains if none is the largest."""
     counts = np.bincount(groups)
     if len(counts) == 1:
         return np.array([], int)
-    return np.flatnonzero(groups != counts.argmax()) if counts.max() > 1 else np.arange(len(groups))
-
-
-def _in_words(table: pd.DataFrame, names: list[str], lp: np.ndarray | None) -> str:
-    """Say which chains disagree, and what to try.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        The table.
-    names : list of str
-        The numbers of the chains.
-    lp : array, (chain, draw, 1), optional
-        Their log densities.
-
-    Returns
-    -------
-    str
-    """
-    least, largest = table["ess_bulk"].min(), table["r_hat"].max()
-    apart = {name: [row for row, text in table["apart"].items() if name in text.split(", ")] for name in names}
-    apart = {name: rows for name, rows in apart.items() if rows}
-    if apart:
-        words = [_where(name, rows, names, lp) for name, rows in apart.items()]
-        if len(apart) == len(names):
-            words.append("No two chains agree.")
-        return " ".join(
-            [
-                *words,
-                "Chains that are apart have not reached one equilibrium, and the one that is alone may be the one that "
-                "is right. Try twice as many tuning steps (with GibbsNN, from the start that it chooses by itself); "
-                "then more draws; then a wider network or more noise. pymc_gibbsnn.thermalisation says whether a "
-                "sampler reaches equilibrium on data of this kind.",
-            ]
-        )
-    if len(names) == 1:
-        return f"A single chain has none to disagree with; its smallest ESS is {least:.0f}."
-    if largest > CLOSE_RHAT or least < ENOUGH_ESS:
-        words = (
-            f"No chain is apart from the others, but R-hat goes up to {largest:.2f} (in {table['r_hat'].idxmax()}) and "
-            f"the smallest ESS is {least:.0f} (in {table['ess_bulk'].idxmin()}): draw more, until they are at most "
-            f"{CLOSE_RHAT} and at least {ENOUGH_ESS}."
-        )
-        if largest > FAR_RHAT:
-            words += (
-                f" If R-hat stays above {FAR_RHAT}, chains explore different regions and only seldom meet: try twice "
-                f"as many tuning steps, then a wider network or more noise."
-            )
-        return words
-    return (
-        f"All chains agree: R-hat is at most {largest:.2f} and the smallest ESS is {least:.0f}. Chains that are stuck "
-        f"at the same place agree as well: pymc_gibbsnn.thermalisation tells on data of a teacher."
-    )
-
-
-def _where(name: str, rows: list[str], names: list[str], lp: np.ndarray | None) -> str:
-    """Say in which rows of the table a chain is apart, and how its log density compares with that of the others.
-
-    Parameters
-    ----------
-    name : str
-        The number of the chain.
-    rows : list of str
-        The rows in which it is apart.
-    names : list of str
-        The numbers of all chains.
-    lp : array, (chain, draw, 1), optional
-        Their log densities.
-
-    Returns
-    -------
-    str
-    """
-    means = None if lp is None else lp.mean(axis=(1, 2))
-    words = f"Chain {name} is apart in {', '.join(rows)}"
-    if means is not None and len(names) > 1:
-        mine = names.index(name)
-        difference = means[mine] - np.median(np.delete(means, mine))
-        words += f"; its log density is {abs(difference):,.0f} {'above' if difference > 0 else 'below'} the others'"
-    return words + "."
+    is_largest = counts == counts.max()
+    return np.flatnonzero(groups != counts.argmax()) if is_largest.sum() == 1 else np.arange(len(groups))

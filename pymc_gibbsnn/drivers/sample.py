@@ -125,9 +125,9 @@ def sample(
         needed to go on. There is one more at the end, and at an interrupt (Ctrl-C).
     until : dict, optional
         What ends the run before ``draws`` draws are made: ``{"ess": 400}``, a bulk effective sample size of 400, over
-        all chains, of ``lp`` and of each quantity of :func:`function_space`, with outputs at up to 20 rows of the data;
-        ``{"seconds": 3600}``, a time limit that begins with this call; or both, and the first to be reached counts. For
-        "ess" all weights must be recorded.
+        all chains, of the outputs of the network at up to 50 rows of the data, or of the probabilities of classes
+        there, as :func:`summary` computes it; ``{"seconds": 3600}``, a time limit that begins with this call; or both,
+        and the first to be reached counts. For "ess" all weights must be recorded.
     callback : callable, optional
         As for ``pm.sample``: ``callback(trace, draw)`` is called for each draw of each chain, in groups once a second.
         ``draw`` has the fields ``chain``, ``is_last``, ``draw_idx``, ``tuning``, ``stats`` and ``point``, which holds
@@ -259,8 +259,8 @@ def sample(
                     program.restore(before.state)
                     schedule.thinning.restore(before.state)
                 if before and is_first():
-                    for posterior, stats in results.parts():
-                        ends.take(posterior, stats)
+                    for posterior, _ in results.parts():
+                        ends.take(posterior)
             elif message := memory_warning(program.sizes, schedule.draws):
                 warnings.warn(message, UserWarning, stacklevel=2)
             advice = next((t.advice for t in transitions if t.advice), PRECISION)

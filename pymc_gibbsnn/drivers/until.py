@@ -10,14 +10,12 @@ import pymc as pm
 import xarray as xr
 
 from pymc_gibbsnn._arguments import describe, positive
+from pymc_gibbsnn.drivers.mixing import ess_of, judged, networks_to_judge, rows_to_judge, that_matter
 from pymc_gibbsnn.drivers.results import Draws
-from pymc_gibbsnn.networks.forms import NetworkError
-from pymc_gibbsnn.networks.function import function_evaluator, input_data
-from pymc_gibbsnn.networks.reader import read_network
+from pymc_gibbsnn.networks.function import function_evaluator
 
 __all__ = ["Until"]
 
-POINTS = 20  # at how many rows of the data the function is evaluated
 FIRST, GROWTH = 100, 1.25  # at how many draws the effective ones are first counted, and by what factor until the next
 
 
@@ -61,9 +59,9 @@ class Until:
         self.deadline = started + seconds if seconds else np.inf
         self.make, self.series, self.draws, self.next = make, [], 0, FIRST
         if self.ess:
-            self.evaluate = function_evaluator(model)
-            rows = _inputs(model)
-            self.points = rows[np.linspace(0, len(rows) - 1, min(POINTS, len(rows))).astype(int)]
+            networks = networks_to_judge(model)
+            self.evaluate, self.judge = function_evaluator(model), judged(model, networks)
+            _, self.points = rows_to_judge(model, networks)
 
     def check(self, nothing: Draws) -> None:
         """Try, before any sampling, whether the effective sample size can be computed from what will be recorded.
@@ -94,24 +92,21 @@ class Until:
         """
         if self.ess:
             groups = self.make(draws, self.draws)
-            self.take(groups["posterior"], groups["sample_stats"])
+            self.take(groups["posterior"])
 
-    def take(self, posterior: xr.Dataset, stats: xr.Dataset) -> None:
+    def take(self, posterior: xr.Dataset) -> None:
         """Evaluate the function at draws that are datasets already, as those of a run that goes on from its store.
 
         Nothing is done if no effective sample size was asked for, since a limit of time needs no draws.
 
         Parameters
         ----------
-        posterior, stats : xarray.Dataset
-            The groups "posterior" and "sample_stats" of these draws, the latter for the log density ``lp``.
+        posterior : xarray.Dataset
+            The group "posterior" of these draws.
         """
         if not (self.ess and posterior.sizes["draw"]):
             return
-        found = self.evaluate(posterior, self.points)
-        found = [x.values.reshape(*x.shape[:2], -1) for x in found.data_vars.values()]
-        found += [stats["lp"].values[..., None]] if "lp" in stats else []
-        self.series.append(np.concatenate(found, axis=2).astype("float32"))
+        self.series.append(self.judge(posterior, self.evaluate(posterior, self.points)))
         self.draws += posterior.sizes["draw"]
 
     @property
@@ -121,19 +116,10 @@ class Until:
             return True
         if not self.ess or self.draws < self.next:
             return False
-        import arviz as az
-
-        self.series = [np.concatenate(self.series, axis=1)]
+        self.series = [{name: np.concatenate([part[name] for part in self.series], axis=1) for name in self.series[0]}]
         self.next = int(GROWTH * self.draws) + 1
-        if not np.ptp(self.series[0], axis=1).any(axis=1).all():  # a chain did not move: its draws are one
+        output, *_ = self.series[0].values()
+        if not np.ptp(output, axis=1).any(axis=1).all():  # a chain did not move: its draws are one
             return False
-        every = np.moveaxis(self.series[0].astype(float), 2, 0)
-        return all(float(az.ess(x, method="bulk")) >= self.ess for x in every)  # False where it is NaN
-
-
-def _inputs(model: pm.Model) -> np.ndarray:
-    """Return the inputs that the network of a model has."""
-    try:
-        return np.asarray(read_network(model, check_data=False).data())
-    except NetworkError:
-        return input_data(model).get_value()
+        found = [ess_of(that_matter(name, x)) for name, x in self.series[0].items()]
+        return all((ess >= self.ess).all() for ess in found)  # False where it is NaN

@@ -28,7 +28,7 @@ from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network, evaluate
 from pymc_gibbsnn.networks.reader import only_network, read_networks
 
-__all__ = ["forward", "function_evaluator", "input_data"]
+__all__ = ["forward", "function_evaluator", "input_data", "variance_of_data"]
 
 
 def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | None], xr.Dataset]:
@@ -52,7 +52,7 @@ def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | Non
         found = _evaluate_network(network, posterior, weights[-1], X_new)
         law, output = networks[0].observation, found["output"]
         if len(weights) > 1 and isinstance(law, RowNoise):
-            variance = _variance_of_data(network, posterior)
+            variance = variance_of_data(network, posterior)
             knows_inputs = X_new is None or np.array_equal(networks[0].data(), network.data())
             if variance is not None and knows_inputs:
                 log_noise = _log_noise(networks[0], law, weights[0], variance, X_new)
@@ -127,7 +127,7 @@ def _evaluate_network(
     )
 
 
-def _variance_of_data(network: Network, posterior: xr.Dataset) -> np.ndarray | None:
+def variance_of_data(network: Network, posterior: xr.Dataset) -> np.ndarray | None:
     """Return the variance of the noise of y where the scale of the row is 1, (chain, draw) or (); None if not known."""
     last = network.layers[-1]
     for variance in network.variances:

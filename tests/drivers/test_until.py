@@ -1,13 +1,14 @@
 """What ends a run before all its draws are made, and what is told of each draw."""
 
-import time
+from types import SimpleNamespace
 
-import arviz as az
 import numpy as np
 import pytest
+import xarray as xr
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.drivers import program as programs
+from pymc_gibbsnn.drivers import until
 from tests.helpers import pmg_sample
 
 X = np.random.default_rng(0).normal(size=(30, 2))
@@ -24,9 +25,9 @@ def test_enough_effective_draws_end_a_run(tmp_path, monkeypatch):
     found = run(100_000, until={"ess": 500})
     draws = found["posterior"].sizes["draw"]
     assert 250 <= draws < 1000
-    space = pmg.function_space(found, MODEL)
-    least = min(float(az.ess(x[..., i])) for x in (space["output"].values,) for i in range(30))
-    assert least > 400  # 500 of 20 of the 30 outputs
+    summary = pmg.summary(found, MODEL)  # counts what was asked for
+    assert summary.loc["output", "ess_bulk"] >= 500
+    assert summary.verdict.startswith("All chains agree on the outputs")
     path = tmp_path / "draws.zarr"
     run(draws // 2, store=path)
     again = run(100_000, resume=path, until={"ess": 500})
@@ -41,10 +42,10 @@ def test_a_time_limit(tmp_path, monkeypatch):
         run(10, store=path, until={"seconds": 1e-3})
     assert run(10, resume=path)["posterior"].sizes["draw"] == 10
     monkeypatch.setattr(programs, "MOST_A_CALL", 10)
-    run(10)  # compiled with calls of this length
-    started = time.perf_counter()
-    assert run(10**7, until={"seconds": 2, "ess": 10**9})["posterior"].sizes["draw"] < 10**7
-    assert time.perf_counter() - started < 60
+    now = {"seconds": 0.0}  # the time is up when something has been drawn
+    monkeypatch.setattr(until, "time", SimpleNamespace(perf_counter=lambda: now["seconds"]))
+    found = run(10**7, until={"seconds": 1e9, "ess": 10**9}, callback=lambda **_: now.update(seconds=1e12))
+    assert 1 <= found["posterior"].sizes["draw"] <= 10
 
 
 @pytest.mark.parametrize(
@@ -98,3 +99,23 @@ def test_chains_that_do_not_move_have_no_effective_draws():
     found = pmg_sample(model, 300, step=step, tune=0, until={"ess": 50}, initvals=start)
     assert np.ptp(found["posterior"]["W1"].values, axis=1).max() == 0
     assert found["posterior"].sizes["draw"] == 300
+
+
+def test_a_run_ends_by_the_numbers_of_the_summary():
+    """The same rows and statistics, of outputs or probabilities, whatever the run records beside them."""
+    rng = np.random.default_rng(1)
+    for likelihood, y in (("normal", X[:, 0]), ("probit", np.arange(30) % 3)):
+        with pmg.mlp(X, y, 2, noise=0.3, prior=None, likelihood=likelihood) as model:
+            names = [rv.name for rv in model.free_RVs if rv.name[0] in "Wb"]
+        values = {name: rng.normal(size=(2, 150, *model.initial_point()[name].shape)) for name in names}
+        coords = {"chain": [0, 1], "draw": np.arange(150)}
+        dims = {name: ["chain", "draw", *(f"{name}_{i}" for i in range(x.ndim - 2))] for name, x in values.items()}
+        posterior = xr.Dataset({name: (dims[name], x) for name, x in values.items()}, coords)
+        row = "output" if likelihood == "normal" else "probability"
+        least = pmg.summary({"posterior": posterior}, model).loc[row, "ess_bulk"]
+        run_until = until.Until({"ess": least - 1e-6}, model, None, 0.0)
+        for part in (slice(0, 60), slice(60, 150)):
+            run_until.take(posterior.isel(draw=part))
+        assert run_until.is_reached
+        run_until.ess, run_until.next = least + 1e-6, 150
+        assert not run_until.is_reached

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random.op import RandomVariable
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, softmax
 
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
@@ -184,6 +184,17 @@ class ArgmaxLikelihood(LabelLikelihood):
             log_below = log_ndtr(x)
             total += np.exp(log_below.sum(-1, keepdims=True) - log_below - x**2 / 2)
         return total * step / (sigma * np.sqrt(2 * np.pi))
+
+    @staticmethod
+    def logistic_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Compute softmax(c mean), with c² = π²/6 over the variance.
+
+        Parameters
+        ----------
+        mean, variance
+            As in :meth:`LabelLikelihood.logistic_probabilities`.
+        """
+        return softmax(mean * (np.pi / np.sqrt(6 * variance)), axis=-1)
 
     @staticmethod
     def logistic_log_probability(mean: Variable, variance: Variable, y: np.ndarray) -> Variable:

@@ -355,6 +355,24 @@ class LabelLikelihood(LatentLikelihood):
         raise NotImplementedError
 
     @staticmethod
+    def logistic_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Compute the probabilities of classes by the rule of :meth:`logistic_log_probability`, with NumPy.
+
+        Parameters
+        ----------
+        mean : array (..., units)
+            The latents without noise.
+        variance : array
+            The variance of the noise of each latent, which broadcasts to the shape of the mean.
+
+        Returns
+        -------
+        array (..., units)
+            One for each class or, for labels of two classes by the sign of a latent, that of class 1.
+        """
+        raise NotImplementedError
+
+    @staticmethod
     def logistic_log_probability(mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
         """Compute Σ log p(y | mean) as if noise made differences of the latents, or the only latent, logistic.
 

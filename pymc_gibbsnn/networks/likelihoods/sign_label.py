@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.random.op import RandomVariable
-from scipy.special import log_ndtr, ndtr
+from scipy.special import expit, log_ndtr, ndtr
 
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.networks.forms import evaluate
@@ -137,6 +137,17 @@ class SignLikelihood(LabelLikelihood):
             As in :meth:`LabelLikelihood.integrated_probabilities`.
         """
         return np.stack([ndtr(-mean / sigma), ndtr(mean / sigma)], axis=-1)
+
+    @staticmethod
+    def logistic_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Compute sigmoid(c mean), with c² = π²/3 over the variance.
+
+        Parameters
+        ----------
+        mean, variance
+            As in :meth:`LabelLikelihood.logistic_probabilities`.
+        """
+        return expit(mean * (np.pi / np.sqrt(3 * variance)))
 
     @staticmethod
     def logistic_log_probability(mean: Variable, variance: Variable, y: np.ndarray) -> Variable:

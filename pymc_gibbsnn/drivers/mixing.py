@@ -1,0 +1,88 @@
+"""By what chains are judged, while they run and afterwards: the function of a network at some rows of its data.
+
+These are its outputs or, where data are labels of classes, the probabilities of classes, since adding a number to the
+outputs of all classes changes nothing. Where a second network learns how noisy each row is, they are the logarithms of
+this noise as well. Draws are enough if the effective sample size (ESS) of each of these numbers is, as
+Vehtari et al. compute it for all chains together (arXiv 1903.08008): where chains differ, it is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_gibbsnn._compat import observed_variables
+from pymc_gibbsnn.networks.function import input_data, variance_of_data
+from pymc_gibbsnn.networks.laws import law_node
+from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_likelihood
+from pymc_gibbsnn.networks.network import Network, NetworkError
+from pymc_gibbsnn.networks.reader import only_network, read_networks
+
+__all__ = ["POINTS", "ess_of", "judged", "networks_to_judge", "rows_to_judge", "that_matter"]
+
+POINTS = 50  # at how many rows of the data, at most
+LEAST_SD = 0.01  # of a probability; one with a smaller standard deviation is nearly the same in all draws
+
+
+def networks_to_judge(model: pm.Model) -> list[Network]:
+    """Read the noisy networks of a model; none if its function is not that of one of them, but a mean of its data."""
+    try:
+        networks = read_networks(model, check_data=False)
+        only_network(networks)
+    except NetworkError:
+        return []
+    return networks
+
+
+def rows_to_judge(model: pm.Model, networks: list[Network], points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
+    """Choose rows of the inputs of a model with these networks, evenly spaced; return their numbers, and the rows."""
+    inputs = np.asarray(only_network(networks).data()) if networks else input_data(model).get_value()
+    rows = np.unique(np.linspace(0, len(inputs) - 1, points).astype(int))
+    return rows, inputs[rows]
+
+
+def judged(model: pm.Model, networks: list[Network]) -> Callable[[xr.Dataset, xr.Dataset], dict[str, np.ndarray]]:
+    """Return ``judge(posterior, space)`` for posteriors of a model with these networks.
+
+    Its second argument is what :func:`pymc_gibbsnn.function_space` computes of the first. It returns the numbers by
+    which chains are judged, as arrays (chain, draw, number) by name: "output" or "probability", perhaps "log_noise".
+    """
+    kinds = [find_likelihood(law_node(rv).op) for rv in observed_variables(model)]
+    has_classes = not networks and all(kind is not None and kind.has_classes for kind in kinds)
+    network = only_network(networks) if networks else None
+    law = network and network.observation
+
+    def judge(posterior: xr.Dataset, space: xr.Dataset) -> dict[str, np.ndarray]:
+        output, name = space["output"].values, "probability" if has_classes else "output"
+        if isinstance(law, LabelLikelihood):
+            variance = variance_of_data(network, posterior)
+            if variance is not None:
+                variance = np.reshape(variance, np.shape(variance) + (1,) * (output.ndim - np.ndim(variance)))
+                output, name = law.logistic_probabilities(output, variance), "probability"
+        found = {name: output} | ({"log_noise": space["log_noise"].values} if "log_noise" in space else {})
+        return {name: x.reshape(*x.shape[:2], -1) for name, x in found.items()}
+
+    return judge
+
+
+def that_matter(name: str, x: np.ndarray) -> np.ndarray:
+    """Leave out probabilities (chain, draw, number) that are nearly the same in all draws, unless all of them are."""
+    finite = x[np.isfinite(x).all(axis=(1, 2))]
+    if name != "probability" or not len(finite):
+        return x
+    matter = finite.std(axis=(0, 1)) >= LEAST_SD
+    return x[..., matter] if matter.any() else x
+
+
+def ess_of(x: np.ndarray, method: str = "bulk") -> np.ndarray:
+    """Compute the effective sample sizes of those numbers (chain, draw, number) that change in some chain.
+
+    ArviZ takes all draws of what never changes for independent ones.
+    """
+    import arviz as az
+
+    moves = np.ptp(x, axis=1).any(axis=0)
+    return az.ess(xr.Dataset({"x": (("chain", "draw", "number"), x[..., moves])}), method=method)["x"].values
