@@ -9,8 +9,8 @@ deviations within chains, e the standard error of D that their effective sample 
 squares over the numbers of which the quantity consists. Chains that can be joined by pairs that are not apart form a
 group. The chains that are named are those outside the largest group, or all if none is the largest.
 
-The verdict is in the words of :mod:`pymc_gibbsnn.diagnostics.agreement`, by the criterion of ``until=`` of
-:func:`pymc_gibbsnn.sample`.
+The verdict is in the words of :mod:`pymc_gibbsnn.diagnostics.agreement`, about what :mod:`pymc_gibbsnn.drivers.mixing`
+chooses, whose ESS ends a run of ``pymc_gibbsnn.sample(until=)`` as well.
 """
 
 from __future__ import annotations
