@@ -143,6 +143,17 @@ def _reported(idata, steps: Sequence[BlockedStep], i: int, statistic: str) -> np
 
     Of a statistic that several steps report, ``pm.sample`` makes one array with an axis for them. ``pmg.sample`` adds
     the number of the step to the name.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        The draws.
+    steps : sequence of step methods
+        The steps that made them.
+    i : int
+        The number of the step.
+    statistic : str
+        The name of the statistic.
     """
     stats = _compat.dataset_of(idata, "sample_stats").isel(draw=-1) if "sample_stats" in idata else {}
     earlier = sum(statistic in one.stats_dtypes_shapes for one in steps[:i])
