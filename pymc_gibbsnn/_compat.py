@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from copy import copy
 from functools import wraps
 from importlib import import_module
 from importlib.metadata import version
@@ -16,7 +17,9 @@ import pymc as pm
 import pytensor
 import xarray as xr
 from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.tensor import subtensor
 
@@ -64,6 +67,24 @@ TELLS_WHAT_OVERLAPS = PYTENSOR_3
 
 # How a loop is compiled that is evaluated once: PyTensor 3 takes the mode of the whole for it
 ONCE = {} if PYTENSOR_3 else {"mode": "FAST_COMPILE"}
+
+
+def inner_graph(op: OpFromGraph) -> FunctionGraph:
+    """Return the graph of which an operation is made, as one that can be changed; PyTensor 3 freezes it."""
+    return op.fgraph.unfreeze() if PYTENSOR_3 else op.fgraph.clone()
+
+
+def with_inner_graph(op: OpFromGraph, graph: FunctionGraph) -> OpFromGraph:
+    """Return an operation that is made of a graph with another graph in its place, whose types may be others.
+
+    PyTensor 2 has no function for it.
+    """
+    if PYTENSOR_3:
+        return op.clone_with_inner_graph(graph)
+    new = copy(op)
+    new.fgraph = graph
+    new.input_types, new.output_types = ([x.type for x in part] for part in (graph.inputs, graph.outputs))
+    return new
 
 
 def observed_variables(model: pm.Model) -> list[Variable]:

@@ -10,7 +10,6 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import boolean
 from pymc_gibbsnn.drivers.step import GraphStep
-from pymc_gibbsnn.networks.given_model import with_given_numbers
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.mala import mala
 from pymc_gibbsnn.samplers.pcn import pcn
@@ -18,7 +17,7 @@ from pymc_gibbsnn.samplers.pcnl import pcnl
 from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.plain import PlainTarget
 from pymc_gibbsnn.targets.readout import ReadoutTarget
-from pymc_gibbsnn.targets.target import Target, free_variables
+from pymc_gibbsnn.targets.target import Target, free_variables, of_given_numbers
 from pymc_gibbsnn.targets.whitening import WhitenedTarget
 
 __all__ = ["MALA", "PCN", "PCNL"]
@@ -269,7 +268,8 @@ def _transition(
         If the model observes minibatches and the step size is None.
     """
     values = [model.rvs_to_values[rv] for rv in free_variables(model, vars)]  # which both models share
-    target = (ReadoutTarget if boolean("reparametrise", reparametrise) else kind)(with_given_numbers(model), values)
+    kind = ReadoutTarget if boolean("reparametrise", reparametrise) else kind
+    target = of_given_numbers(kind, model, values)
     transition = sampler(target, **options)
     if target.batches is None:
         return transition

@@ -34,7 +34,8 @@ def jaxify(
 
     The data are the shared variables of the graph and its large constants. A program that contained them would be slow
     to compile and could not spread them over devices. Shared whole numbers, such as lengths of dimensions, stay inside,
-    because JAX must know shapes. With a placement, data and lengths may be those of the rows of this process.
+    and data have known lengths, as JAX must know shapes. With a placement, data and lengths may be those of the rows of
+    this process.
     """
     nodes = list(ancestors(outputs))
 
@@ -45,7 +46,8 @@ def jaxify(
     lengths = [node for node in shared if node.type.dtype.startswith("int") and node.type.ndim == 0]
     leaves = [node for node in shared if node not in lengths]
     leaves += [node for node in nodes if isinstance(node, Constant) and (np.size(node.data) > SMALL or has_rows(node))]
-    arguments = {leaf: leaf.type() for leaf in leaves}
+    shape = placement.whole if placement else tuple
+    arguments = {leaf: leaf.type.clone(shape=shape(evaluate(leaf).shape))() for leaf in leaves}
     whole = placement.length if placement else np.asarray
     constants = {node: pt.constant(whole(evaluate(node)), dtype=node.dtype) for node in lengths}
     graph = FunctionGraph([*inputs, *arguments.values()], substitute(outputs, arguments | constants), clone=True)

@@ -15,7 +15,6 @@ from pymc_gibbsnn._arguments import boolean
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, read_classical
-from pymc_gibbsnn.networks.given_model import with_given_numbers
 from pymc_gibbsnn.networks.minibatch import Batches, check_minibatches, read_minibatches
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import starting_point
@@ -24,6 +23,7 @@ from pymc_gibbsnn.samplers.fnbg import fnbg, sweep_by_density
 from pymc_gibbsnn.samplers.fnbg_network import sweep_by_units
 from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.plain import PlainTarget, continuous_variables
+from pymc_gibbsnn.targets.target import of_given_numbers
 
 __all__ = ["FNBG"]
 
@@ -144,7 +144,7 @@ def _transition(model: pm.Model, vars, blocks, stratify: bool, **kwargs) -> Tran
         numbers = np.concatenate([layer.parameters for layer in layers])
         sweep, rows = sweep_by_units(network, numbers, pieces), None if batches else network.inputs
     else:
-        target = PlainTarget(with_given_numbers(model), variables, total_size_needed=False)
+        target = of_given_numbers(PlainTarget, model, variables, total_size_needed=False)
         batches, check = target.batches, target.check if network is None else network.check_data
         sweep, rows = sweep_by_density(target, parts), None
     batches = _stratified(model, batches) if stratify else batches

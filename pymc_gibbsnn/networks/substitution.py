@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_gibbsnn._compat import inner_graph, with_inner_graph
 from pymc_gibbsnn.random.draw import apply_to_types
 
 __all__ = ["remade", "substitute"]
@@ -29,7 +32,16 @@ def substitute(expressions: Sequence[Variable], replacements: Mapping[Variable, 
 
 
 def remade(node: Apply, inputs: Sequence[Variable]) -> Apply:
-    """Make a node anew, of other inputs, whose types may be others, too."""
+    """Make a node anew, of other inputs, whose types may be others, too.
+
+    A distribution that is made of others, such as ``pm.Censored``, holds a graph of them, which is made anew for these
+    types: the check of lengths that PyTensor would put before it hides from PyMC which distribution is its input.
+    """
     if isinstance(node.op, RandomVariable):
         return apply_to_types(node.op, *inputs)
+    if isinstance(node.op, SymbolicRandomVariable) and [x.type for x in inputs] != node.op.input_types:
+        inner = inner_graph(node.op)
+        stand_ins = [x.type() for x in inputs]
+        outputs = substitute(inner.outputs, dict(zip(inner.inputs, stand_ins, strict=True)))
+        return with_inner_graph(node.op, FunctionGraph(stand_ins, outputs, clone=False)).make_node(*inputs)
     return node.clone_with_new_inputs(list(inputs), strict=False)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from scipy import special
 
-__all__ = ["log_ndtr", "ndtri_exp", "open_uniform"]
+__all__ = ["erfcx", "log_ndtr", "ndtri_exp", "open_uniform"]
 
 
 def open_uniform(key, shape, dtype):
@@ -83,6 +83,12 @@ START = _fit(lambda s: -special.ndtri_exp(math.log(0.5) - s**2 / 2) * (s + 2) / 
 def _erfcx(a):
     """The scaled complementary error function exp(a²) erfc(a), for a ≥ 0."""
     return _evaluate(ERFCX[jnp.finfo(a.dtype).precision], 3.75, a) / (1 + 2 * a)
+
+
+def erfcx(x):
+    """The scaled complementary error function exp(x²) erfc(x)."""
+    right = _erfcx(jnp.abs(x))
+    return jnp.where(x < 0, 2 * jnp.exp(x * x) - right, right)
 
 
 def log_ndtr(x):

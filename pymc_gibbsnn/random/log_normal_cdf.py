@@ -1,11 +1,18 @@
-"""The logarithm of the distribution function Φ of the standard normal law, as a PyTensor graph."""
+"""The logarithm of the distribution function Φ of the standard normal law, as a PyTensor graph.
+
+PyMC's own, of which the densities of truncated and censored normals are made, rests on the function erfcx.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.scalar.math import Erfcx
+
+from pymc_gibbsnn.backends.jax_backend import declare_jax
 
 __all__ = ["log_normal_cdf"]
 
@@ -23,3 +30,16 @@ def log_normal_cdf(x: Variable) -> Variable:
     series = -(x**2) / 2 + pt.log(far) / 2 + pt.log1p(-far * (1 - far * (3 - far * (15 - far * 105))))
     central = pt.log(pt.erfc(-near * math.sqrt(0.5)) / 2)
     return pt.switch(x < FAR[x.dtype], series - math.log(2 * math.pi) / 2, central)
+
+
+def _erfcx(op: Erfcx, **kwargs) -> Callable:
+    """Give JAX erfcx, for which PyTensor asks for a development version of TensorFlow Probability.
+
+    That of JAX itself, which new versions have, is 0 around 26.6 as of jax 0.10.2.
+    """
+    from pymc_gibbsnn.random._jax import erfcx
+
+    return erfcx
+
+
+declare_jax(Erfcx, _erfcx)

@@ -23,10 +23,11 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn.networks.given import checked_beforehand
+from pymc_gibbsnn.networks.given_model import with_given_numbers
 from pymc_gibbsnn.networks.minibatch import check_minibatches, read_minibatches
 from pymc_gibbsnn.networks.substitution import substitute
 
-__all__ = ["Place", "Target", "free_variables"]
+__all__ = ["Place", "Target", "free_variables", "of_given_numbers"]
 
 Data = dict[str, Variable]  # the constants of a chain and, under "rows", the row numbers of a batch
 
@@ -158,6 +159,18 @@ class Target(ABC):
 
         It returns the next generator and the values of the variables.
         """
+
+
+def of_given_numbers(kind: type[Target], model: pm.Model, *args, **kwargs) -> Target:
+    """Make a target of a model in which numbers are given, so that one program serves all models like it.
+
+    A few distributions, such as ``pm.Interpolated``, and densities that users write look at their numbers while the
+    density is derived. The target is then made of the model as it is written.
+    """
+    try:
+        return kind(with_given_numbers(model), *args, **kwargs)
+    except Exception:  # an error of the model itself, or a refusal, comes again
+        return kind(model, *args, **kwargs)
 
 
 def free_variables(model: pm.Model, vars: Sequence[Variable] | None) -> list[Variable]:

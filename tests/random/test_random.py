@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from scipy import integrate, stats
-from scipy.special import log_ndtr, ndtr, ndtri_exp
+from scipy.special import erfcx, log_ndtr, ndtr, ndtri_exp
 
 from pymc_gibbsnn.networks.activations import ACTIVATIONS, PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import SMOOTH
@@ -171,6 +171,8 @@ def test_special_functions_of_jax_are_those_of_scipy(dtype, rtol):
         x = np.r_[np.linspace(-60, 10, 10_001), -np.logspace(2, 6, 100), 0, np.inf].astype(dtype)
         np.testing.assert_allclose(_jax.log_ndtr(x), log_ndtr(x), rtol, rtol)
         assert _jax.log_ndtr(np.asarray([-np.inf], dtype)) == -np.inf
+        x = np.r_[np.linspace(-8, 30, 10_001), np.logspace(2, 8, 100), np.inf].astype(dtype)
+        np.testing.assert_allclose(_jax.erfcx(x), erfcx(x), 10 * rtol)
         y = -np.logspace(np.log10(np.finfo(dtype).epsneg), 4, 10_001).astype(dtype)
         x = _jax.ndtri_exp(y)
         left = y < np.log(0.5)
