@@ -20,11 +20,14 @@ from dataclasses import dataclass
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn.networks.given import checked_beforehand
 from pymc_gibbsnn.networks.given_model import with_given_numbers
 from pymc_gibbsnn.networks.minibatch import check_minibatches, read_minibatches
+from pymc_gibbsnn.networks.notation import law
 from pymc_gibbsnn.networks.substitution import substitute
 
 __all__ = ["Place", "Target", "free_variables", "of_given_numbers"]
@@ -75,7 +78,7 @@ class Target(ABC):
     ------
     ValueError
         If inputs and targets are minibatches of different rows, if a prior depends on a minibatch, or if ``total_size``
-        is missing or not positive; the message names the variable.
+        is missing or not positive; the message names the variable. If the log density holds random draws.
     """
 
     whitened = True
@@ -86,6 +89,7 @@ class Target(ABC):
     def __init__(self, model: pm.Model, expressions: Sequence[Variable], total_size_needed: bool = True):
         check_minibatches(model, total_size_needed)
         self.expressions, self.batches = read_minibatches(checked_beforehand(expressions))
+        _refuse_draws(self.expressions)
         self.check()
 
     def check(self) -> None:
@@ -159,6 +163,16 @@ class Target(ABC):
 
         It returns the next generator and the values of the variables.
         """
+
+
+def _refuse_draws(expressions: Sequence[Variable]) -> None:
+    """Refuse a log density that is a random number, as that of a simulator is."""
+    draws = [x.owner for x in ancestors(expressions) if x.owner and isinstance(x.owner.op, RandomVariable)]
+    if draws:
+        raise ValueError(
+            f"The log density of the model holds a draw of {law(draws[0].op)}, as that of pm.Simulator does. This step "
+            f"needs one that is the same whenever it is computed; pm.sample_smc takes such models."
+        )
 
 
 def of_given_numbers(kind: type[Target], model: pm.Model, *args, **kwargs) -> Target:

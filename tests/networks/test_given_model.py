@@ -11,6 +11,7 @@ from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.networks.given_model import with_given_numbers
 from pymc_gibbsnn.targets.plain import PlainTarget
 from pymc_gibbsnn.targets.target import of_given_numbers
+from pymc_gibbsnn.targets.whitening import WhitenedTarget
 from tests.helpers import in_python, random_point
 
 N = 6
@@ -38,6 +39,9 @@ def around(latent, sigma=0.7):
 exp, sigmoid = pm.math.exp, pm.math.sigmoid
 LIKELIHOODS = {
     "Normal": lambda: pm.Normal("y", f(N), 0.5, observed=REAL),
+    "rows of variables": lambda: pm.Normal(
+        "y", (pt.tanh(f(4, 2)[COUNTS]) * pm.Normal("w", 0.4, 1.2, shape=(4, 2))[COUNTS]).sum(axis=1), 0.3, observed=REAL
+    ),
     "several columns": lambda: pm.StudentT("y", nu=3, mu=f(N), sigma=0.4, shape=(4, N), observed=np.ones((4, N))),
     "missing": lambda: pm.Normal("y", f(N), 0.5, observed=np.where(COUNTS > 2, np.nan, REAL)),
     "Gamma": lambda: pm.Gamma("y", mu=exp(f(N)), sigma=0.8, observed=POSITIVE),
@@ -168,3 +172,10 @@ def test_a_censored_normal_in_jax():
     model = built(LIKELIHOODS["Censored"])
     target = of_given_numbers(PlainTarget, model)
     check(values(target, model, compilation_mode("JAX")), values(target, model, "AS_WRITTEN"))
+
+
+@pytest.mark.parametrize("kind", [PlainTarget, WhitenedTarget])
+def test_a_density_that_is_a_random_number_is_refused(kind):
+    model = built(lambda: pm.Simulator("y", lambda rng, mu, size: rng.normal(mu, size=size), f(), observed=REAL))
+    with pytest.raises(ValueError, match=r"holds a draw of Simulator, .* pm\.sample_smc takes such models"):
+        of_given_numbers(kind, model)
