@@ -41,7 +41,6 @@ from pymc_gibbsnn.networks.layers.convolution import Convolution
 from pymc_gibbsnn.networks.layers.pooling import Pooling
 from pymc_gibbsnn.networks.layers.weighted import times
 from pymc_gibbsnn.networks.learned_variances import VarianceReader
-from pymc_gibbsnn.networks.notation import show
 from pymc_gibbsnn.networks.substitution import substitute
 
 __all__ = ["LayerReader", "Linear", "match_linear"]
@@ -146,7 +145,7 @@ class LayerReader:
         members : list of Variable
             The random variables of the weights and, if there is one, of the bias.
         """
-        products = [term for term in terms(mean) if match_linear(term)]
+        products = self._products(mean, leaves)
         if not products:
             raise NetworkError(refusals.no_product(mean, z.name, self._centre(mean, leaves, z)))
         if len(products) > 1 and number is None:
@@ -165,6 +164,10 @@ class LayerReader:
             operator = self._weighted(found, weights, bias, bias_factor, z)
         offset = self._offset(others, leaves, z, {*members, leaves.get(source)}, operator)
         return operator, offset, source, members
+
+    def _products(self, mean: Variable, leaves: dict[Variable, Variable]) -> list[Variable]:
+        """List the terms of a mean that are linear in an input; a product of numbers with numbers is an offset."""
+        return [term for term in terms(mean) if match_linear(term) and self._leaves_of([term], leaves)]
 
     def _pool(self, found: Linear, z: Variable) -> AveragePool:
         """Make the operator of an average pool, whose windows must not overlap."""
@@ -232,7 +235,7 @@ class LayerReader:
             raise NetworkError(refusals.no_weights(term, z.name))
         mean, _ = self._normal(rv)
         if self._parents([mean]) or np.any(evaluate(mean) != 0):
-            raise NetworkError(f"The prior of '{rv.name}' must have mean 0; found {show(mean)}.")
+            raise NetworkError(refusals.prior_mean(rv.name, mean))
         return rv
 
     def _take_bias(

@@ -7,6 +7,8 @@ names the variable.
 
 from __future__ import annotations
 
+import math
+import warnings
 from contextlib import suppress
 from dataclasses import replace
 
@@ -118,6 +120,8 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_dat
             raise NetworkError(
                 f"vars must name all weights and latents of a network, and nothing else; {', '.join(problems)}."
             )
+    elif check_data:
+        reader.warn_of_latents({v for network in networks for v in network.variables}, reasons)
     for network in networks if check_data else ():
         network.check_data()
         network.warn_of_offsets()
@@ -150,8 +154,7 @@ class Reader(LayerReader):
     def count(self, observed: Variable) -> int:
         """Count the products in the mean of an observed variable or, if it is a label, of its latent."""
         _, z = self._observation(observed)
-        mean, _ = self._simplified(self._normal(z)[0])
-        return max(1, sum(match_linear(term) is not None for term in terms(mean)))
+        return max(1, len(self._products(*self._simplified(self._normal(z)[0]))))
 
     def read(self, observed: Variable, number: int = 0) -> list[Network]:
         """Read the network whose last layer is product ``number`` in the mean of an observed variable.
@@ -177,6 +180,34 @@ class Reader(LayerReader):
         g = real(self.model.rvs_to_values[latent])
         network = replace(network, row_scale=pt.sqrt(law.squared_scale(g[:, None] if g.ndim == 1 else g)))
         return [self._read_from(latent, None, replace(law, network=network), []), network]
+
+    def warn_of_latents(self, taken: set[Variable], reasons: list[str]) -> None:
+        """Warn of latents of hidden layers that no network has, which other steps move slowly.
+
+        Parameters
+        ----------
+        taken : set of Variable
+            The value variables of all networks.
+        reasons : list of str
+            Why parts of the model are no network.
+        """
+        left = [rv for rv in self.model.free_RVs if self.model.rvs_to_values[rv] not in taken]
+        around = {rv: self._parents([self._normal(rv)[0]]) for rv in left if isinstance(rv.owner.op, NormalRV)}
+        outputs = {rv for rv in around if self._is_output(rv)}
+        hidden = {rv for rv in around if rv not in outputs and around[rv] & outputs}
+        below = {z for a in hidden for z in around[a] & outputs}
+        latents = [rv for rv in around if rv in hidden | below or (rv in outputs and around[rv] & hidden)]
+        if not latents:
+            return
+        for rv in self.model.basic_RVs:
+            if isinstance(rv.owner.op, NormalRV):
+                mean, leaves = self._simplified(self._normal(rv)[0])
+                entered = (term for term in terms(mean) if set(self._leaves_of([term], leaves)) & set(latents))
+                found = filter(None, map(refusals.unread_term, entered))
+                reasons = [*reasons, *(f"The mean of '{rv.name}' is {show(mean)}, {problem}" for problem in found)]
+        numbers = sum(math.prod(self._shape(rv)) for rv in latents)
+        message = refusals.left_to_others([rv.name for rv in latents], numbers, reasons)
+        warnings.warn(message, UserWarning, stacklevel=3)
 
     def _latent_of_scale(self, scale: Variable, rows: int) -> Variable | None:
         """Return the last latent of a second network on which scales of so many rows depend, if there is one.
@@ -251,6 +282,10 @@ class Reader(LayerReader):
             noisy.append(z)
             if source not in self.model.free_RVs:
                 break
+            if self._is_root(source):
+                op = source.owner.op
+                around = self._simplified(self._normal(source)[0])[0] if isinstance(op, NormalRV) else op
+                raise NetworkError(refusals.input_is_variable(source.name, around))
             if self._is_direct(layer, source):
                 activations.append(None)
                 z = source
@@ -310,8 +345,12 @@ class Reader(LayerReader):
             members.append(source)
         elif self._leaves_of([source], leaves):
             [inner, *_] = self._leaves_of([source], leaves)
-            raise NetworkError(refusals.noiseless_input(source, inner.name, z.name))
+            raise NetworkError(refusals.noiseless_input(source, inner.name, z.name, not self._is_root(inner)))
         return layer, source, members
+
+    def _is_root(self, rv: Variable) -> bool:
+        """Whether the place of a variable depends on no other one."""
+        return not self._parents([self._normal(rv)[0]] if isinstance(rv.owner.op, NormalRV) else rv.owner.inputs)
 
     def _is_direct(self, layer: Layer, source: Variable) -> bool:
         """Whether a layer takes the output of a layer below without an activation, one of the two not being dense."""
@@ -333,6 +372,8 @@ class Reader(LayerReader):
         if len(inner) != 1:
             raise NetworkError(refusals.no_activation(mean, a.name, [rv.name for rv in inner]))
         [(leaf, z)] = [(leaf, rv) for leaf, rv in leaves.items() if rv in inner]
+        if self._is_root(z):
+            raise NetworkError(refusals.input_is_variable(a.name, mean))
         try:
             function = read_activation(mean, leaf)
         except NotElementwiseError as error:

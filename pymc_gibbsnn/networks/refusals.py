@@ -6,27 +6,36 @@ Each function returns the text of a message; ``name`` is the name of the variabl
 from __future__ import annotations
 
 import pytensor.scalar as ps
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_gibbsnn.networks.forms import is_elemwise, match_product, terms, undimshuffle
+from pymc_gibbsnn.networks.forms import is_elemwise, match_product, match_scaled_product, terms, undimshuffle
 from pymc_gibbsnn.networks.notation import law, show
 
 __all__ = [
     "impossible_factor",
+    "input_is_variable",
+    "left_to_others",
     "missing_values",
     "no_activation",
     "no_normal",
     "no_product",
     "no_weights",
     "noiseless_input",
+    "prior_mean",
     "shared",
     "two_products",
+    "unread_term",
 ]
 
 OTHERS = "FNBG, PCN, PCNL and MALA sample networks without noise inside"
+BY_ROW = "is multiplied by numbers that differ between rows: make them a column of the data of one network"
+VARIABLE_INPUTS = "Inputs that are variables are for NUTS, MALA, FNBG, PCN and PCNL, in networks without noise inside."
+GROUPS = "give each of k groups a column of the data, np.eye(k)[group], with weights like those of other columns"
 WEIGHTS = "W = pm.Normal('W', 0, scale, ...)"
 
 
@@ -70,20 +79,56 @@ def no_product(mean: Variable, name: str, latent: str | None = None) -> str:
             f"The mean of '{name}' is {show(mean)}, where data lie around a latent as it is, of the shape of the data: "
             f"pm.Normal('{name}', {latent}, sigma, observed=y). Put what else is in the mean into that of '{latent}'."
         )
+    if not any(map(_is_variable, ancestors([mean]))):
+        return f"The mean of '{name}' is {show(mean)}, which holds no weights."
     for term in terms(mean):
-        op, product = getattr(term.owner, "op", None), _product_inside(term)
+        product = _product_inside(term)
         if product is not None and is_elemwise(term, ps.Second):  # what PyTensor makes of a product times 0
             return impossible_factor(show(product), 0, name)
-        if product is not None:
-            weights = show(match_product(product)[1])
-            return (
-                f"The mean of '{name}' is {show(mean)}, where the product {show(product)} must be a term by itself: "
-                f"put a factor into its prior, {weights} = pm.Normal('{weights}', 0, factor * scale, ...), the "
-                f"same model, and leave out a minus sign, for the prior is symmetric."
-            )
-        if (isinstance(op, CAReduce) and is_elemwise(term.owner.inputs[0], ps.Mul)) or "Einsum" in type(op).__name__:
-            return f"The mean of '{name}' is {show(mean)}: write this product as A @ W."
+        problem = unread_term(term)
+        if problem is not None:
+            return f"The mean of '{name}' is {show(mean)}, {problem}"
     return f"The mean of '{name}' is {show(mean)}, where a layer is A @ W.T + b with weights {WEIGHTS}."
+
+
+def unread_term(term: Variable) -> str | None:
+    """Say why a term of a mean, which looks like a layer, is none; None if it does not look like one."""
+    op, product, picked = getattr(term.owner, "op", None), _product_inside(term), _picked(term)
+    if match_scaled_product(term):
+        return None
+    if picked is not None and product is None:
+        return f"where each row has weights of its own, {show(picked)}, but a layer has one matrix: {GROUPS}. {OTHERS}."
+    if product is not None and _scales_rows(term):
+        return f"where the product {show(product)} {BY_ROW}. {OTHERS}."
+    if product is not None:
+        weights = show(match_product(product)[1])
+        return (
+            f"where the product {show(product)} must be a term by itself: put a factor into its prior, {weights} = "
+            f"pm.Normal('{weights}', 0, factor * scale, ...), the same model, and leave out a minus sign, for the "
+            f"prior is symmetric."
+        )
+    if (isinstance(op, CAReduce) and is_elemwise(term.owner.inputs[0], ps.Mul)) or "Einsum" in type(op).__name__:
+        return "where a product is written A @ W."
+    return None
+
+
+def _picked(term: Variable) -> Variable | None:
+    """Find a variable of which an expression takes rows by their numbers, as ``E[group]``."""
+    picked = (x for x in ancestors([term]) if type(getattr(x.owner, "op", None)).__name__.startswith("AdvancedSub"))
+    return next((x for x in picked if _is_variable(x.owner.inputs[0])), None)
+
+
+def _is_variable(x: Variable) -> bool:
+    """Whether an expression in canonical form is a leaf that stands for a random variable."""
+    return x.owner is None and not isinstance(x, Constant | SharedVariable)
+
+
+def _scales_rows(x: Variable) -> bool:
+    """Whether an expression is multiplied or divided by data that differ between rows."""
+    return is_elemwise(x, (ps.Mul, ps.TrueDiv)) and any(
+        factor.ndim > 0 and not factor.type.broadcastable[0] and not any(map(_is_variable, ancestors([factor])))
+        for factor in x.owner.inputs
+    )
 
 
 def impossible_factor(part: str, factor: float, name: str) -> str:
@@ -111,27 +156,80 @@ def two_products(products: list[Variable], name: str) -> str:
     )
 
 
-def noiseless_input(source: Variable, inner: str, name: str) -> str:
-    """Say that the input of a layer is neither data nor a latent."""
+def noiseless_input(source: Variable, inner: str, name: str, is_latent: bool) -> str:
+    """Say that the input of a layer is neither data nor a latent.
+
+    Parameters
+    ----------
+    source : Variable
+        The input.
+    inner, name : str
+        The names of a variable that is in it, and of the variable in whose mean the layer is.
+    is_latent : bool
+        Whether the mean of the former depends on other variables.
+
+    Returns
+    -------
+    str
+    """
+    enters = f"'{inner}' enters '{name}' through {show(source)}"
+    if _picked(source) is not None:
+        return f"{enters}, rows of a variable, where the input of a layer is data or a latent: {GROUPS}. {OTHERS}."
+    if not is_latent:
+        return (
+            f"{enters}, where the input of a layer is data or a latent: put scales of inputs into the prior of their "
+            f"weights, W = pm.Normal('W', 0, {inner}, ...). {VARIABLE_INPUTS}"
+        )
     if isinstance(source.owner.op, Join):
         return (
             f"'{inner}' enters '{name}' in {show(source)}, where the input of a layer is data alone, or one noisy "
             f"post-activation: write a bias as A @ W.T + b; connections that skip a layer are not known. {OTHERS}."
         )
+    if _scales_rows(source):
+        return f"{enters}, which {BY_ROW}. {OTHERS}."
     return (
-        f"'{inner}' enters '{name}' through {show(source)}, which carries no noise: give it a latent of its own, "
-        f"A = pm.Normal('A', {show(source)}, sigma), and let '{name}' take A. {OTHERS}."
+        f"{enters}, which carries no noise: give it a latent of its own, A = pm.Normal('A', {show(source)}, sigma), "
+        f"and let '{name}' take A. {OTHERS}."
     )
 
 
 def no_weights(term: Variable, name: str) -> str:
     """Say that an input is multiplied with something else than a variable."""
     message = f"The mean of '{name}' holds a product with {show(term)}, where a product is with weights, "
+    if is_elemwise(term, ps.Add):
+        return f"{message}a variable whose prior has mean 0: {WEIGHTS}. {OTHERS}."
     if is_elemwise(term, (ps.Mul, ps.TrueDiv)):
         return f"{message}one variable: put a factor into its prior, W = pm.Normal('W', 0, factor * scale, ...)."
     if isinstance(undimshuffle(term), Constant):
         return f"{message}a variable instead of numbers: {WEIGHTS}."
     return f"{message}a variable with a Normal prior: {WEIGHTS}."
+
+
+def prior_mean(weights: str, mean: Variable) -> str:
+    """Say that the prior of weights has another mean than 0."""
+    return (
+        f"The prior of '{weights}' must have mean 0; found {show(mean)}. On data X, a mean M of numbers may be written "
+        f"as X @ M + X @ {weights}, with '{weights}' around 0. On latents it is not known: PCN, PCNL, MALA and NUTS "
+        f"take any mean, in networks without noise inside."
+    )
+
+
+def input_is_variable(name: str, around: Variable | RandomVariable) -> str:
+    """Say that the input of a network is a variable, such as inputs that are measured with an error.
+
+    Parameters
+    ----------
+    name : str
+        The name of the variable.
+    around : Variable or RandomVariable
+        Its mean or, where it is not Normal, its distribution.
+
+    Returns
+    -------
+    str
+    """
+    found = show(around) if isinstance(around, Variable) else law(around)
+    return f"'{name}' enters a layer, where inputs are data or the output of a layer; found {found}. {VARIABLE_INPUTS}"
 
 
 def no_activation(mean: Variable, name: str, inner: list[str]) -> str:
@@ -165,6 +263,29 @@ def shared(name: str, child: str, users: list[str], observed: set[str]) -> str:
     if not set(users) <= observed:
         return message
     return f"{message} Outputs that share a hidden layer are columns of one output: observe np.column_stack([...])."
+
+
+def left_to_others(latents: list[str], numbers: int, reasons: list[str]) -> str:
+    """Warn of the latents of a noisy network that is not read, beside others that are.
+
+    Parameters
+    ----------
+    latents : list of str
+        The names of the latents.
+    numbers : int
+        How many numbers they hold.
+    reasons : list of str
+        Why the network is not read, as other messages here say it.
+
+    Returns
+    -------
+    str
+    """
+    reason = " ".join(dict.fromkeys(reasons)) or "Their network must end in the mean of data, as A @ W.T + b."
+    return (
+        f"GibbsNN leaves {latents}, {numbers:,} numbers, to other steps, which move such latents far more slowly. "
+        f"{reason} Without the noise inside it, this network would have none for other steps to move."
+    )
 
 
 def missing_values(name: str) -> str:

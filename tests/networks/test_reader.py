@@ -224,7 +224,7 @@ REFUSED = [
     (shared_weights, "'W' serves twice"),
     (latent_twice, "'A2' must enter 'y' and nothing else; it is used by .*other"),
     (potential, "'A2' .* used by .*penalty"),
-    (prior_mean, "prior of 'W2' must have mean 0; found 1"),
+    (prior_mean, "prior of 'W2' must have mean 0; found 1. On data .* X @ M .* PCN, PCNL, MALA and NUTS take any mean"),
     (laplace, "'W2' must be pm.Normal .* found Laplace"),
     (poisson, "'y' must be pm.Normal, .* found Poisson"),
     (wrong_output, "'y' has shape .* but its mean has shape"),
@@ -272,6 +272,56 @@ def w2(*shape, name="W2"):
     return pm.Normal(name, shape=shape or (H, 2))
 
 
+GROUP = np.arange(N) % 2
+T = np.arange(N, dtype=float)[:, None] % 2
+
+
+def layer_of(x, columns=D):
+    """A network whose first layer takes this input, or has this mean."""
+
+    def build():
+        mean = x() if columns is None else x() @ pm.Normal("W1", shape=(columns, H))
+        z = pm.Normal("Z2", mean, 0.1)
+        pm.Normal("y", pm.Normal("A2", pm.math.maximum(z, 0), 0.1) @ w2(), 0.1, observed=Y)
+
+    return build
+
+
+def embedding():
+    return pt.concatenate([w2(2, D, name="E")[GROUP], X], axis=1)
+
+
+def measured_inputs():
+    x = pm.Normal("x", pm.Normal("centre", shape=D), 1, shape=(N, D))
+    pm.Normal("measured", x, 0.1, observed=X)
+    return x
+
+
+REFUSED += [
+    (layer_of(embedding, 2 * D), r"'E' enters 'Z2' .* rows of a variable, .* np.eye\(k\)\[group\], .* MALA"),
+    (
+        layer_of(lambda: (X[:, :, None] * w2(2, D, H, name="W1")[GROUP]).sum(axis=1), None),
+        r"each row has weights of its own, W1\[...\], .* np.eye\(k\)\[group\], .* MALA",
+    ),
+    (
+        layer_of(lambda: pt.einsum("nd,ndh->nh", X, w2(2, D, H, name="W1")[GROUP]), None),
+        r"each row has weights of its own, W1\[...\], .* MALA",
+    ),
+    (output(lambda a: (a[:, :, None] * w2(2, H, 2)[GROUP]).sum(axis=1)), r"weights of its own, W2\[...\], .* MALA"),
+    (
+        layer_of(lambda: w2(N, D, name="x")),
+        "'x' enters a layer, where inputs are data .* found 0. .* NUTS, MALA",
+    ),
+    (layer_of(lambda: pm.Uniform("x", shape=(N, D))), "'x' enters a layer, .* found Uniform"),
+    (layer_of(measured_inputs), "'x' enters a layer, .* found centre"),
+    (layer_of(lambda: X * pm.HalfNormal("s", shape=D)), r"'s' enters 'Z2' .* prior .* pm.Normal\('W', 0, s, ...\)"),
+    (output(lambda a: a @ (pm.Normal("m") + 0.1 * w2())), r"product with m \+ .* a variable whose prior has mean 0"),
+    (
+        output(lambda a: T * (a @ w2())),
+        "A2 @ W2 is multiplied by numbers that differ between rows: .* column of the data",
+    ),
+    (output(lambda a: (T * a) @ w2()), "'A2' enters 'y' .* is multiplied by numbers that differ between rows"),
+]
 REFUSED += [
     (output(lambda a: (a @ w2()) * pm.HalfNormal("s")), r"mean of 'y' is \(A2 @ W2\) \* s, .* into its prior"),
     (output(lambda a: a @ (w2() * pm.HalfNormal("s"))), r"product with .*W2.*, .* factor into its prior"),
@@ -281,7 +331,7 @@ REFUSED += [
     (output(lambda a: a @ pt.tanh(w2())), r"product with tanh\(W2\), .* a variable with a Normal prior"),
     (output(lambda a: a @ np.ones((H, 2))), r"product with array\(4, 2\), .* a variable instead of numbers"),
     (output(lambda a: (a**2 * w2(H)).sum(axis=1), observed=Y[:, 0]), "which carries no noise"),
-    (output(lambda a: pt.einsum("ij,jk->ik", a, w2())), r"einsum\(A2, W2\): write this product as A @ W"),
+    (output(lambda a: pt.einsum("ij,jk->ik", a, w2())), r"einsum\(A2, W2\), where a product is written A @ W"),
     (output(lambda a: a), r"mean of 'A2' is maximum\(Z2, 0\), where a layer is A @ W.T"),
     (output(lambda a: (2 + a) @ w2()), r"'A2' enters 'y' through 2 \+ A2, which carries no noise"),
     (
@@ -364,6 +414,38 @@ def test_large_offsets_of_inputs_are_warned_of():
         warnings.simplefilter("error")
         for model in models:
             read_network(model)
+
+
+def treatment_effect(noise):
+    """A network for the outcome without a treatment T, and one for the effect of the treatment."""
+    with pm.Model() as model:
+        effect = pm.math.maximum(X @ pm.Normal("U1", shape=(D, H)), 0)
+        if noise:
+            effect = pm.Normal("Au", pm.Normal("Zu", effect.owner.inputs[0], noise), noise)
+        pm.Normal("y", hidden_layer() @ w2() + T * (effect @ w2(name="U2")), 0.1, observed=Y)
+    return model
+
+
+def test_latents_that_are_left_to_other_steps_are_warned_of():
+    with pytest.warns(UserWarning, match=r"leaves \['Zu', 'Au'\], 48 numbers, .* Au @ U2 is multiplied by"):
+        step = pmg.GibbsNN(model=treatment_effect(0.1))
+    assert [v.name for v in step.vars] == ["W1", "b1", "W2", "Z2", "A2"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = treatment_effect(None)
+        pmg.GibbsNN(model=model)
+        model = treatment_effect(0.1)
+        pmg.GibbsNN([model[name] for name in ("W1", "b1", "W2", "Z2", "A2")], model=model)
+
+
+def test_a_product_of_data_with_numbers_is_an_offset():
+    """So the mean of weights on data may be written, in a hidden layer, too."""
+    with pm.Model() as model:
+        x = pm.Data("X", X)
+        z = pm.Normal("Z2", x @ np.ones((D, H)) + x @ pm.Normal("W1", shape=(D, H)), 0.1)
+        pm.Normal("y", pm.Normal("A2", pm.math.maximum(z, 0), 0.1) @ w2(), 0.1, observed=Y)
+    first, _ = read_network(model).layers
+    np.testing.assert_allclose(first.offset.eval(), X @ np.ones((D, H)))
 
 
 def test_an_empty_model():
