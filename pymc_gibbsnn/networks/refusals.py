@@ -8,9 +8,13 @@ from __future__ import annotations
 import pytensor.scalar as ps
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Join
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.einsum import Einsum
 from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn.networks.forms import is_elemwise, match_product, match_scaled_product, terms, undimshuffle
@@ -32,8 +36,9 @@ __all__ = [
     "unread_term",
 ]
 
+SUMS = CAReduce, Dot, Blockwise, Einsum  # operations that sum products
 OTHERS = "FNBG, PCN, PCNL and MALA sample networks without noise inside"
-BY_ROW = "is multiplied by numbers that differ between rows: make them a column of the data of one network"
+BY_ROW = "is multiplied by what differs between rows: give one network a column of the data for it"
 VARIABLE_INPUTS = "Inputs that are variables are for NUTS, MALA, FNBG, PCN and PCNL, in networks without noise inside."
 GROUPS = "give each of k groups a column of the data, np.eye(k)[group], with weights like those of other columns"
 WEIGHTS = "W = pm.Normal('W', 0, scale, ...)"
@@ -93,28 +98,36 @@ def no_product(mean: Variable, name: str, latent: str | None = None) -> str:
 
 def unread_term(term: Variable) -> str | None:
     """Say why a term of a mean, which looks like a layer, is none; None if it does not look like one."""
-    op, product, picked = getattr(term.owner, "op", None), _product_inside(term), _picked(term)
+    op, operands = (term.owner.op, term.owner.inputs) if term.owner else (None, [])
+    product, picked = _product_inside(term), _picked(term)
+    factors = [x for x in operands if _product_inside(x) is None]
     if match_scaled_product(term):
         return None
-    if picked is not None and product is None:
+    if product is None and picked is not None and any(isinstance(_op(x), SUMS) for x in ancestors([term])):
         return f"where each row has weights of its own, {show(picked)}, but a layer has one matrix: {GROUPS}. {OTHERS}."
-    if product is not None and _scales_rows(term):
+    if product is None:
+        is_sum = isinstance(op, CAReduce) and is_elemwise(operands[0], ps.Mul)
+        return "where a product is written A @ W." if is_sum or isinstance(op, Einsum) else None
+    if not is_elemwise(term, (ps.Mul, ps.TrueDiv, ps.Neg)) or len(factors) < len(operands) - 1:
+        return f"where the product {show(product)} of a layer must be a term by itself. {OTHERS}."
+    if any(map(_differs_between_rows, factors)):
         return f"where the product {show(product)} {BY_ROW}. {OTHERS}."
-    if product is not None:
-        weights = show(match_product(product)[1])
-        return (
-            f"where the product {show(product)} must be a term by itself: put a factor into its prior, {weights} = "
-            f"pm.Normal('{weights}', 0, factor * scale, ...), the same model, and leave out a minus sign, for the "
-            f"prior is symmetric."
-        )
-    if (isinstance(op, CAReduce) and is_elemwise(term.owner.inputs[0], ps.Mul)) or "Einsum" in type(op).__name__:
-        return "where a product is written A @ W."
-    return None
+    weights = show(match_product(product)[1])
+    return (
+        f"where the product {show(product)} must be a term by itself: put a factor into its prior, {weights} = "
+        f"pm.Normal('{weights}', 0, factor * scale, ...), the same model, and leave out a minus sign, for the prior is "
+        f"symmetric."
+    )
+
+
+def _op(x: Variable) -> Op | None:
+    """Return the operation of which an expression is the result; None of a leaf."""
+    return None if x.owner is None else x.owner.op
 
 
 def _picked(term: Variable) -> Variable | None:
     """Find a variable of which an expression takes rows by their numbers, as ``E[group]``."""
-    picked = (x for x in ancestors([term]) if type(getattr(x.owner, "op", None)).__name__.startswith("AdvancedSub"))
+    picked = (x for x in ancestors([term]) if type(_op(x)).__name__.startswith("AdvancedSubtensor"))
     return next((x for x in picked if _is_variable(x.owner.inputs[0])), None)
 
 
@@ -123,12 +136,9 @@ def _is_variable(x: Variable) -> bool:
     return x.owner is None and not isinstance(x, Constant | SharedVariable)
 
 
-def _scales_rows(x: Variable) -> bool:
-    """Whether an expression is multiplied or divided by data that differ between rows."""
-    return is_elemwise(x, (ps.Mul, ps.TrueDiv)) and any(
-        factor.ndim > 0 and not factor.type.broadcastable[0] and not any(map(_is_variable, ancestors([factor])))
-        for factor in x.owner.inputs
-    )
+def _differs_between_rows(x: Variable) -> bool:
+    """Whether an expression may hold other numbers for other rows."""
+    return x.ndim > 0 and not x.type.broadcastable[0]
 
 
 def impossible_factor(part: str, factor: float, name: str) -> str:
@@ -173,7 +183,7 @@ def noiseless_input(source: Variable, inner: str, name: str, is_latent: bool) ->
     str
     """
     enters = f"'{inner}' enters '{name}' through {show(source)}"
-    if _picked(source) is not None:
+    if not is_latent and _picked(source) is not None:
         return f"{enters}, rows of a variable, where the input of a layer is data or a latent: {GROUPS}. {OTHERS}."
     if not is_latent:
         return (
@@ -185,7 +195,8 @@ def noiseless_input(source: Variable, inner: str, name: str, is_latent: bool) ->
             f"'{inner}' enters '{name}' in {show(source)}, where the input of a layer is data alone, or one noisy "
             f"post-activation: write a bias as A @ W.T + b; connections that skip a layer are not known. {OTHERS}."
         )
-    if _scales_rows(source):
+    factors = source.owner.inputs if is_elemwise(source, (ps.Mul, ps.TrueDiv)) else []
+    if any(_differs_between_rows(x) and not any(map(_is_variable, ancestors([x]))) for x in factors):
         return f"{enters}, which {BY_ROW}. {OTHERS}."
     return (
         f"{enters}, which carries no noise: give it a latent of its own, A = pm.Normal('A', {show(source)}, sigma), "

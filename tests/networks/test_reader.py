@@ -318,9 +318,15 @@ REFUSED += [
     (output(lambda a: a @ (pm.Normal("m") + 0.1 * w2())), r"product with m \+ .* a variable whose prior has mean 0"),
     (
         output(lambda a: T * (a @ w2())),
-        "A2 @ W2 is multiplied by numbers that differ between rows: .* column of the data",
+        "A2 @ W2 is multiplied by what differs between rows: .* column of the data",
     ),
-    (output(lambda a: (T * a) @ w2()), "'A2' enters 'y' .* is multiplied by numbers that differ between rows"),
+    (
+        output(lambda a: pm.Normal("s", shape=(2, 1))[GROUP] * (a @ w2())),
+        "A2 @ W2 is multiplied by what .* column",
+    ),
+    (output(lambda a: pm.math.exp(a @ w2())), "product A2 @ W2 of a layer must be a term by itself. FNBG, .* MALA"),
+    (output(lambda a: pm.math.switch(T, a @ w2(), 0)), "product A2 @ W2 of a layer must be a term by itself. FNBG"),
+    (output(lambda a: (T * a) @ w2()), "'A2' enters 'y' .* is multiplied by what differs between rows"),
 ]
 REFUSED += [
     (output(lambda a: (a @ w2()) * pm.HalfNormal("s")), r"mean of 'y' is \(A2 @ W2\) \* s, .* into its prior"),
