@@ -166,12 +166,13 @@ class Target(ABC):
 
 
 def _refuse_draws(expressions: Sequence[Variable]) -> None:
-    """Refuse a log density that is a random number, as that of a simulator is."""
+    """Refuse a log density that is a random number, as that of a simulator, or of copies of variables, is."""
     draws = [x.owner for x in ancestors(expressions) if x.owner and isinstance(x.owner.op, RandomVariable)]
     if draws:
         raise ValueError(
-            f"The log density of the model holds a draw of {law(draws[0].op)}, as that of pm.Simulator does. This step "
-            f"needs one that is the same whenever it is computed; pm.sample_smc takes such models."
+            f"The log density of the model holds a draw of {law(draws[0].op)}: it is no function of its variables. "
+            f"A model with pm.Simulator is for pm.sample_smc. In a Potential, pm.logp of a distribution made of others "
+            f"takes variables as model.replace_rvs_by_values gives them."
         )
 
 

@@ -32,6 +32,14 @@ def potential(density):
     return pm.Potential("p", density)
 
 
+def censored_potential(replaced):
+    """A potential that is a density of a distribution made of others; without the values PyMC copies variables."""
+    mean = f(N)
+    if replaced:
+        [mean] = pm.modelcontext(None).replace_rvs_by_values([mean])
+    return potential(pm.logp(pm.Censored.dist(pm.Normal.dist(mean, 0.7), None, 1), REAL))
+
+
 def around(latent, sigma=0.7):
     return pm.Normal("y", latent + f(), sigma, observed=REAL)
 
@@ -107,7 +115,7 @@ LIKELIHOODS = {
         "y", f(N), 0.7, dist=lambda mu, s, size: pt.clip(pm.Normal.dist(mu, s, size=size), -1, 1), observed=[-1, 1] * 3
     ),
     "Potential": lambda: potential(-((f(N) - REAL) ** 4)),
-    "Potential of a density": lambda: potential(pm.logp(pm.Censored.dist(pm.Normal.dist(f(N), 0.7), None, 1), REAL)),
+    "Potential of a density": lambda: censored_potential(True),
     "GP": lambda: pm.gp.Marginal(cov_func=pm.gp.cov.ExpQuad(1, exp(f()))).marginal_likelihood(
         "y", ROWS[:, :1], REAL, 0.3
     ),
@@ -174,8 +182,15 @@ def test_a_censored_normal_in_jax():
     check(values(target, model, compilation_mode("JAX")), values(target, model, "AS_WRITTEN"))
 
 
+RANDOM = {
+    "Simulator": lambda: pm.Simulator("y", lambda rng, mu, size: rng.normal(mu, size=size), f(), observed=REAL),
+    "Normal": lambda: censored_potential(False),
+}
+
+
+@pytest.mark.filterwarnings("ignore:RandomVariables .* were found:UserWarning")
+@pytest.mark.parametrize("name", RANDOM)
 @pytest.mark.parametrize("kind", [PlainTarget, WhitenedTarget])
-def test_a_density_that_is_a_random_number_is_refused(kind):
-    model = built(lambda: pm.Simulator("y", lambda rng, mu, size: rng.normal(mu, size=size), f(), observed=REAL))
-    with pytest.raises(ValueError, match=r"holds a draw of Simulator, .* pm\.sample_smc takes such models"):
-        of_given_numbers(kind, model)
+def test_a_density_that_is_a_random_number_is_refused(name, kind):
+    with pytest.raises(ValueError, match=rf"holds a draw of {name}: .* pm\.sample_smc.* model\.replace_rvs_by_values"):
+        of_given_numbers(kind, built(RANDOM[name]))
