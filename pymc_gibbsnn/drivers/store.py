@@ -330,13 +330,20 @@ def _open_root(path: Path):
     if not path.exists():
         raise FileNotFoundError(f"There is no store at {path}: begin one with store=.")
     try:
-        root = zarr.open_group(path, mode="r")
+        root = zarr.open_group(_files(path), mode="r")
         known = OURS in root.attrs
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{path} is no store that pymc_gibbsnn.sample has written: {error}.") from error
     if not known:
         raise ValueError(f"{path} is no store that pymc_gibbsnn.sample has written, or one of an older version.")
     return root
+
+
+def _files(path: Path):
+    """Return Zarr's store in a folder, to be read: it and xarray take a path for an address, where `#` ends the name."""
+    from zarr.storage import LocalStore
+
+    return LocalStore(path, read_only=True)
 
 
 def _durable(path: Path):
@@ -398,9 +405,10 @@ def _read_group(path: Path, group: str, draws: int) -> xr.Dataset:
     """Open a group of a store, of which arrays may be longer than the draws that are written whole."""
     import zarr
 
-    names = list(zarr.open_group(path, path=group, mode="r").array_keys())
+    store = _files(path)
+    names = list(zarr.open_group(store, path=group, mode="r").array_keys())
     parts = []
     for name in names:
-        part = xr.open_zarr(path, group=group, consolidated=False, drop_variables=[n for n in names if n != name])
+        part = xr.open_zarr(store, group=group, consolidated=False, drop_variables=[n for n in names if n != name])
         parts.append(part.isel(draw=slice(draws)) if "draw" in part.dims else part)
     return xr.merge(parts, combine_attrs="override", compat="override", join="override")

@@ -90,6 +90,17 @@ def test_a_store_holds_what_memory_would(tmp_path):
         run(5, store=path)
 
 
+def test_a_path_is_the_name_of_a_folder_and_no_address(tmp_path):
+    """With `#`, `?` or `::` in it, too, beside the folder that an address would name."""
+    other = run(3, store=tmp_path / "run", random_seed=8)
+    expected = run(3)
+    for name in ("run#2", "run?a=1", "run::2", "file::run"):
+        same(run(3, store=tmp_path / name), expected)
+        same(pmg.open(str(tmp_path / name)), expected)
+        same(run(3, resume=str(tmp_path / name)), expected)
+    same(pmg.open(tmp_path / "run"), other)
+
+
 def test_more_draws_are_those_of_a_longer_run(tmp_path):
     path = tmp_path / "draws.zarr"
     expected = run(9, tune=5)
