@@ -188,7 +188,7 @@ class Store(AbstractContextManager):
             warnings.filterwarnings("ignore", ".*Zarr V3 specification")  # of texts, such as names of columns
             if self.checkpoint is None:
                 self._create(groups, others, state)
-            self.root = zarr.open_group(_durable(self.path), mode="r+")
+            self.root = zarr.open_group(_durable(self.path), mode="r+", zarr_format=3)
             found = [(group, name, array) for group in DRAWN for name, array in self.root[group].arrays()]
             self.arrays = {(group, name): x for group, name, x in found if chunks.axis_of_draws(x) is not None}
             self._truncate()
@@ -239,7 +239,9 @@ class Store(AbstractContextManager):
         store = _durable(part)
         try:
             part.mkdir(parents=True)
-            zarr.open_group(store, mode="w", attributes={OURS: 1, "draws": 0, "groups": [*groups, *others]})
+            zarr.open_group(
+                store, mode="w", zarr_format=3, attributes={OURS: 1, "draws": 0, "groups": [*groups, *others]}
+            )
             for group, empty in groups.items():
                 encoding = {
                     name: {
@@ -249,9 +251,9 @@ class Store(AbstractContextManager):
                     for name, x in empty.variables.items()
                     if "draw" in x.dims
                 }
-                empty.to_zarr(store, group=group, mode="w", consolidated=False, encoding=encoding)
+                empty.to_zarr(store, group=group, mode="w", consolidated=False, zarr_format=3, encoding=encoding)
             for group, data in others.items():
-                data.to_zarr(store, group=group, mode="w", consolidated=False)
+                data.to_zarr(store, group=group, mode="w", consolidated=False, zarr_format=3)
             self._checkpoint(part, state, 0.0)
             try:
                 part.rename(self.path)
@@ -330,7 +332,7 @@ def _open_root(path: Path):
     if not path.exists():
         raise FileNotFoundError(f"There is no store at {path}: begin one with store=.")
     try:
-        root = zarr.open_group(_files(path), mode="r")
+        root = zarr.open_group(_files(path), mode="r", zarr_format=3)
         known = OURS in root.attrs
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{path} is no store that pymc_gibbsnn.sample has written: {error}.") from error
@@ -406,9 +408,10 @@ def _read_group(path: Path, group: str, draws: int) -> xr.Dataset:
     import zarr
 
     store = _files(path)
-    names = list(zarr.open_group(store, path=group, mode="r").array_keys())
+    names = list(zarr.open_group(store, path=group, mode="r", zarr_format=3).array_keys())
     parts = []
     for name in names:
-        part = xr.open_zarr(store, group=group, consolidated=False, drop_variables=[n for n in names if n != name])
+        others = [n for n in names if n != name]
+        part = xr.open_zarr(store, group=group, consolidated=False, zarr_format=3, drop_variables=others)
         parts.append(part.isel(draw=slice(draws)) if "draw" in part.dims else part)
     return xr.merge(parts, combine_attrs="override", compat="override", join="override")

@@ -1,7 +1,9 @@
 """Draws on disk: whatever happens to a run, what it wrote is there, and it goes on as if nothing had happened."""
 
 import errno
+import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -475,6 +477,37 @@ def test_what_is_no_store_is_refused(tmp_path):
         run(20, store=tmp_path / "a", resume=tmp_path / "b")
     with pytest.raises(ValueError, match="checkpoint_every must be a number of seconds; found -1"):
         run(20, store=tmp_path / "a", checkpoint_every=-1)
+
+
+class Evil:
+    """What Zarr's format 2 lets a store unpickle."""
+
+    def __reduce__(self):
+        return os.mkdir, (Evil.folder,)
+
+
+def test_a_store_from_a_stranger_runs_nothing(tmp_path, monkeypatch):
+    import numcodecs
+
+    monkeypatch.setattr(numcodecs.pickles, "ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)  # as before 0.16.6
+    Evil.folder, path = str(tmp_path / "made by the stranger"), tmp_path / "draws.zarr"
+    array = {
+        "zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "fill_value": None, "order": "C",
+        "filters": [{"id": "vlen-utf8"}, {"id": "pickle", "protocol": 5}], "compressor": None,
+    }  # fmt: skip
+    attributes = {"pymc_gibbsnn": 1, "draws": 1, "groups": ["posterior", "sample_stats", "data"]}
+    files = {
+        ".zattrs": json.dumps(attributes),
+        "data/x/.zarray": json.dumps(array),
+        "data/x/.zattrs": '{"_ARRAY_DIMENSIONS": ["unit"]}',
+    } | {f"{group}.zgroup": '{"zarr_format": 2}' for group in ("", "posterior/", "sample_stats/", "data/")}
+    for name, text in files.items():
+        (path / name).parent.mkdir(exist_ok=True, parents=True)
+        (path / name).write_text(text)
+    (path / "data" / "x" / "0").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(ValueError, match="is no store that"):
+        pmg.open(path)["data"]["x"].values  # noqa: B018
+    assert not Path(Evil.folder).exists()
 
 
 def test_a_damaged_checkpoint_is_refused_and_draws_stay(tmp_path):
