@@ -9,9 +9,9 @@ from .drivers.continuation import continue_from
 from .drivers.gaussian_steps import MALA, PCN, PCNL
 from .drivers.gibbs_step import GibbsNN
 from .drivers.metropolis_steps import FNBG
+from .drivers.reading import open
 from .drivers.sample import sample
 from .drivers.stochastic_steps import ISGD, SGHMC, SGLD, ConstantSGD
-from .drivers.store import open
 from .models.classical import classical_mlp
 from .models.cnn import cnn
 from .models.datasets import noisy_xor

@@ -1,7 +1,8 @@
 """Files that hold the draws of a store, *chunks*: how they are filled, and written in a thread while sampling goes on.
 
 A chunk is a file with the plain bytes of an array (chain, draw, ...) of as many draws as Zarr expects of it, which are
-not compressed. So its size says whether it is whole. The last one is filled up with zeros.
+not compressed. So its size says whether it is whole. The last one is filled up with zeros. Four bytes more are the
+CRC-32C of those before, as Zarr's codec ``crc32c`` writes it; they end the files of all other arrays, too.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from pymc_gibbsnn.drivers.files import replace_file, sync_folder
 
-__all__ = ["Chunks", "Writer", "axis_of_draws", "chunk_files", "chunk_shape"]
+__all__ = ["Chunks", "Writer", "axis_of_draws", "chunk_files", "chunk_shape", "damage_of"]
 
 CHUNK_BYTES, CHUNK_DRAWS = 2**22, 1000  # how large a chunk may be
+CHECKSUM_BYTES = 4
 WAITING_BYTES = 2**25  # how much may wait in memory to be written
 
 
@@ -50,14 +54,37 @@ def chunk_file(array, i: int) -> str:
     return "/".join([array.path, "c", *(str(i) if a == axis else "0" for a in range(array.ndim))])
 
 
-def chunk_files(array, draws: int) -> Iterator[tuple[int, str, int]]:
-    """Yield the first draw, the path and the bytes of each chunk that holds one of the first ``draws`` draws."""
+def chunk_files(array, draws: int) -> Iterator[tuple[int | None, str, int | None]]:
+    """Yield the first draw, the path and the bytes of each chunk that holds one of the first ``draws`` draws.
+
+    Of an array without an axis of draws these are all chunks; the first draw and the bytes are then None.
+    """
     axis = axis_of_draws(array)
-    if axis is None or 0 in (n for i, n in enumerate(array.shape) if i != axis):
+    if axis is None:
+        for place in product(*(range(-(-n // size)) for n, size in zip(array.shape, array.chunks, strict=True))):
+            yield None, "/".join([array.path, "c", *map(str, place)]), None
         return
-    a_chunk, size = array.chunks[axis], array.dtype.itemsize * int(np.prod(array.chunks))
+    if 0 in (n for i, n in enumerate(array.shape) if i != axis):
+        return
+    a_chunk, size = array.chunks[axis], CHECKSUM_BYTES + array.dtype.itemsize * int(np.prod(array.chunks))
     for i in range(-(-draws // a_chunk)):
         yield i * a_chunk, chunk_file(array, i), size
+
+
+def checksum(content: np.ndarray) -> bytes:
+    """Return the CRC-32C of the bytes of an array."""
+    import google_crc32c  # comes with Zarr, which is optional
+
+    return google_crc32c.value(content).to_bytes(CHECKSUM_BYTES, "little")
+
+
+def damage_of(file: Path, content: np.ndarray | None) -> str:
+    """Say in words what is wrong with the bytes of a chunk, which are None if there is no such file."""
+    if content is None:
+        return f"The file {file} is missing."
+    if checksum(content[:-CHECKSUM_BYTES]) != content[-CHECKSUM_BYTES:].tobytes():
+        return f"The file {file} is damaged: its bytes do not have the checksum with which they were written."
+    return ""
 
 
 class Writer:
@@ -89,7 +116,12 @@ class Writer:
         path = self.path / file
         self.folders |= {path.parent} if path.parent.exists() else {*path.parents} - {*self.path.parents}
         part = self.path / f".{file.replace('/', ' ')}.part"  # at the root, where Zarr does not stumble over it
-        job = self.thread.submit(replace_file, path, lambda opened: opened.write(chunk.data), part, False)
+
+        def write(opened: BinaryIO) -> None:
+            opened.write(chunk.data)
+            opened.write(checksum(chunk))
+
+        job = self.thread.submit(replace_file, path, write, part, False)
         self.waiting.append((job, chunk.nbytes))
         self._wait(WAITING_BYTES)
         return job

@@ -33,7 +33,7 @@ from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.drivers.results import Draws, Elsewhere, Memory
 from pymc_gibbsnn.drivers.starts import find_starts, points_of_chains
 from pymc_gibbsnn.drivers.step import GraphStep
-from pymc_gibbsnn.drivers.store import Store
+from pymc_gibbsnn.drivers.store import Store, is_vacant
 from pymc_gibbsnn.drivers.thinning import AUTO, Thinning, most_sweeps
 from pymc_gibbsnn.drivers.until import Until
 from pymc_gibbsnn.models.initial_values import check_initvals
@@ -113,13 +113,13 @@ def sample(
         for :class:`GibbsNN`, which then starts at weights of zero, since no process has all rows to fit; ``shards``
         must be a multiple of the number of processes, and ``var_names`` must not name latents.
     store : path, optional
-        A new Zarr store on disk, a folder, to which draws are written instead of being kept in memory. Needs ``zarr``.
-        :func:`open` reads it at any time.
+        A new Zarr store on disk, a folder that does not exist or is empty, to which draws are written instead of being
+        kept in memory. Needs ``zarr``. :func:`open` reads it at any time.
     resume : path, optional
         The store of a run that was killed, interrupted or has ended, to go on with it, in tuning too, up to ``draws``
         draws in all. They are the draws that an uninterrupted run would have made. All other arguments must be those
-        with which the run began; ``random_seed`` and ``initvals`` may be left out. Where ``store`` names the same path,
-        the run begins if there is none yet.
+        with which the run began; ``random_seed`` and ``initvals`` may be left out. Where there is nothing yet, or an
+        empty folder, the run begins. ``store`` may name the same path.
     checkpoint_every : float
         How many seconds lie between checkpoints, at which draws are written to the store, and with them all that is
         needed to go on. There is one more at the end, and at an interrupt (Ctrl-C).
@@ -153,17 +153,20 @@ def sample(
     ValueError
         If a free variable has no step, two steps move the same variable or have different ``sweeps_per_draw``,
         ``var_names`` names what the model lacks, a number is out of range, chains or rows cannot be spread over the
-        devices, or the run in the store was begun with another model, other data, steps, seeds or arguments; the
-        message names what has changed.
+        devices, or the run in the store was begun with another model, other data, steps, seeds or arguments, or its
+        files are damaged; the message names what has changed, or which file.
     NetworkError
         If ``until`` asks for "ess" and the model has no function that :func:`function_space` can compute.
     FloatingPointError
         If a chain reaches numbers that are not finite before anything is drawn. If it does later, the function warns
         and returns the draws before.
-    FileExistsError, FileNotFoundError
-        If ``store`` exists, or ``resume`` does not.
+    FileExistsError
+        If ``store`` exists and is no empty folder.
+    FileNotFoundError
+        If the store of ``resume`` has lost its checkpoint.
     OSError
-        If the store cannot be written, because the disk is full, say. What was written before can be read.
+        If the store cannot be written, because the disk is full, say. What was written before can be read. A folder
+        that cannot be written is found before anything is compiled.
     RuntimeError
         If another process is writing the store.
     TimeoutError
@@ -343,7 +346,7 @@ def _results(
     opened = []
 
     def open_store() -> bytes:
-        goes_on = resume is not None and (store is None or path.exists())
+        goes_on = resume is not None and not is_vacant(path)
         opened.append(Store(path, goes_on, checkpoint_every))
         packed = io.BytesIO()
         if goes_on:

@@ -7,7 +7,6 @@ and changes with each checkpoint; there may be more where a process died. What i
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import time
@@ -20,60 +19,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pymc_gibbsnn import _compat
 from pymc_gibbsnn.drivers import chunks
 from pymc_gibbsnn.drivers.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 from pymc_gibbsnn.drivers.files import Lock, replace_file, sync_folder
 from pymc_gibbsnn.drivers.fingerprint import differences
+from pymc_gibbsnn.drivers.reading import DRAWN, FORMAT, OURS, attributes_of, import_zarr, open, read
 from pymc_gibbsnn.drivers.results import Draws
 
-__all__ = ["Store", "open"]
-
-DRAWN = ("posterior", "sample_stats")  # the groups that hold draws
-OURS = "pymc_gibbsnn"  # the attribute by which a store is known as one of ours
-
-
-def open(path: str | os.PathLike):
-    """Read the draws of a store that :func:`sample` writes or has written.
-
-    A store can be read while it is being written, from another process: what is returned holds the draws that were
-    written when it was opened.
-
-    Parameters
-    ----------
-    path : path
-        The store, which was given to ``pmg.sample`` as ``store=`` or ``resume=``.
-
-    Returns
-    -------
-    InferenceData (ArviZ 0.23) or DataTree (ArviZ 1)
-        The groups that ``pmg.sample`` returns. Arrays are read when they are needed. While the chains tune there are no
-        draws. Where a file of the store is damaged, a warning names it, and the draws before it are returned.
-
-    Raises
-    ------
-    ImportError
-        If Zarr is not installed.
-    FileNotFoundError
-        If there is nothing at the path.
-    ValueError
-        If there is something else than such a store.
-
-    Examples
-    --------
-    >>> import arviz as az, numpy as np, pymc_gibbsnn as pmg
-    >>> X = np.random.default_rng(1).normal(size=(50, 3))
-    >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5) as model:
-    ...     _ = pmg.sample(1000, step=pmg.GibbsNN(), chains=4, store="draws.zarr")  # doctest: +SKIP
-    >>> idata = pmg.open("draws.zarr")  # doctest: +SKIP
-    >>> az.ess(pmg.function_space(idata, model))  # doctest: +SKIP
-    """
-    path = Path(path)
-    root = _open_root(path)
-    draws, damage = _whole_draws(path, root.attrs["draws"])
-    if damage:
-        warnings.warn(f"{damage} Only the draws before it are read.", UserWarning, stacklevel=2)
-    return _compat.inference_data({group: _read_group(path, group, draws) for group in root.attrs["groups"]})
+__all__ = ["Store", "is_vacant"]
 
 
 class Store(AbstractContextManager):
@@ -99,6 +52,8 @@ class Store(AbstractContextManager):
         If Zarr is not installed.
     FileExistsError, FileNotFoundError
         If there is something at the path of a new store, or nothing at that of one with which to go on.
+    OSError
+        If nothing can be written there.
     ValueError
         If there is something else than a store, or its checkpoint is damaged.
     RuntimeError
@@ -106,21 +61,33 @@ class Store(AbstractContextManager):
     """
 
     def __init__(self, path: Path, resume: bool, checkpoint_every: float):
-        _import_zarr()
+        import_zarr()
         self.path, self.every = path, checkpoint_every
         self.checkpoint, self.lock = None, None
-        self.draws, self.tuned, self.seconds = 0, 0, 0.0
+        self.draws, self.written, self.tuned, self.seconds = 0, 0, 0, 0.0
         self.writer: chunks.Writer | None = None
         if resume:
-            _open_root(path)
-            self.lock = Lock(path)
-            self.checkpoint = found = read_checkpoint(path)
-            self.draws, self.tuned, self.seconds = found.draws, found.tuned, found.seconds
-        elif path.exists():
+            attributes_of(path)
+            with self._explained():
+                self.lock = Lock(path)
+            try:
+                self.checkpoint = found = read_checkpoint(path)
+                self.draws, self.tuned, self.seconds = found.draws, found.tuned, found.seconds
+                self.written = self.draws
+                self._try_to_write(path)
+            except BaseException:
+                self.lock.release()
+                raise
+        elif is_vacant(path):
+            try:
+                self._try_to_write(self._part)
+            finally:
+                _remove(self._part)
+        else:
             raise FileExistsError(
                 f"The store {path} exists: give another path, or resume={str(path)!r} to go on with the run in it."
             )
-        self.written, self.saved = self.draws, time.monotonic()
+        self.saved = time.monotonic()
 
     def __exit__(self, *exception):
         if self.writer:
@@ -161,11 +128,11 @@ class Store(AbstractContextManager):
                 UserWarning,
                 stacklevel=3,
             )
-        whole, damage = _whole_draws(self.path, self.draws)
+        groups, damage = read(self.path, draws_alone=True, checks_all=True)
         if damage:
             raise ValueError(
-                f"{damage} So the run cannot go on; the {whole} draws before it are there: "
-                f"pymc_gibbsnn.open({str(self.path)!r})."
+                f"{' '.join(damage)} The run cannot go on; pymc_gibbsnn.open({str(self.path)!r}) reads the "
+                f"{groups['posterior'].sizes['draw']} draws that are there."
             )
 
     def begin(
@@ -184,11 +151,13 @@ class Store(AbstractContextManager):
         """
         import zarr
 
+        from pymc_gibbsnn.drivers.zarr_files import Durable
+
         with self._explained(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*Zarr V3 specification")  # of texts, such as names of columns
             if self.checkpoint is None:
                 self._create(groups, others, state)
-            self.root = zarr.open_group(_durable(self.path), mode="r+", zarr_format=3)
+            self.root = zarr.open_group(Durable(self.path), mode="r+", zarr_format=3)
             found = [(group, name, array) for group in DRAWN for name, array in self.root[group].arrays()]
             self.arrays = {(group, name): x for group, name, x in found if chunks.axis_of_draws(x) is not None}
             self._truncate()
@@ -221,7 +190,7 @@ class Store(AbstractContextManager):
 
     def parts(self) -> Iterator[tuple[xr.Dataset, xr.Dataset]]:
         """Yield the posterior and the statistics that the store holds, as many draws at a time as are in a chunk."""
-        groups = [_read_group(self.path, group, self.written) for group in DRAWN]
+        groups = read(self.path, draws_alone=True)[0].values()
         for first in range(0, self.written, chunks.CHUNK_DRAWS):
             yield tuple(group.isel(draw=slice(first, first + chunks.CHUNK_DRAWS)) for group in groups)
 
@@ -234,31 +203,37 @@ class Store(AbstractContextManager):
     def _create(self, groups: dict[str, xr.Dataset], others: dict[str, xr.Dataset], state: Mapping) -> None:
         """Make the store beside its place, and then put it there, so that there is a whole one or none."""
         import zarr
+        from zarr.codecs import Crc32cCodec, ZstdCodec
 
-        part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
-        store = _durable(part)
+        from pymc_gibbsnn.drivers.zarr_files import Durable
+
+        part = self._part
+        store = Durable(part)
+        names = {group: [*map(str, data.variables)] for group, data in (groups | others).items()}
         try:
             part.mkdir(parents=True)
-            zarr.open_group(
-                store, mode="w", zarr_format=3, attributes={OURS: 1, "draws": 0, "groups": [*groups, *others]}
-            )
-            for group, empty in groups.items():
+            zarr.open_group(store, mode="w", zarr_format=3, attributes={OURS: FORMAT, "draws": 0, "groups": names})
+            for group, data in (groups | others).items():
                 encoding = {
                     name: {
                         "chunks": chunks.chunk_shape(x.shape, x.dims.index("draw"), x.dtype.itemsize),
-                        "compressors": None,
+                        "compressors": [Crc32cCodec()],
                     }
-                    for name, x in empty.variables.items()
-                    if "draw" in x.dims
+                    if "draw" in x.dims and group in groups
+                    else {"compressors": [ZstdCodec(), Crc32cCodec()]}
+                    for name, x in data.variables.items()
                 }
-                empty.to_zarr(store, group=group, mode="w", consolidated=False, zarr_format=3, encoding=encoding)
-            for group, data in others.items():
-                data.to_zarr(store, group=group, mode="w", consolidated=False, zarr_format=3)
+                data.to_zarr(
+                    store, group=group, mode="w", consolidated=False, zarr_format=3, encoding=encoding,
+                    write_empty_chunks=True,  # so that a missing file is a loss
+                )  # fmt: skip
             self._checkpoint(part, state, 0.0)
             try:
+                if self.path.exists():
+                    self.path.rmdir()  # Windows would put no folder in place of an empty one
                 part.rename(self.path)
             except OSError as error:
-                if self.path.exists():
+                if not is_vacant(self.path):
                     raise FileExistsError(f"Another process has just made the store {self.path}.") from error
                 raise
             sync_folder(self.path.parent)
@@ -266,6 +241,17 @@ class Store(AbstractContextManager):
             store.writes = False  # Zarr's threads go on with other files when one cannot be written
             _remove(part)
         self.lock = Lock(self.path)
+
+    @property
+    def _part(self) -> Path:
+        """The folder beside that of the store in which it is made."""
+        return self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+
+    def _try_to_write(self, folder: Path) -> None:
+        """Write a file and remove it, so that an error comes before anything is compiled."""
+        with self._explained():
+            replace_file(folder / ".test.part", lambda file: file.write(b"test"))
+            (folder / ".test.part").unlink()
 
     def _checkpoint(self, folder: Path, state: Mapping[str, np.ndarray], seconds: float) -> None:
         write_checkpoint(folder, Checkpoint(self.run, self.machine, self.tuned, self.draws, seconds, state))
@@ -307,7 +293,7 @@ class Store(AbstractContextManager):
             kept = (
                 f"The {self.written} draws before are in it, for pymc_gibbsnn.open; the run goes on from its last "
                 f"checkpoint with resume={str(self.path)!r}."
-                if self.path.exists()
+                if not is_vacant(self.path)
                 else "Nothing has been drawn."
             )
             raise type(error)(
@@ -315,56 +301,9 @@ class Store(AbstractContextManager):
             ) from error
 
 
-def _import_zarr():
-    """Import Zarr, or say how to install it."""
-    try:
-        import zarr
-    except ImportError:
-        raise ImportError(
-            "Draws on disk need Zarr, which is not installed: pip install 'pymc-gibbsnn[store]'."
-        ) from None
-    return zarr
-
-
-def _open_root(path: Path):
-    """Open the group at the root of a store, or say what is there instead."""
-    zarr = _import_zarr()
-    if not path.exists():
-        raise FileNotFoundError(f"There is no store at {path}: begin one with store=.")
-    try:
-        root = zarr.open_group(_files(path), mode="r", zarr_format=3)
-        known = OURS in root.attrs
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{path} is no store that pymc_gibbsnn.sample has written: {error}.") from error
-    if not known:
-        raise ValueError(f"{path} is no store that pymc_gibbsnn.sample has written, or one of an older version.")
-    return root
-
-
-def _files(path: Path):
-    """Return Zarr's store in a folder, to be read: it and xarray take a path for an address, where `#` ends the name."""
-    from zarr.storage import LocalStore
-
-    return LocalStore(path, read_only=True)
-
-
-def _durable(path: Path):
-    """Return Zarr's store in a folder, which here replaces files such that a loss of power leaves each whole."""
-    from zarr.storage import LocalStore
-
-    class DurableStore(LocalStore):
-        writes = True
-
-        async def set(self, key, value):
-            await asyncio.to_thread(self.set_sync, key, value)
-
-        def set_sync(self, key, value):
-            if not self.writes:
-                return
-            part = self.root / f".{key.replace('/', ' ')}.part"  # at the root, where Zarr does not stumble over it
-            replace_file(self.root / key, lambda file: file.write(value.to_bytes()), part)
-
-    return DurableStore(path)
+def is_vacant(path: Path) -> bool:
+    """Whether there is nothing at a path, or an empty folder."""
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
 
 
 def _remove(folder: Path) -> None:
@@ -374,44 +313,3 @@ def _remove(folder: Path) -> None:
         if not folder.exists():
             break
         time.sleep(0.02)
-
-
-def _whole_draws(path: Path, draws: int) -> tuple[int, str]:
-    """Count the draws of a store before the first damage, and say in words what is damaged; empty if nothing is.
-
-    Parameters
-    ----------
-    path : Path
-        The store.
-    draws : int
-        How many draws it should hold.
-
-    Returns
-    -------
-    draws : int
-    damage : str
-    """
-    root, damage = _open_root(path), ""
-    for group in DRAWN:
-        for _, array in root[group].arrays():
-            for first, name, size in chunks.chunk_files(array, draws):
-                file = path / name
-                found = file.stat().st_size if file.exists() else 0
-                if found != size:
-                    draws, damage = first, f"The file {file} is damaged: it has {found} bytes in place of {size}."
-                    break
-    return draws, damage
-
-
-def _read_group(path: Path, group: str, draws: int) -> xr.Dataset:
-    """Open a group of a store, of which arrays may be longer than the draws that are written whole."""
-    import zarr
-
-    store = _files(path)
-    names = list(zarr.open_group(store, path=group, mode="r", zarr_format=3).array_keys())
-    parts = []
-    for name in names:
-        others = [n for n in names if n != name]
-        part = xr.open_zarr(store, group=group, consolidated=False, zarr_format=3, drop_variables=others)
-        parts.append(part.isel(draw=slice(draws)) if "draw" in part.dims else part)
-    return xr.merge(parts, combine_attrs="override", compat="override", join="override")

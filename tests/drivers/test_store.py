@@ -19,7 +19,7 @@ import xarray as xr
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn.drivers import checkpoints, chunks, files, store
+from pymc_gibbsnn.drivers import checkpoints, chunks, files, store, zarr_files
 from pymc_gibbsnn.drivers import program as programs
 from tests.helpers import pmg_sample
 
@@ -169,7 +169,7 @@ def kill_at(monkeypatch, moment: int, rng: np.random.Generator):
             raise Killed
         return files.replace_file(path, fill, part)
 
-    for module in (store, chunks, checkpoints):
+    for module in (store, chunks, checkpoints, zarr_files):
         monkeypatch.setattr(module, "replace_file", write)
     return written
 
@@ -382,6 +382,12 @@ def test_ten_gigabytes_go_through_one(tmp_path):
         shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def whole_store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "draws.zarr"
+    return path, run(3, store=path)
+
+
 # What is not the same run
 
 
@@ -432,7 +438,7 @@ def test_a_full_disk_loses_nothing_that_was_written(tmp_path, monkeypatch, small
         replace_file(file, fill, part)
 
     expected = run(30)
-    for module in (store, chunks, checkpoints):
+    for module in (store, chunks, checkpoints, zarr_files):
         monkeypatch.setattr(module, "replace_file", write)
     with pytest.raises(
         OSError, match=r"The store cannot be written: No space left on device\. The [0-9]+ draws"
@@ -453,24 +459,44 @@ def test_a_full_disk_loses_nothing_that_was_written(tmp_path, monkeypatch, small
         assert [p.name for p in tmp_path.iterdir()] == ["draws.zarr"]
 
 
-def test_a_path_that_cannot_be_written(tmp_path, monkeypatch):
+def test_a_path_that_cannot_be_written_is_found_before_anything_is_compiled(tmp_path, monkeypatch):
+    def refuse(*arguments, **options):
+        raise PermissionError(errno.EACCES, "Permission denied")  # the tests may run as root, who may write anywhere
+
+    run(3, store=tmp_path / "old")
+    monkeypatch.setattr("pymc_gibbsnn.drivers.sample.points_of_chains", None)  # it comes before
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(OSError, match=r"The store cannot be written: Not a directory\. Nothing has been drawn"):
         run(20, store=tmp_path / "file" / "draws.zarr")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", refuse)
+        with pytest.raises(PermissionError, match=r"The store cannot be written: Permission denied\. Nothing"):
+            run(20, store=tmp_path / "draws.zarr")
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "Lock", refuse)
+        with pytest.raises(PermissionError, match=r"The store cannot be written: Permission denied\. The 0 draws"):
+            run(20, resume=tmp_path / "old")
+    monkeypatch.setattr(store, "replace_file", refuse)
+    with pytest.raises(PermissionError, match=r"The store cannot be written: Permission denied\. The 3 draws"):
+        run(20, resume=tmp_path / "old")
+    assert {x.name for x in tmp_path.iterdir()} == {"old", "file"}
 
-    def refuse(*arguments, **options):
-        raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(Path, "mkdir", refuse)  # the tests may run as root, who may write anywhere
-    with pytest.raises(PermissionError, match=r"The store cannot be written: Permission denied\. Nothing"):
-        run(20, store=tmp_path / "draws.zarr")
+@pytest.mark.parametrize("arguments", [("store",), ("resume",), ("store", "resume")])
+def test_where_there_is_nothing_a_run_begins(whole_store, tmp_path, arguments):
+    """Or an empty folder. A job that a scheduler starts again needs no more than ``resume=``."""
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "empty", tmp_path / "nothing"):
+        same(run(3, **dict.fromkeys(arguments, path)), whole_store[1])
+    assert {x.name for x in tmp_path.iterdir()} == {"empty", "nothing"}
 
 
 def test_what_is_no_store_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"There is no store at .*: begin one with store="):
+        pmg.open(tmp_path / "nothing")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("no store")
     for call in (pmg.open, lambda path: run(20, resume=path)):
-        with pytest.raises(FileNotFoundError, match=r"There is no store at .*: begin one with store="):
-            call(tmp_path / "nothing")
         with pytest.raises(ValueError, match=r"folder is no store that pymc_gibbsnn\.sample has written"):
             call(tmp_path / "folder")
     with pytest.raises(ValueError, match="store and resume must name the same path"):
@@ -540,11 +566,75 @@ def test_a_damaged_chunk_is_named_and_the_draws_before_it_are_read(tmp_path, sma
         chunk.write_bytes(chunk.read_bytes()[:-8])
     else:
         chunk.unlink()
-    with pytest.warns(UserWarning, match=r"b/c/0/1 is damaged: it has \d+ bytes in place of 64\. Only"):
+    with pytest.warns(UserWarning, match=r"b/c/0/1 (is missing|is damaged: it has 60 bytes in place of 68)\. Only"):
         found = pmg.open(path)
     same(found, first(expected, 4))
-    with pytest.raises(ValueError, match=r"is damaged.* So the run cannot go on; the 4 draws before it are there"):
+    with pytest.raises(ValueError, match=r"b/c/0/1 is .* The run cannot go on; pymc_gibbsnn\.open.* reads the 4 draws"):
         run(20, resume=path)
+
+
+def test_a_flipped_bit_is_seen_when_it_is_read(tmp_path, small_steps):
+    path = tmp_path / "draws.zarr"
+    expected = run(11)
+    run(11, store=path)
+    flip(path / "posterior" / "b" / "c" / "0" / "1")
+    found = pmg.open(path)
+    with pytest.raises(ValueError, match=r"b/c/0/1 is damaged: its bytes .* are whole: isel\(draw=slice\(4"):
+        found["posterior"]["b"].values  # noqa: B018
+    same(first(found, 4), first(expected, 4))
+    np.testing.assert_array_equal(found["posterior"]["w"], expected["posterior"]["w"])
+    with pytest.raises(ValueError, match=r"b/c/0/1 is damaged.* The run cannot go on; .* reads the 4 draws"):
+        run(20, resume=path)
+
+
+def flip(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 3] ^= 4
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "message", "lost"),
+    [
+        ("posterior/w/zarr.json", Path.unlink, "w/zarr.json is missing. So w of posterior is left out", "w"),
+        ("posterior/w/zarr.json", lambda file: file.write_text("{"), "w/zarr.json is damaged", "w"),
+        ("posterior/w", shutil.rmtree, "w/zarr.json is missing. So w of posterior is left out", "w"),
+        ("posterior/zarr.json", Path.unlink, "posterior/zarr.json is damaged", None),
+        ("posterior/draw/zarr.json", Path.unlink, "draw/zarr.json is missing", None),
+        ("posterior/draw/c/0", flip, "draw/c/0 is damaged: its bytes do not have the checksum", None),
+        ("posterior/draw/c/0", Path.unlink, "draw/c/0 is missing. Draws are counted without it", None),
+        ("posterior/chain/c/0", flip, "chain/c/0 is damaged: .* So chain of posterior is left out", None),
+        ("sample_stats/lp/zarr.json", Path.unlink, "lp/zarr.json is missing", "lp"),
+        ("observed_data/y/c/0", flip, "y/c/0 is damaged: .* So y of observed_data is left out", "y"),
+        ("constant_data/X/c/0/0", Path.unlink, "X/c/0/0 is missing. So X of constant_data is left out", "X"),
+    ],
+)
+def test_what_is_damaged_is_named_and_the_rest_is_read(whole_store, tmp_path, file, damage, message, lost):
+    original, expected = whole_store
+    path = shutil.copytree(original, tmp_path / "draws.zarr")
+    damage(path / file)
+    with pytest.warns(UserWarning, match=message) as warned:
+        found = pmg.open(path)
+    assert len([one for one in warned if str(path) in str(one.message)]) == 1
+    left = {group: _compat.dataset_of(expected, group) for group in ("posterior", "sample_stats")}
+    same(found, {group: data.drop_vars(lost or [], errors="ignore") for group, data in left.items()})
+    for group in ("observed_data", "constant_data"):
+        data = _compat.dataset_of(expected, group).drop_vars(lost or [], errors="ignore").data_vars
+        assert {*data} == ({*found[group].data_vars} if group in found else set())
+        for name, x in data.items():
+            np.testing.assert_array_equal(found[group][name], x)
+    if "_data" not in file:
+        with pytest.raises(ValueError, match=rf"{message}.* The run cannot go on"):
+            run(20, resume=path)
+
+
+def test_metadata_of_the_whole_that_are_damaged_are_named(whole_store, tmp_path):
+    path = shutil.copytree(whole_store[0], tmp_path / "draws.zarr")
+    for damage in (lambda file: file.write_text("{}"), lambda file: file.write_bytes(b"\xff"), Path.unlink):
+        damage(path / "zarr.json")
+        for call in (pmg.open, lambda path: run(20, resume=path)):
+            with pytest.raises(ValueError, match=r"or its file zarr\.json is damaged"):
+                call(path)
 
 
 def test_two_runs_do_not_write_one_store(tmp_path, monkeypatch, small_steps):
