@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from signal import SIGTERM
 
 import numpy as np
 from jax.errors import JaxRuntimeError
 from pymc.sampling.parallel import Draw
 
-from pymc_gibbsnn.drivers.interrupts import uninterrupted
+from pymc_gibbsnn.drivers.interrupts import remembered, uninterrupted
 from pymc_gibbsnn.drivers.processes import all_say, one_of_many
 from pymc_gibbsnn.drivers.program import Program
 from pymc_gibbsnn.drivers.progress import Progress
@@ -61,8 +62,8 @@ def run_chains(
 ) -> None:
     """Let chains tune and draw, from where the results stand to the end of the schedule.
 
-    Between calls of the program the results are where the chains are, so that both can be saved. An interrupt waits for
-    the end of a call, which takes about a second, or as long as a single draw.
+    Between calls of the program the results are where the chains are, so that both can be saved. An interrupt, or
+    SIGTERM, waits for the end of a call, which takes about a second, or as long as a single draw.
 
     Parameters
     ----------
@@ -83,8 +84,8 @@ def run_chains(
 
     Raises
     ------
-    KeyboardInterrupt
-        After an interrupt; what was drawn is in the results.
+    KeyboardInterrupt, SystemExit
+        After an interrupt, or SIGTERM; what was drawn is in the results.
     FloatingPointError
         If a draw is not finite; those before it are in the results.
     """
@@ -100,8 +101,9 @@ def run_chains(
         results.save(state, time.perf_counter() - started)
 
     count = 1  # the first call is short, to learn how long it takes
-    program.compiled  # noqa: B018, before the loop, in which an interrupt would have to wait for it
-    with uninterrupted() as interrupts:
+    with remembered():
+        program.compiled  # noqa: B018, before the loop, in which an interrupt would have to wait for it
+    with uninterrupted(SIGTERM) as interrupts:
         try:
             while True:
                 tunes = results.tuned < schedule.tune

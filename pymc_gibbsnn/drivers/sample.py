@@ -29,6 +29,7 @@ from pymc_gibbsnn.backends.machine import memory_warning
 from pymc_gibbsnn.drivers.checkpoints import Checkpoint, pack, unpack
 from pymc_gibbsnn.drivers.fingerprint import fingerprint_of, fingerprint_of_model, fingerprint_of_steps
 from pymc_gibbsnn.drivers.given_steps import steps_of
+from pymc_gibbsnn.drivers.interrupts import remembered
 from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.drivers.results import Draws, Elsewhere, Memory
 from pymc_gibbsnn.drivers.starts import find_starts, points_of_chains
@@ -122,7 +123,8 @@ def sample(
         empty folder, the run begins. ``store`` may name the same path.
     checkpoint_every : float
         How many seconds lie between checkpoints, at which draws are written to the store, and with them all that is
-        needed to go on. There is one more at the end, and at an interrupt (Ctrl-C).
+        needed to go on. There is one more at the end, at an interrupt (Ctrl-C), and at SIGTERM, which schedulers send
+        before they take a machine away.
     until : dict, optional
         What ends the run before ``draws`` draws are made: ``{"ess": 400}``, a bulk effective sample size of 400, over
         all chains, of the outputs of the network at up to 50 rows of the data, or of the probabilities of classes
@@ -142,7 +144,8 @@ def sample(
     InferenceData (ArviZ 0.23) or DataTree (ArviZ 1)
         The groups ``posterior``, ``sample_stats``, ``observed_data`` and ``constant_data``, as ``pm.sample`` returns
         them; those of a store are read when they are needed. After an interrupt (Ctrl-C), the draws made so far. With
-        a store, None in processes other than the first.
+        a store, None in processes other than the first. After SIGTERM nothing is returned: the process ends by
+        SystemExit, unless the signal has a handler of yours.
 
     Raises
     ------
@@ -208,7 +211,7 @@ def sample(
     placement = choose_placement(transitions, devices, chains, shards, boolean("local_rows", local_rows))
     make = partial(_datasets, model)
     ends = Until(until, model, make, begun)
-    with _results(store, resume, checkpoint_every, make) as results:
+    with remembered() as interrupts, _results(store, resume, checkpoint_every, make) as results:
         before = results.checkpoint
         if results.draws > schedule.draws:
             raise ValueError(f"draws counts all draws of each chain, of which the store holds {results.draws}.")
@@ -240,6 +243,7 @@ def sample(
             if schedule.tune and not before and not placement.local_rows:
                 points, carries = find_starts(transitions, points, seeds, progress)
                 tuned |= carries
+            interrupts()
             progress.say(f"Compiling, {chains} chains")
             # Graphs ask for double precision by name; where it is off, JAX warns each time that it gives single.
             warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
@@ -267,6 +271,7 @@ def sample(
             elif message := memory_warning(program.sizes, schedule.draws):
                 warnings.warn(message, UserWarning, stacklevel=2)
             advice = next((t.advice for t in transitions if t.advice), PRECISION)
+            interrupts()
             try:
                 run_chains(program, schedule, results, progress, advice, ends, callback if is_first() else None)
             except (KeyboardInterrupt, FloatingPointError) as reason:
@@ -274,6 +279,8 @@ def sample(
                     raise
                 if isinstance(reason, FloatingPointError):
                     warnings.warn(f"{reason} The draws before that are returned.", UserWarning, stacklevel=2)
+                else:
+                    interrupts.came.clear()
         if not results.draws:
             kept = f" The run goes on with resume={str(results.path)!r}." if isinstance(results, Store) else ""
             raise TimeoutError(f"The time limit in until= was reached before anything was drawn.{kept}")

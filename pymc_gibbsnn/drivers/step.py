@@ -34,7 +34,7 @@ from pymc_gibbsnn.backends.numba_linker import telling_of_compilation
 from pymc_gibbsnn.backends.threads import take_threads_of_blas, without_threads_of_blas
 from pymc_gibbsnn.drivers.call_of_sample import CallOfSample, blas_threads_of_fork, call_of_sample, check_call_of_sample
 from pymc_gibbsnn.drivers.finite import why_not_finite
-from pymc_gibbsnn.drivers.interrupts import uninterrupted
+from pymc_gibbsnn.drivers.interrupts import remembered, uninterrupted
 from pymc_gibbsnn.drivers.thinning import AUTO, SWEEPS, Thinning, most_sweeps
 from pymc_gibbsnn.models.initial_values import check_point
 from pymc_gibbsnn.networks.network import evaluate
@@ -215,8 +215,12 @@ class GraphStep(BlockedStep):
 
     def _compile(self) -> None:
         """Compile the stages of the transition, unless that is done."""
-        if self._functions:
-            return
+        if not self._functions:
+            with remembered():
+                self._compile_stages()
+
+    def _compile_stages(self) -> None:
+        """Compile the stages, and run each once, at which their code is made."""
         # A process that was not forked has not yet told JAX of our operations, nor PyTensor of the precision.
         mode = with_our_kernels(compilation_mode(self._mode))
         with pytensor.config.change_flags(floatX=self._dtype):

@@ -1,5 +1,6 @@
 """An interrupt (Ctrl-C) ends sampling, whenever it comes, and nothing drawn is lost."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from pymc_gibbsnn.drivers.interrupts import uninterrupted
+from pymc_gibbsnn.drivers.interrupts import remembered, uninterrupted
 
 SAMPLE = """
 import sys
@@ -101,6 +102,61 @@ def test_each_interrupt_reaches_a_handler_that_counts_them():
         assert came == [signal.SIGINT] * 2
     finally:
         signal.signal(signal.SIGINT, usual)
+
+
+def lose_interrupt():
+    """Let an interrupt come in a callback of the garbage collector, as JAX has one, where its exception is lost."""
+    lost = []
+
+    def callback(phase, info):
+        if phase == "stop" and not lost:
+            lost.append(phase)
+            signal.raise_signal(signal.SIGINT)
+
+    gc.callbacks.append(callback)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "unraisablehook", lambda error: lost.append(error.exc_type))
+        gc.collect()
+    gc.callbacks.remove(callback)
+    assert lost == ["stop", KeyboardInterrupt]
+
+
+def test_an_interrupt_whose_exception_is_lost_comes_again():
+    done = []
+    with pytest.raises(KeyboardInterrupt), remembered() as interrupts:  # noqa: PT012
+        lose_interrupt()
+        done.append("to the end of the work")
+        interrupts()
+        done.append("not reached")
+    with pytest.raises(KeyboardInterrupt), remembered():
+        lose_interrupt()
+    with pytest.raises(KeyboardInterrupt), remembered():  # noqa: PT012
+        lose_interrupt()
+        raise ValueError("what became of it in compiled code")
+    assert done == ["to the end of the work"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_that_took_effect_does_not_come_again():
+    with remembered() as interrupts:
+        with pytest.raises(KeyboardInterrupt), uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+        interrupts.came.clear()
+    with pytest.raises(KeyboardInterrupt) as raised, remembered():
+        signal.raise_signal(signal.SIGINT)
+    assert raised.value.__context__ is None
+
+
+def test_sigterm_waits_for_the_end_of_the_block_and_ends_the_process_in_order():
+    done = []
+    with pytest.raises(SystemExit) as end:  # noqa: PT012
+        with uninterrupted(signal.SIGTERM):
+            signal.raise_signal(signal.SIGTERM)
+            done.append("block")
+        done.append("after it")
+    assert done == ["block"]
+    assert end.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_other_threads_are_left_alone():

@@ -21,6 +21,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn.drivers import checkpoints, chunks, files, store, zarr_files
 from pymc_gibbsnn.drivers import program as programs
+from tests.drivers.test_interrupts import lose_interrupt
 from tests.helpers import pmg_sample
 
 X = np.random.default_rng(0).normal(size=(8, 2))
@@ -296,6 +297,37 @@ def test_an_interrupt_leaves_a_run_that_goes_on(tmp_path, monkeypatch, small_ste
     assert checkpoints.read_checkpoint(path).draws == found["posterior"].sizes["draw"]
     same(found, first(expected, found["posterior"].sizes["draw"]))
     same(run(20, tune=6, resume=path), expected)
+
+
+def test_sigterm_leaves_a_run_that_goes_on(tmp_path, monkeypatch, small_steps):
+    path, call, calls = tmp_path / "draws.zarr", programs.Program.run, []
+
+    def terminated(program, *arguments):
+        calls.append(arguments)
+        if len(calls) == 4:
+            signal.raise_signal(signal.SIGTERM)
+        return call(program, *arguments)
+
+    monkeypatch.setattr(programs.Program, "run", terminated)
+    with pytest.raises(SystemExit):
+        run(20, resume=path)
+    assert len(calls) == 4
+    draws = checkpoints.read_checkpoint(path).draws
+    assert 0 < draws == pmg.open(path)["posterior"].sizes["draw"] < 20
+    same(run(20, resume=path), run(20))
+
+
+@pytest.mark.parametrize("phase", ["starts", "compilation"])
+def test_an_interrupt_that_is_lost_before_the_first_draw_ends_the_run(monkeypatch, phase):
+    if phase == "starts":
+        find = "pymc_gibbsnn.drivers.sample.find_starts"
+        monkeypatch.setattr(find, lambda transitions, points, *others: (points, lose_interrupt() or {}))
+        monkeypatch.setattr("pymc_gibbsnn.drivers.program.Program", None)  # which comes next
+    else:
+        monkeypatch.setattr(programs.Program, "compiled", property(lambda program: lose_interrupt()))
+        monkeypatch.setattr(programs.Program, "run", None)
+    with pytest.raises(KeyboardInterrupt):
+        run(20, tune=4)
 
 
 def test_a_chain_that_leaves_the_numbers_does_not_go_on_from_there(tmp_path, monkeypatch, small_steps):
