@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from datetime import datetime, timedelta
 from decimal import Decimal
 from numbers import Real
 
 import numpy as np
+import pandas as pd
+import pymc as pm
 from numpy.typing import ArrayLike, DTypeLike
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import describe
 
 __all__ = [
+    "check_coordinates",
     "check_finite",
     "check_order",
     "column_names",
@@ -20,6 +24,7 @@ __all__ = [
     "named_columns",
     "of_dtype",
     "refuse_lazy",
+    "storable_names",
     "warn_of_size",
 ]
 
@@ -212,3 +217,49 @@ def named_columns(values: ArrayLike) -> list[str] | list[int] | None:
         return None
     integers = all(isinstance(name, int | np.integer) and not isinstance(name, bool) for name in listed)
     return [int(name) if integers else str(name) for name in listed]
+
+
+def storable_names(names: ArrayLike, kinds: str = "biufUSmM") -> np.ndarray:
+    """Return the names along a dimension as every kind of file can hold them.
+
+    Names that are neither numbers, texts nor times, such as intervals, tuples and times with a time zone, are written
+    as texts.
+
+    Parameters
+    ----------
+    names : array_like or Index of pandas, (n,)
+    kinds : str
+        The kinds of NumPy's types that are left as they are.
+
+    Returns
+    -------
+    array, (n,)
+    """
+    array = np.asarray(names)
+    if array.dtype.kind in kinds:
+        return array
+    # An array of objects or of times holds other objects than the Index of which it was made, with other texts
+    return np.array([str(name) for name in pd.Index(array, tupleize_cols=False)])
+
+
+def check_coordinates(model: pm.Model) -> None:
+    """Refuse a model with a dimension whose names no file of draws can hold.
+
+    Raises
+    ------
+    ValueError
+    """
+    for dim, names in model.coords.items():
+        strange = [] if names is None else [name for name in names if not _is_storable(name)]
+        if strange:
+            raise ValueError(
+                f"The names along the dimension '{dim}' hold {describe(strange[0])}, of which no file of draws can be "
+                f"made: give the model texts, such as coords={{'{dim}': [str(name) for name in names]}}."
+            )
+
+
+def _is_storable(name) -> bool:
+    """Whether a name is a number, a text or a time without a time zone, or lacks."""
+    if isinstance(name, datetime):
+        return name.tzinfo is None
+    return name is None or isinstance(name, str | bytes | Real | np.generic | timedelta)

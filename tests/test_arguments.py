@@ -1,6 +1,9 @@
 """Arguments of a wrong kind are refused by name, before anything is computed: what was found, and what to do."""
 
+from datetime import date
+
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
@@ -8,6 +11,7 @@ import xarray as xr
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn._arguments import describe
+from pymc_gibbsnn.networks.likelihoods.class_labels import numbered
 from tests.helpers import in_python
 
 rng = np.random.default_rng(0)
@@ -126,7 +130,6 @@ def test_labels_that_are_no_labels(build, y, message):
 
 @pytest.mark.parametrize("build", CLASSIFIERS)
 def test_labels_by_name(build):
-    pd = pytest.importorskip("pandas")
     model = build(NAMES)
     assert model.coords["class"] == ("iris", "lily", "rose")
     np.testing.assert_array_equal(model["y_data"].get_value(), 2 - LABELS)
@@ -136,6 +139,58 @@ def test_labels_by_name(build):
         assert model.coords["class"] == tuple(order)
         np.testing.assert_array_equal(model["y_data"].get_value(), np.array([0, 1, 3])[LABELS])
     refuses(lambda: build(pd.Categorical([None, *NAMES[1:]], categories=order)), "y holds 1 missing labels")
+
+
+@pytest.mark.parametrize(
+    ("categories", "name"),
+    [
+        (pd.interval_range(0, 3), "(0, 1]"),
+        (pd.date_range("2026-01-01", periods=3), "2026-01-01 00:00:00"),
+        (pd.date_range("2026-01-01", periods=3, tz="UTC"), "2026-01-01 00:00:00+00:00"),
+        (pd.period_range("2026", periods=3, freq="Y"), "2026"),
+        ([date(2026, 1, day) for day in (1, 2, 3)], "2026-01-01"),
+        (pd.Index([("a", 1), ("b", 2), ("c", 3)], tupleize_cols=False), "('a', 1)"),
+        (pd.Index([1, "b", 2.5], dtype=object), "1"),
+        ([0.5, 1.5, 2.5], 0.5),
+        ([True, False], True),
+    ],
+)
+def test_classes_have_names_that_files_can_hold(tmp_path, categories, name):
+    """And labels that are given later are known by them."""
+    y = pd.Categorical.from_codes(LABELS % len(categories), categories)
+    model = pmg.mlp(X, y, 2, noise=0.1, prior=None, likelihood="probit")
+    names = np.asarray(model.coords["class"])
+    assert names[0] == name
+    xr.Dataset(coords={"class": names}).to_netcdf(tmp_path / "data.nc")
+    np.testing.assert_array_equal(xr.load_dataset(tmp_path / "data.nc")["class"], names)
+    for later in (y, pd.Series(y)):
+        np.testing.assert_array_equal(numbered("y_new", later, model.coords["class"]), LABELS % len(categories))
+
+
+def test_classes_of_the_same_name_are_refused():
+    y = pd.Categorical.from_codes(LABELS, pd.Index([1, "1", 2], dtype=object))
+    refuses(lambda: pmg.classical_mlp(X, y, 2), r"y must hold classes of different names; found \['1' '1' '2'\]")
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (pd.MultiIndex.from_product([range(3), range(4)]), r"\(0, 0\)"),
+        (pd.interval_range(0, 12), r"Interval\(0, 1"),
+        (pd.date_range("2026-01-01", periods=12, tz="UTC"), "Timestamp"),
+        ([date(2026, 1, 1 + day) for day in range(12)], "datetime.date"),
+    ],
+)
+@pytest.mark.parametrize("step", [pmg.GibbsNN, pmg.MALA])
+def test_names_of_rows_of_which_no_file_can_be_made(step, names, shown):
+    def build(names):
+        with pm.Model(coords={"row": names}):
+            pm.Normal("y", X @ pm.Normal("w", shape=3), 1.0, observed=Y, dims="row")
+            return step()
+
+    refuses(lambda: build(names), rf"along the dimension 'row' hold {shown}.* such as coords={{'row': \[str\(name\)")
+    build([str(name) for name in names])
+    build(pd.date_range("2026-01-01", periods=12))
 
 
 def test_two_classes_by_name():

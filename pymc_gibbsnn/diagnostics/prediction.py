@@ -15,6 +15,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import model_of, posterior_of
+from pymc_gibbsnn._data import storable_names
 from pymc_gibbsnn.diagnostics.outcomes import class_names, has_classes, mean_of, probabilities
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.new_inputs import find_observed
@@ -69,7 +70,8 @@ def predict(
     -------
     xarray.Dataset
         Summaries in the units of y. The coordinate ``point`` numbers the rows of ``X_new``, or holds the index of a
-        data frame; the coordinates of further axes of y, and of classes, are those of the model.
+        data frame, as texts if it has several levels; the coordinates of further axes of y, and of classes, are those
+        of the model.
 
         - For real numbers and counts, ``mean`` and ``sd`` (point, ...) and ``quantiles`` (quantile, point, ...). The
           mean averages, over draws of the posterior, the mean that the likelihood has given these draws and the
@@ -250,5 +252,5 @@ def name_axes(rows: NewRows, X_new) -> tuple[tuple[str, ...], dict]:
     names = [other if name in taken else name for name, other in zip(named or generic, generic, strict=True)]
     coords = {dim: np.asarray(rows.model.coords[dim]) for dim in names if rows.model.coords.get(dim) is not None}
     index = getattr(X_new, "index", None)
-    coords["point"] = np.arange(rows.rows) if index is None or callable(index) else np.asarray(index)
+    coords["point"] = np.arange(rows.rows) if index is None or callable(index) else storable_names(index)
     return ("point", *names), coords

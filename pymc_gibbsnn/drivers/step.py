@@ -27,6 +27,7 @@ from rich.table import Column
 
 from pymc_gibbsnn._arguments import describe, model_of, whole
 from pymc_gibbsnn._compat import number_of_chain, tuning_steps
+from pymc_gibbsnn._data import check_coordinates
 from pymc_gibbsnn.backends.jax_backend import jax_settings, random_state, refuse_jax_in_fork
 from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
@@ -114,7 +115,8 @@ class GraphStep(BlockedStep):
     TypeError
         If an argument is of another type than asked for, or the sampler has no such option.
     ValueError
-        If ``sweeps_per_draw`` is not positive, or ``initial_point`` does not fit the model.
+        If ``sweeps_per_draw`` is not positive, ``initial_point`` does not fit the model, or the names along a dimension
+        of the model are such that no file can be made of them: tuples, intervals or dates, say.
     FloatingPointError
         While sampling, if the start or the first draw of a chain is not finite. If a later draw is not, the step warns,
         and this and all further draws of the chain are NaN.
@@ -158,6 +160,7 @@ class GraphStep(BlockedStep):
         if unknown and len(known) == len(parameters):
             raise TypeError(f"{type(self).__name__} has no argument {unknown[0]!r}; its arguments are {known}.")
         self.model = model_of(model)
+        check_coordinates(self.model)
         sweeps_per_draw = self.default_sweeps if sweeps_per_draw is None else sweeps_per_draw
         may_be_auto = self.default_sweeps == AUTO
         is_auto = may_be_auto and isinstance(sweeps_per_draw, str) and sweeps_per_draw == AUTO

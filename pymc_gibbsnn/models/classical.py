@@ -49,9 +49,9 @@ def classical_mlp(
     y : array_like, shape (n,), or (n, k) for k outputs
         What is observed; it becomes the data variable "y_data". For "categorical" and "bernoulli" these are class
         labels of shape (n,), of two classes for "bernoulli": integers from 0 up, or names, which are numbered in
-        alphabetical order, or a pandas categorical; the classes become the coordinate "class". For "normal" they are
-        finite real numbers, for "poisson" counts, for "binomial" numbers of successes; the names of the columns of a
-        data frame (n, k) become the coordinate "output".
+        alphabetical order, or a pandas categorical; the classes become the coordinate "class", intervals and dates as
+        texts. For "normal" they are finite real numbers, for "poisson" counts, for "binomial" numbers of successes; the
+        names of the columns of a data frame (n, k) become the coordinate "output".
     hidden : int or sequence of int
         Widths of the hidden layers; an empty sequence gives linear or logistic regression.
     activation : str, PiecewiseLinear or callable

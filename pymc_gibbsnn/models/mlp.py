@@ -58,8 +58,9 @@ def mlp(
     y : array_like, shape (n,) or (n, k)
         What is observed; it becomes the data variable "y_data". These are finite targets of one or of k outputs, with
         integers taken as real numbers; for a probit likelihood they are labels of shape (n,) of two classes or more:
-        integers from 0 up, or names, which are numbered in alphabetical order, or a pandas categorical, whose classes
-        become the coordinate "class". The names of the columns of a data frame (n, k) become the coordinate "output".
+        integers from 0 up, or names, which are numbered in alphabetical order, or a pandas categorical. The classes
+        become the coordinate "class", intervals and dates as texts. The names of the columns of a data frame (n, k)
+        become the coordinate "output".
     hidden : int or sequence of int
         Widths of the hidden layers; an empty sequence gives linear regression.
     activation : str, PiecewiseLinear or callable

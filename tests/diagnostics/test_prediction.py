@@ -143,10 +143,14 @@ def test_what_is_returned():
     assert found["mean"].dims == ("point", "output")
     again = pmg.predict(idata, model, X_NEW, random_seed=2)
     assert not np.allclose(again["mean"], found["mean"])
-    frame = pytest.importorskip("pandas").DataFrame(X_NEW, index=list("abcd"))
+    frame = pd.DataFrame(X_NEW, index=list("abcd"))
     found = pmg.predict(idata, model, frame, random_seed=2)
     np.testing.assert_array_equal(found["mean"], again["mean"])
     assert found["point"].values.tolist() == list("abcd")
+    found = pmg.predict(idata, model, frame.set_index(pd.MultiIndex.from_product([[1, 2], [3, 4]])), random_seed=2)
+    assert found["point"].values.tolist() == ["(1, 3)", "(1, 4)", "(2, 3)", "(2, 4)"]  # which files can hold
+    found = pmg.predict(idata, model, frame.set_index(pd.date_range("2026-01-01", periods=4)), random_seed=2)
+    assert found["point"].dtype.kind == "M"
     xr.testing.assert_identical(pmg.predict(idata, model, X_NEW.tolist(), random_seed=2), again)
     with pm.Model(coords={"class": ["cat", "dog", "eel"]}) as named:
         z = pm.Normal("Z2", pm.Data("X", X) @ pm.Normal("W1", 0, 1, shape=(2, 3)), 1)

@@ -6,9 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import describe
-from pymc_gibbsnn._data import refuse_lazy
+from pymc_gibbsnn._data import refuse_lazy, storable_names
 
 __all__ = ["numbered", "read_labels"]
+
+KINDS = "biufU"  # of names of classes that stay as they are; others become texts
 
 HOW_TO_NUMBER = (
     "np.unique(y, return_inverse=True)[1] numbers them so; pd.Categorical(y, categories=[...]) may name classes that "
@@ -20,7 +22,8 @@ def read_labels(y: ArrayLike, most: int | None = None) -> tuple[np.ndarray, np.n
     """Turn labels as a user has them into integers from 0 up, and return them with the names of the classes.
 
     Integers must count from 0, and are names of classes themselves. Strings are numbered in alphabetical order. A
-    categorical of pandas keeps its categories and their order, including those without examples.
+    categorical of pandas keeps its categories and their order, including those without examples; categories that are
+    neither numbers nor texts, such as intervals, dates and tuples, get the texts of these for names.
 
     Parameters
     ----------
@@ -47,7 +50,9 @@ def read_labels(y: ArrayLike, most: int | None = None) -> tuple[np.ndarray, np.n
         raise ValueError(f"y holds {np.ma.count_masked(y)} masked labels: drop these rows first.")
     categorical = getattr(y, "cat", y)  # a series of pandas holds its categories there
     if hasattr(categorical, "categories"):
-        labels, classes = np.asarray(categorical.codes, "int64"), np.asarray(categorical.categories)
+        labels, classes = np.asarray(categorical.codes, "int64"), storable_names(categorical.categories, KINDS)
+        if len({*classes.tolist()}) < len(classes):
+            raise ValueError(f"y must hold classes of different names; found {describe(classes)}: rename some.")
         if (labels < 0).any():
             raise ValueError(f"y holds {(labels < 0).sum()} missing labels: drop these rows first.")
     else:
@@ -64,7 +69,7 @@ def read_labels(y: ArrayLike, most: int | None = None) -> tuple[np.ndarray, np.n
 def numbered(name: str, labels: ArrayLike, classes: ArrayLike) -> np.ndarray:
     """Turn names of known classes into the numbers of these classes; what else is given is returned as an array.
 
-    Labels are names if they are strings, or if the classes have other numbers than 0, 1, ... for names.
+    Labels are names if they are no numbers, or if the classes have other numbers than 0, 1, ... for names.
 
     Parameters
     ----------
@@ -86,6 +91,8 @@ def numbered(name: str, labels: ArrayLike, classes: ArrayLike) -> np.ndarray:
         If a name is not that of a class.
     """
     labels, known = np.asarray(labels), np.asarray(classes).tolist()
+    if labels.dtype.kind not in KINDS:
+        labels = storable_names(labels.ravel(), KINDS).reshape(labels.shape)
     has_strings = any(isinstance(one, str) for one in known)
     if labels.dtype.kind in "biuf" and (has_strings or known == list(range(len(known)))):
         return labels
