@@ -260,7 +260,7 @@ def sample(
             placement.check_recorded(nothing[0])
             others = {} if placement.local_rows else _compat.data_groups(model)
             if on_disk:
-                state = program.state()
+                state = program.state() | schedule.thinning.state()
                 first_says(lambda: results.begin(state, make(nothing, 0), others) or b"")
                 if before:
                     program.restore(before.state)
