@@ -188,29 +188,30 @@ def sample(
     except ImportError:
         raise ImportError("pmg.sample runs in JAX, which is not installed: pip install 'pymc-gibbsnn[jax]'.") from None
 
-    from pymc_gibbsnn.drivers.chain_loop import WATCHED, apart, run_chains
-    from pymc_gibbsnn.drivers.placement import choose_placement
-    from pymc_gibbsnn.drivers.processes import first_says, is_first, one_of_many
-    from pymc_gibbsnn.drivers.program import Program
-
     begun = time.perf_counter()
-    keep_programs()
-    model = model_of(model)
-    steps = steps_of(step, model)
-    transitions = _transitions(steps, model)
-    recorded = _recorded(model, var_names)
-    chains, shards = whole("chains", chains), whole("shards", shards)
-    schedule = _schedule(steps, draws, tune, thin, chains, boolean("local_rows", local_rows))
-    precision = one_of("precision", precision or pytensor.config.floatX, ("float32", "float64"))
-    check_initvals(model, initvals, chains)
-    if precision > pytensor.config.floatX:
-        raise ValueError("precision='float64' needs a model that was made with PyTensor's floatX='float64'.")
-    checkpoint_every = number("checkpoint_every", checkpoint_every, "a number of seconds", lambda x: x >= 0)
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be a function of a trace and a draw; found {describe(callback)}.")
-    placement = choose_placement(transitions, devices, chains, shards, boolean("local_rows", local_rows))
-    make = partial(_datasets, model)
-    ends = Until(until, model, make, begun)
+    with remembered():
+        from pymc_gibbsnn.drivers.chain_loop import WATCHED, apart, run_chains
+        from pymc_gibbsnn.drivers.placement import choose_placement
+        from pymc_gibbsnn.drivers.processes import first_says, is_first, one_of_many
+        from pymc_gibbsnn.drivers.program import Program
+
+        keep_programs()
+        model = model_of(model)
+        steps = steps_of(step, model)
+        transitions = _transitions(steps, model)
+        recorded = _recorded(model, var_names)
+        chains, shards = whole("chains", chains), whole("shards", shards)
+        schedule = _schedule(steps, draws, tune, thin, chains, boolean("local_rows", local_rows))
+        precision = one_of("precision", precision or pytensor.config.floatX, ("float32", "float64"))
+        check_initvals(model, initvals, chains)
+        if precision > pytensor.config.floatX:
+            raise ValueError("precision='float64' needs a model that was made with PyTensor's floatX='float64'.")
+        checkpoint_every = number("checkpoint_every", checkpoint_every, "a number of seconds", lambda x: x >= 0)
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback must be a function of a trace and a draw; found {describe(callback)}.")
+        placement = choose_placement(transitions, devices, chains, shards, boolean("local_rows", local_rows))
+        make = partial(_datasets, model)
+        ends = Until(until, model, make, begun)
     with remembered() as interrupts, _results(store, resume, checkpoint_every, make) as results:
         before = results.checkpoint
         if results.draws > schedule.draws:

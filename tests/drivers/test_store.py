@@ -315,12 +315,15 @@ def test_sigterm_leaves_a_run_that_goes_on(tmp_path, monkeypatch, small_steps):
     same(run(20, resume=path), run(20))
 
 
-@pytest.mark.parametrize("phase", ["starts", "compilation"])
+@pytest.mark.parametrize("phase", ["arguments", "starts", "compilation"])
 def test_an_interrupt_that_is_lost_before_the_first_draw_ends_the_run(monkeypatch, phase):
-    if phase == "starts":
+    if phase == "arguments":
+        monkeypatch.setattr("pymc_gibbsnn.drivers.sample.keep_programs", lose_interrupt)
+        monkeypatch.setattr("pymc_gibbsnn.drivers.sample._results", None)  # which comes next
+    elif phase == "starts":
         find = "pymc_gibbsnn.drivers.sample.find_starts"
         monkeypatch.setattr(find, lambda transitions, points, *others: (points, lose_interrupt() or {}))
-        monkeypatch.setattr("pymc_gibbsnn.drivers.program.Program", None)  # which comes next
+        monkeypatch.setattr("pymc_gibbsnn.drivers.program.Program", None)
     else:
         monkeypatch.setattr(programs.Program, "compiled", property(lambda program: lose_interrupt()))
         monkeypatch.setattr(programs.Program, "run", None)
