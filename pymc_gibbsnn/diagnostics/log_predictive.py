@@ -30,7 +30,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from scipy.special import logsumexp, ndtri
 
-from pymc_gibbsnn._arguments import model_of, posterior_of
+from pymc_gibbsnn._arguments import model_of
 from pymc_gibbsnn._compat import add_group, dataset_of
 from pymc_gibbsnn._data import check_order, finite
 from pymc_gibbsnn.diagnostics.outcomes import class_names, count_classes, log_density, log_normal
@@ -42,6 +42,7 @@ from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.new_inputs import Inputs, check_columns, find_observed
 from pymc_gibbsnn.networks.new_rows import NewRows
+from pymc_gibbsnn.networks.provenance import posterior_for
 from pymc_gibbsnn.networks.reader import read_networks
 
 __all__ = ["log_predictive"]
@@ -145,7 +146,7 @@ def log_predictive(
         raise ValueError("X_new needs y_new, which must hold what was observed at these inputs.")
     check_order("y_new", y_new, "X_new", X_new)
     model, rng = model_of(model), np.random.default_rng(random_seed)
-    posterior, present = posterior_of("idata", idata), {}
+    posterior, present = posterior_for(model, idata), {}
     fitted = X_new is None and y_new is None
     if fitted:
         present, y_new = _fitted(idata, model, name)

@@ -38,6 +38,7 @@ from pymc_gibbsnn.drivers.interrupts import uninterrupted
 from pymc_gibbsnn.drivers.thinning import AUTO, SWEEPS, Thinning, most_sweeps
 from pymc_gibbsnn.models.initial_values import check_point
 from pymc_gibbsnn.networks.network import evaluate
+from pymc_gibbsnn.networks.provenance import FINGERPRINT, model_fingerprint
 from pymc_gibbsnn.networks.reader import starting_point
 from pymc_gibbsnn.samplers.transition import Transition
 
@@ -173,8 +174,9 @@ class GraphStep(BlockedStep):
         self.default_tune_steps = transition.tune_steps
         self._vars = list(transition.variables)
         self._stats = [*transition.stats, SWEEPS]
-        self.stats_dtypes_shapes = {name: (np.float64, []) for name in self._stats}
-        self.stats_dtypes = [dict.fromkeys(self._stats, np.float64)]
+        self.constants = {FINGERPRINT: model_fingerprint(self.model)}  # statistics that are the same at every draw
+        self.stats_dtypes = [dict.fromkeys([*self._stats, *self.constants], np.float64)]
+        self.stats_dtypes_shapes = {name: (dtype, []) for name, dtype in self.stats_dtypes[0].items()}
         self._point = initial_point or starting_point(self.model)
         self._compile_kwargs = dict(compile_kwargs or {})
         self._mode = compilation_mode(self._compile_kwargs.pop("mode", None))
@@ -330,7 +332,7 @@ class GraphStep(BlockedStep):
             If the data have changed since the chain began, because the chain keeps what it once computed from them.
         """
         if self._is_over:
-            return point, [dict.fromkeys(self._stats, np.nan)]
+            return point, [dict.fromkeys(self._stats, np.nan) | self.constants]
         self._check_data()
         failure = None
         try:
@@ -358,7 +360,7 @@ class GraphStep(BlockedStep):
             new = {**point, **{v.name: np.full_like(point[v.name], np.nan) for v in self._vars}}
             stats = dict.fromkeys(self._stats, np.nan)
         self.steps += 1
-        return new, [stats]
+        return new, [stats | self.constants]
 
     def _advice(self, failure: ValueError | None) -> str:
         """Say what to do where a draw has failed or, without an error, is not finite; empty if that is not known."""
