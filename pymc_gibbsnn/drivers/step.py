@@ -38,6 +38,7 @@ from pymc_gibbsnn.drivers.interrupts import uninterrupted
 from pymc_gibbsnn.drivers.thinning import AUTO, SWEEPS, Thinning, most_sweeps
 from pymc_gibbsnn.models.initial_values import check_point
 from pymc_gibbsnn.networks.network import evaluate
+from pymc_gibbsnn.networks.observed_shapes import check_observed_shapes
 from pymc_gibbsnn.networks.provenance import FINGERPRINT, model_fingerprint
 from pymc_gibbsnn.networks.reader import starting_point
 from pymc_gibbsnn.samplers.transition import Transition
@@ -115,7 +116,8 @@ class GraphStep(BlockedStep):
     TypeError
         If an argument is of another type than asked for, or the sampler has no such option.
     ValueError
-        If ``sweeps_per_draw`` is not positive, or ``initial_point`` does not fit the model.
+        If ``sweeps_per_draw`` is not positive, ``initial_point`` does not fit the model, or data that it observes
+        broadcast against their mean.
     FloatingPointError
         While sampling, if the start or the first draw of a chain is not finite. If a later draw is not, the step warns,
         and this and all further draws of the chain are NaN.
@@ -169,6 +171,7 @@ class GraphStep(BlockedStep):
             )
         if initial_point is not None:
             check_point(self.model, initial_point)
+        check_observed_shapes(self.model)
         self.options = options
         self.transition = transition = self.build_transition(self.model, vars, **options)
         self.default_tune_steps = transition.tune_steps
