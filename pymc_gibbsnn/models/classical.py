@@ -48,10 +48,10 @@ def classical_mlp(
         frame become the coordinate "feature".
     y : array_like, shape (n,), or (n, k) for k outputs
         What is observed; it becomes the data variable "y_data". For "categorical" and "bernoulli" these are class
-        labels of shape (n,), of two classes for "bernoulli": integers from 0 up, or names, which are numbered in
-        alphabetical order, or a pandas categorical; the classes become the coordinate "class". For "normal" they are
-        finite real numbers, for "poisson" counts, for "binomial" numbers of successes; the names of the columns of a
-        data frame (n, k) become the coordinate "output".
+        labels of shape (n,), of two classes for "bernoulli": integers from 0 up, without a gap, or names, which are
+        numbered in alphabetical order, or a pandas categorical; the classes become the coordinate "class". For "normal"
+        they are finite real numbers, for "poisson" counts, for "binomial" numbers of successes; the names of the
+        columns of a data frame (n, k) become the coordinate "output".
     hidden : int or sequence of int
         Widths of the hidden layers; an empty sequence gives linear or logistic regression.
     activation : str, PiecewiseLinear or callable
@@ -87,9 +87,9 @@ def classical_mlp(
         If an argument is of another type than asked for.
     ValueError
         If data are not finite, the labels of their rows are the same in another order, class labels do not count from
-        0, shapes or widths do not fit, a variance, the noise or a number of rows is not positive, y holds more
-        successes than ``trials``, ``total_size`` is given without ``batch_size``, a batch is larger than the data, or
-        ``activation`` or ``likelihood`` is none of those above.
+        0 without a gap, shapes or widths do not fit, a variance, the noise or a number of rows is not positive, y holds
+        more successes than ``trials``, ``total_size`` is given without ``batch_size``, a batch is larger than the data,
+        or ``activation`` or ``likelihood`` is none of those above.
 
     Warns
     -----
