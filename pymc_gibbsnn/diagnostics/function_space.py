@@ -14,7 +14,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import model_of
-from pymc_gibbsnn._data import finite
+from pymc_gibbsnn._data import finite, warn_of_units
 from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.function import function_evaluator
 from pymc_gibbsnn.networks.new_inputs import Inputs, find_observed
@@ -71,6 +71,11 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     NetworkError
         If the model has no network that can be read and no likelihood whose mean is a function of one ``pm.Data``.
 
+    Warns
+    -----
+    UserWarning
+        If new rows are far from the data, as :func:`predict` warns.
+
     References
     ----------
     .. [1] T. Papamarkou, J. Hinkle, M. T. Young, D. Womble. Challenges in Markov chain Monte Carlo for Bayesian neural
@@ -88,7 +93,9 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     model = model_of(model)
     posterior = posterior_for(model, idata)
     if X_new is not None:
+        given, X_new = X_new, finite("X_new", X_new)
         with suppress(NetworkError):  # several observed variables, or none whose inputs are one array
-            Inputs(model, find_observed(model)).check_columns(X_new)
-        X_new = finite("X_new", X_new)
+            data = Inputs(model, find_observed(model)).checked_columns(given)
+            if X_new.shape[1:] == data.shape[1:]:
+                warn_of_units("X_new", X_new, data, given, stacklevel=3)
     return function_evaluator(model)(posterior, X_new)

@@ -98,6 +98,12 @@ def predict(
         each row of the model's inputs of which no new rows are given; or if the model observes nothing, several
         variables and ``name`` is not given, or none of that name. The message names the variable.
 
+    Warns
+    -----
+    UserWarning
+        If new rows are on average more than three times as far from the mean of the model's data as any of these, as
+        numbers in other units are.
+
     References
     ----------
     .. [1] A. Gelman, J. B. Carlin, H. S. Stern, D. B. Dunson, A. Vehtari, D. B. Rubin. Bayesian data analysis, section

@@ -28,6 +28,7 @@ from pytensor.tensor.type import TensorType
 
 from pymc_gibbsnn._arguments import posterior_of
 from pymc_gibbsnn._compat import dataset_of
+from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
 from pymc_gibbsnn.networks.laws import law_node
 from pymc_gibbsnn.networks.named_activations import NAMED
 
@@ -69,6 +70,9 @@ def posterior_for(model: pm.Model, idata, name: str = "idata") -> xr.Dataset:
         other = [f"another {part}" for part in PARTS if there[part] != here[part]]
         if not other:
             continue
+        shapes = shapes_of(model.free_RVs)
+        for variable in parts["prior"].keys() & posterior.keys():  # which may say more
+            draws_of(posterior, model, variable, shapes[variable])
         names = [_activation(model, parts, one["activation"]) for one in (there, here)]
         if there["activation"] != here["activation"] and all(names):
             other[0] = f"the activation {names[0]}, where this one has {names[1]}"

@@ -104,6 +104,12 @@ def test_all_that_reads_a_posterior_refuses_another_model(read):
         read(draws(RELU), TANH)
 
 
+def test_another_width_is_named_first():
+    wider = pmg.mlp(X, Y, 4, noise=0.1, prior=None)
+    with pytest.raises(ValueError, match=r"has shape \(4.* in the posterior, but \(3.* in the model"):
+        pmg.predict(draws(wider), RELU, X)
+
+
 def test_thermalisation_refuses_another_model():
     study = pmg.teacher_student((2, 3, 1), n=9, n_test=3, noise=0.1, prior=None, random_seed=1)
     with pytest.raises(ValueError, match=r"results\['informed'\] are those of a model with the activation"):
@@ -128,8 +134,9 @@ def test_the_error_says_what_differs(options, part):
 
 def test_class_probabilities_refuses_another_likelihood():
     probit = network(y=LABELS, likelihood="probit")
+    by_sigmoid = pmg.classical_mlp(X, LABELS, 3, likelihood="bernoulli")
     with pytest.raises(ValueError, match="those of another model"):
-        pmg.class_probabilities(draws(probit), pmg.classical_mlp(X, LABELS, 3), X)
+        pmg.class_probabilities(draws(probit), by_sigmoid, X)
     with pytest.raises(ValueError, match="another likelihood"):
         pmg.predict(draws(RELU), probit, X)
 
