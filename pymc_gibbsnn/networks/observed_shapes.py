@@ -10,6 +10,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn._compat import observed_variables
+from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.laws import law_node
 
 __all__ = ["check_observed_shapes"]
@@ -25,23 +26,24 @@ def check_observed_shapes(model: pm.Model) -> None:
     ValueError
         If the data of an observed variable change their shape when they meet its parameters.
     """
-    observed = [rv for rv in observed_variables(model) if isinstance(law_node(rv).op, RandomVariable)]
-    parts = []
-    for rv in observed:
+    for rv in observed_variables(model):
         op = law_node(rv).op
+        if not isinstance(op, RandomVariable):
+            continue
+        data = np.shape(evaluate(model.rvs_to_values[rv]))
+        data = data[: len(data) - op.ndim_supp]
         parameters = list(map(_as_given, op.dist_params(law_node(rv))))
-        batches = [p.shape[: p.ndim - core] for p, core in zip(parameters, op.ndims_params, strict=True)]
-        value = model.rvs_to_values[rv]
-        parts.append([value.shape[: value.ndim - op.ndim_supp], *batches])
-    found = iter(pytensor.function([], [x for part in parts for x in part], mode="FAST_COMPILE")())
-    for rv, part in zip(observed, parts, strict=True):
-        data, *parameters = (tuple(map(int, next(found))) for _ in part)
+        axes = [p.ndim - core for p, core in zip(parameters, op.ndims_params, strict=True)]
+        if 1 not in data and max(axes, default=0) <= len(data):  # no axis of the data can grow
+            continue
+        batches = [p.shape[:count] for p, count in zip(parameters, axes, strict=True)]
+        shapes = [tuple(map(int, x)) for x in pytensor.function([], batches, mode="FAST_COMPILE")()]
         try:
-            joint = np.broadcast_shapes(data, *parameters)
+            joint = np.broadcast_shapes(data, *shapes)
         except ValueError:  # whoever computes the density says so
             continue
         if joint != data:
-            other = next(shape for shape in parameters if np.broadcast_shapes(data, shape) != data)
+            other = next(shape for shape in shapes if np.broadcast_shapes(data, shape) != data)
             raise ValueError(
                 f"The data of '{rv.name}' have the shape {data}, but a parameter of it, such as its mean, has {other}: "
                 f"together they make {joint}, in which data meet the parameters of other rows. Give both the same "
