@@ -165,10 +165,9 @@ def _values(
         if not isinstance(v, Constant):  # data, batches of data
             in_rows.add(v)
         elif isinstance(v.data, np.ndarray) and v.data.dtype.kind in "biuf" and v.data.size:
-            x = np.ravel(v.data).astype(float)
-            if len(x) == 1 or axes is None or v.data.ndim < axes:
-                # The weights tell the places of the numbers apart
-                values[v] = np.full(len(PROBES), np.average(x, weights=1 + np.arange(len(x)) / len(x)))
+            x = v.data
+            if x.size == 1 or axes is None or x.ndim < axes:  # the weights tell the places of the numbers apart
+                values[v] = np.full(len(PROBES), np.average(np.ravel(x), weights=1 + np.arange(x.size) / x.size))
         values.setdefault(v, DATA)
 
     for node in nodes:
