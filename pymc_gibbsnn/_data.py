@@ -18,7 +18,7 @@ from pymc_gibbsnn._arguments import describe
 __all__ = [
     "check_coordinates",
     "check_finite",
-    "check_order",
+    "check_labels",
     "column_names",
     "finite",
     "named_columns",
@@ -26,9 +26,11 @@ __all__ = [
     "refuse_lazy",
     "storable_names",
     "warn_of_size",
+    "warn_of_units",
 ]
 
 LARGE = 30  # a mean absolute value far from that of standardised numbers; images in bytes, of up to 255, have more
+FAR = 3  # how much further than any row of the data new rows must be, on average, to be warned of
 
 
 def finite(name: str, values: ArrayLike) -> np.ndarray:
@@ -131,10 +133,12 @@ def check_finite(
         raise error(f"{name} holds {bad} values that are NaN or infinite: {advice}.")
 
 
-def check_order(name: str, y: ArrayLike, inputs: str, X: ArrayLike) -> None:
-    """Refuse a series or frame of pandas whose rows have the labels of those of another one in another order.
+def check_labels(name: str, y: ArrayLike, inputs: str, X: ArrayLike) -> None:
+    """Refuse a series or frame of pandas whose rows have other labels than those of another one, or in another order.
 
-    Rows belong together by their order, not by their labels, which may be of any kind otherwise.
+    Rows belong together by their order. Where one of the two only counts its rows, 0, 1, ..., as a frame that a scaler
+    has made anew does, it says nothing of labels, unless it has another number of rows or the other one counts them,
+    too, but from another number, as after a shift.
 
     Parameters
     ----------
@@ -147,15 +151,48 @@ def check_order(name: str, y: ArrayLike, inputs: str, X: ArrayLike) -> None:
     ------
     ValueError
     """
-    labels, others = getattr(y, "index", None), getattr(X, "index", None)
-    if not hasattr(labels, "equals") or not hasattr(others, "equals") or labels.equals(others):
+    both = [getattr(values, "index", None) for values in (y, X)]
+    if not all(hasattr(labels, "equals") for labels in both) or both[0].equals(both[1]):
         return
-    if labels.is_unique and others.is_unique and {*labels} == {*others}:
+    alone = [[label for label in one if label not in other] for one, other in (both, both[::-1])]
+    advice = f"give {name}.to_numpy()"
+    if any(alone):
+        firsts = [_counts_from(labels) for labels in both]
+        if firsts == [0, 0] or (0 in firsts and len(both[0]) == len(both[1]) and not _overlap(firsts, len(both[0]))):
+            return
+        where = [f"{_some(found)} in {of} alone" for found, of in zip(alone, (name, inputs), strict=True) if found]
+        raise ValueError(
+            f"The rows of {name} have other labels than those of {inputs}: {'; '.join(where)}. If rows belong together "
+            f"by their labels, give both with the same ones, {name}.loc[{inputs}.index] if it has them all; if by "
+            f"their order, {advice}."
+        )
+    if both[0].is_unique and both[1].is_unique:
         raise ValueError(
             f"The rows of {name} have the labels of those of {inputs} in another order. If the labels are right, give "
-            f"{name}.loc[{inputs}.index]; if the order is, as where {inputs} was made anew by a scaler, give "
-            f"{name}.to_numpy()."
+            f"{name}.loc[{inputs}.index]; if the order is, as where {inputs} was made anew by a scaler, {advice}."
         )
+
+
+def _counts_from(labels) -> int | None:
+    """Return the first of labels of rows that are successive integers; None if they are not."""
+    numbers = np.asarray(labels)
+    counts = (
+        numbers.ndim == 1
+        and numbers.dtype.kind in "iu"
+        and np.array_equal(numbers, numbers[:1] + np.arange(len(numbers)))
+    )
+    return int(numbers[0]) if counts and len(numbers) else None
+
+
+def _overlap(firsts: list[int | None], rows: int) -> bool:
+    """Whether two ranges of so many rows, whose first numbers are known, overlap."""
+    return None not in firsts and abs(firsts[0] - firsts[1]) < rows
+
+
+def _some(labels: list) -> str:
+    """Write the first labels of a list, and how many more there are."""
+    more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
+    return f"{', '.join(str(label) for label in labels[:3])}{more}"
 
 
 def warn_of_size(name: str, values: np.ndarray, given: ArrayLike) -> None:
@@ -186,6 +223,43 @@ def warn_of_size(name: str, values: np.ndarray, given: ArrayLike) -> None:
         f"{what} holds numbers of about {sizes.max():.3g}, where the default priors are made for about 1: {advice}.",
         UserWarning,
         stacklevel=3,
+    )
+
+
+def warn_of_units(name: str, new: np.ndarray, old: np.ndarray, given: ArrayLike, stacklevel: int) -> None:
+    """Warn of new rows that are far from all rows of the data whose place they take, as numbers in other units are.
+
+    Distances are in standard deviations of the data. Rows are far if their mean distance from the mean of the data is
+    more than three times the largest in the data.
+
+    Parameters
+    ----------
+    name : str
+        The name of the argument.
+    new, old : array, (m, ...) and (n, ...)
+        The new rows, and the data.
+    given : array_like
+        What the user gave, which may name its columns.
+    stacklevel : int
+        How many calls above this one is that of the user, plus one.
+    """
+    if old.dtype.kind != "f":  # groups and counts have no units
+        return
+    axes = None if old.ndim > 2 else 0  # the pixels of images have one unit
+    scale, distances = old.std(axis=axes), np.abs(new - old.mean(axis=axes))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        far = np.atleast_1d(distances.mean(axis=axes) / scale)
+        most = np.atleast_1d(np.abs(old - old.mean(axis=axes)).max(axis=axes) / scale)
+    excess = np.where(np.atleast_1d(scale) > 0, far / (FAR * most), 0)
+    if not excess.max() > 1:
+        return
+    k = excess.argmax()
+    what = f"Column {column_names(given, old.shape[1])[k].item()!r} of {name}" if old.ndim == 2 else name
+    warnings.warn(
+        f"{what} is on average {far[k]:.3g} standard deviations from the mean of the data that the model holds, of "
+        f"which none is further than {most[k]:.3g}: give new rows in the units of the data, standardised as they were.",
+        UserWarning,
+        stacklevel=stacklevel,
     )
 
 

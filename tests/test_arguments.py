@@ -117,6 +117,10 @@ CLASSIFIERS = [
     [
         (LABELS + 1, "count from 0; found labels from 1 to 3, .* class 0 .*return_inverse"),
         (LABELS - 1, "count from 0; found labels from -1 to 1"),
+        (2 * (LABELS > 0), "count from 0; found labels from 0 to 2, .* class 1 without examples.*return_inverse"),
+        (10_000_000 * (LABELS > 0), "found labels from 0 to 10000000, .* class 1 without examples"),
+        (10**18 * (LABELS > 0), "found labels from 0 to 1000000000000000000, .* class 1 without examples"),
+        (np.where(LABELS > 0, np.uint64(2**64 - 1), np.uint64(0)), "found labels from 0 to 18446744073709551615"),
         (np.ones(12, int), "at least two classes; found only 1"),
         (np.ma.masked_equal(LABELS, 2), "y holds 4 masked labels"),
         ([None, *NAMES[1:]], "integer labels or names of classes; found None"),

@@ -13,11 +13,12 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import model_of, posterior_of
-from pymc_gibbsnn._data import finite
+from pymc_gibbsnn._arguments import model_of
+from pymc_gibbsnn._data import finite, warn_of_units
 from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.function import function_evaluator
 from pymc_gibbsnn.networks.new_inputs import Inputs, find_observed
+from pymc_gibbsnn.networks.provenance import posterior_for
 
 __all__ = ["function_space"]
 
@@ -64,10 +65,16 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     TypeError
         If ``idata`` or ``model`` is of another type than asked for.
     ValueError
-        If the posterior lacks weights or is that of another model, or X_new has a wrong shape, is not finite, or is a
+        If the posterior lacks weights or is that of another model (with another activation, likelihood, noise or prior,
+        say, where a step of this package made the draws), or X_new has a wrong shape, is not finite, or is a
         data frame whose columns are not those of the data in their order.
     NetworkError
         If the model has no network that can be read and no likelihood whose mean is a function of one ``pm.Data``.
+
+    Warns
+    -----
+    UserWarning
+        If new rows are far from the data, as :func:`predict` warns.
 
     References
     ----------
@@ -84,8 +91,11 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     ...     space = pmg.function_space(idata)  # doctest: +SKIP
     """
     model = model_of(model)
+    posterior = posterior_for(model, idata)
     if X_new is not None:
+        given, X_new = X_new, finite("X_new", X_new)
         with suppress(NetworkError):  # several observed variables, or none whose inputs are one array
-            Inputs(model, find_observed(model)).check_columns(X_new)
-        X_new = finite("X_new", X_new)
-    return function_evaluator(model)(posterior_of("idata", idata), X_new)
+            data = Inputs(model, find_observed(model)).checked_columns(given)
+            if X_new.shape[1:] == data.shape[1:]:
+                warn_of_units("X_new", X_new, data, given, stacklevel=3)
+    return function_evaluator(model)(posterior, X_new)

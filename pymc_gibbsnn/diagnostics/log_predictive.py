@@ -30,9 +30,9 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from scipy.special import logsumexp, ndtri
 
-from pymc_gibbsnn._arguments import model_of, posterior_of
+from pymc_gibbsnn._arguments import model_of
 from pymc_gibbsnn._compat import add_group, dataset_of
-from pymc_gibbsnn._data import check_order, finite
+from pymc_gibbsnn._data import check_labels, finite, warn_of_units
 from pymc_gibbsnn.diagnostics.outcomes import class_names, count_classes, log_density, log_normal
 from pymc_gibbsnn.diagnostics.prediction import name_axes
 from pymc_gibbsnn.networks.laws import Conditional, Law, law_node
@@ -42,6 +42,7 @@ from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.new_inputs import Inputs, check_columns, find_observed
 from pymc_gibbsnn.networks.new_rows import NewRows
+from pymc_gibbsnn.networks.provenance import posterior_for
 from pymc_gibbsnn.networks.reader import read_networks
 
 __all__ = ["log_predictive"]
@@ -118,11 +119,16 @@ def log_predictive(
     ValueError
         If ``y_new`` is missing, ``X_new`` or ``y_new`` is not finite or of a wrong shape or, as a data frame, has other
         columns than the data, labels are out of range or of no class, ``latent_draws`` is no positive integer, the rows
-        of two frames of pandas have the same labels in another order, or the posterior is refused as by
+        of two frames of pandas have other labels, or the posterior is refused as by
         :func:`predict`.
     NetworkError
         If the law of y at new inputs cannot be known (see :func:`predict`), or if the model observes nothing, several
         variables and ``name`` is not given, or none of that name.
+
+    Warns
+    -----
+    UserWarning
+        If new rows, or what was observed there, are far from the data, as :func:`predict` warns.
 
     References
     ----------
@@ -143,14 +149,17 @@ def log_predictive(
         raise ValueError(f"latent_draws must be a positive integer; found {latent_draws}.")
     if X_new is not None and y_new is None:
         raise ValueError("X_new needs y_new, which must hold what was observed at these inputs.")
-    check_order("y_new", y_new, "X_new", X_new)
+    check_labels("y_new", y_new, "X_new", X_new)
     model, rng = model_of(model), np.random.default_rng(random_seed)
-    posterior, present = posterior_of("idata", idata), {}
+    posterior, present = posterior_for(model, idata), {}
     fitted = X_new is None and y_new is None
     if fitted:
         present, y_new = _fitted(idata, model, name)
     rows = NewRows(model, posterior, X_new, name, present)
     y = _checked(rows, y_new if fitted else _as_fitted(rows, y_new))
+    targets = evaluate(model.rvs_to_values[rows.observed])
+    if not fitted and targets.shape[1:] == y.shape[1:]:
+        warn_of_units("y_new", y, targets, y_new, stacklevel=3)
     density = _Density(model, rows, int(latent_draws))
     repeats = density.repeats
     log_likelihood = np.empty((rows.chains * rows.draws, rows.rows))

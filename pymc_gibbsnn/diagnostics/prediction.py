@@ -14,12 +14,13 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import model_of, posterior_of
+from pymc_gibbsnn._arguments import model_of
 from pymc_gibbsnn._data import storable_names
 from pymc_gibbsnn.diagnostics.outcomes import class_names, has_classes, mean_of, probabilities
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.new_inputs import find_observed
 from pymc_gibbsnn.networks.new_rows import NewRows
+from pymc_gibbsnn.networks.provenance import posterior_for
 
 __all__ = ["class_probabilities", "predict"]
 
@@ -89,14 +90,21 @@ def predict(
     TypeError
         If ``idata`` or ``model`` is of another type than asked for.
     ValueError
-        If the posterior lacks a variable, or holds it in another shape or with other coordinates than the model, X_new
-        has a wrong shape, is not finite or holds negative numbers of groups, a name in it is no ``pm.Data`` on which y
+        If the posterior lacks a variable, or holds it in another shape or with other coordinates than the model; if a
+        step of this package drew it from a model with another activation, likelihood, noise or prior; if X_new has a
+        wrong shape, is not finite or holds negative numbers of groups, a name in it is no ``pm.Data`` on which y
         depends, its arrays differ in rows, the columns of a data frame are not those of the data in their order, or a
         quantile is no probability.
     NetworkError
         If the law of y at new inputs cannot be known, because its rows depend on each other, or on data with a row for
         each row of the model's inputs of which no new rows are given; or if the model observes nothing, several
         variables and ``name`` is not given, or none of that name. The message names the variable.
+
+    Warns
+    -----
+    UserWarning
+        If new rows are on average more than three times as far from the mean of the model's data as any of these, as
+        numbers in other units are.
 
     References
     ----------
@@ -116,7 +124,7 @@ def predict(
     if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
         raise ValueError(f"quantiles must be numbers from 0 to 1; found {quantiles!r}.")
     model, rng = model_of(model), np.random.default_rng(random_seed)
-    posterior = posterior_of("idata", idata)
+    posterior = posterior_for(model, idata)
     rows = NewRows(model, posterior, X_new, name)
     classes = has_classes(rows.observed)
     parts, kept = [], []
@@ -208,7 +216,7 @@ def class_probabilities(
             f"'{observed.name}' has no classes: observe labels of shape (n,) by a Categorical or Bernoulli likelihood, "
             f"or an ArgmaxLabel or SignLabel of a noisy network."
         )
-    posterior = posterior_of("idata", idata)
+    posterior = posterior_for(model, idata)
     rows = NewRows(model, posterior, X_new)
     p = np.concatenate([p for _, p in _draws(rows, np.random.default_rng(random_seed))], axis=1)
     coords = {"chain": posterior["chain"].values}

@@ -26,13 +26,15 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.sparse.csgraph import connected_components
 
-from pymc_gibbsnn._arguments import model_of, posterior_of, whole
+from pymc_gibbsnn._arguments import model_of, whole
 from pymc_gibbsnn._compat import dataset_of
 from pymc_gibbsnn.diagnostics.agreement import at_least, at_most, in_words
 from pymc_gibbsnn.diagnostics.fixed_noise import noise_in_words
 from pymc_gibbsnn.diagnostics.function_space import function_space
 from pymc_gibbsnn.drivers.mixing import POINTS, ess_of, judged, networks_to_judge, rows_to_judge, that_matter
 from pymc_gibbsnn.networks.network import Network
+from pymc_gibbsnn.networks.observed_shapes import check_observed_shapes
+from pymc_gibbsnn.networks.provenance import posterior_for
 
 __all__ = ["Summary", "summary"]
 
@@ -124,8 +126,8 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If the posterior lacks weights, is that of another model, or has fewer than 4 draws, or X_new has a wrong shape
-        or other columns than the data, or is not finite.
+        If the posterior lacks weights, is that of another model, or has fewer than 4 draws, data of the model broadcast
+        against their mean, or X_new has a wrong shape or other columns than the data, or is not finite.
     NetworkError
         If the model has no network that can be read and no likelihood whose mean is a function of one ``pm.Data``.
 
@@ -145,7 +147,8 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
     >>> print(pmg.summary(idata, model))  # doctest: +SKIP
     """
     model, points = model_of(model), whole("points", points)
-    posterior = posterior_of("idata", idata)
+    posterior = posterior_for(model, idata)
+    check_observed_shapes(model)
     if posterior.sizes["draw"] < 4:
         raise ValueError(f"idata must hold at least 4 draws of each chain; found {posterior.sizes['draw']}.")
     networks = networks_to_judge(model)

@@ -35,6 +35,7 @@ from pymc_gibbsnn.models.initial_values import check_initvals, initial_values
 from pymc_gibbsnn.models.teachers import TeacherStudent, check_teacher
 from pymc_gibbsnn.models.without_latents import without_latents
 from pymc_gibbsnn.networks.function import function_evaluator
+from pymc_gibbsnn.networks.provenance import posterior_for
 
 __all__ = ["thermalisation"]
 
@@ -160,7 +161,9 @@ def thermalisation(
         sweeps_per_draw = sweeps_per_draw or getattr(steps[0], "sweeps_per_draw", 1)
     elif not isinstance(results, Mapping):
         raise TypeError(f"results must map names of starts to what pm.sample returned; found {describe(results)}.")
-    series, outputs, scores = _evaluate(study, _chains(results, block), test_function or _error(study), points)
+    series, outputs, scores = _evaluate(
+        study, _chains(study.model, results, block), test_function or _error(study), points
+    )
     return _judge(series, outputs, scores, block, sweeps_per_draw or 1)
 
 
@@ -243,13 +246,13 @@ def _name(start: str | Mapping, i: int, starts: list) -> str:
     return kinds[i] + number
 
 
-def _chains(results: Mapping[str, object], block: int) -> dict[str, xr.Dataset]:
+def _chains(model: pm.Model, results: Mapping[str, object], block: int) -> dict[str, xr.Dataset]:
     """Return the posterior of each single chain by its name, the informed one first."""
     if "informed" not in results:
         raise ValueError(f"results lack the chain 'informed'; found {list(results)}.")
     chains = {}
     for name in sorted(results, key=lambda name: name != "informed"):
-        posterior = posterior_of(f"results['{name}']", results[name])
+        posterior = posterior_for(model, results[name], f"results['{name}']")
         m = posterior.sizes["chain"]
         if name == "informed" and m > 1:
             raise ValueError(f"results['informed'] must hold one chain; found {m}.")

@@ -10,13 +10,14 @@ import pymc as pm
 from pymc.step_methods.compound import BlockedStep
 
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn._arguments import model_of, posterior_of, whole
+from pymc_gibbsnn._arguments import model_of, whole
 from pymc_gibbsnn.drivers.given_steps import steps_of
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.drivers.thinning import SWEEPS
 from pymc_gibbsnn.models.initial_values import initial_values
 from pymc_gibbsnn.models.without_latents import without_latents
 from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
+from pymc_gibbsnn.networks.provenance import posterior_for
 from pymc_gibbsnn.networks.reader import read_networks
 
 __all__ = ["continue_from"]
@@ -59,7 +60,8 @@ def continue_from(
     TypeError
         If a step is no step method, or ``tune`` is no number.
     ValueError
-        If a step or ``idata`` was made for another model, ``tune`` is negative, ``idata`` lacks draws of weights or
+        If a step or ``idata`` was made for another model, or one with another activation, likelihood, noise or prior,
+        ``tune`` is negative, ``idata`` lacks draws of weights or
         ends at numbers that are not finite, or it lacks other numbers with which its chains go on and ``tune`` is 0.
 
     Examples
@@ -108,7 +110,7 @@ def _last_draws(idata, model: pm.Model) -> tuple[list[dict[str, np.ndarray]], li
     ValueError
         If other variables lack, are those of another model, or have values that are not finite.
     """
-    posterior = posterior_of("idata", idata)
+    posterior = posterior_for(model, idata)
     names, others = [rv.name for rv in model.free_RVs], without_latents(model)
     missing = [name for name in names if name not in posterior]
     if weights := [name for name in missing if name in others]:

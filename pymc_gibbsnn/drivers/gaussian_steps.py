@@ -59,7 +59,8 @@ class PCN(GraphStep):
         (0.574 in :class:`PCNL`).
     reparametrise : bool
         Whether to integrate out the linear readout of a network with a Gaussian likelihood, as
-        :mod:`pymc_gibbsnn.targets.readout` does, and to draw it exactly for each recorded draw.
+        :mod:`pymc_gibbsnn.targets.readout` does, and to draw it exactly for each recorded draw. The statistic ``lp`` is
+        then the log density of the data and all other variables, without the readout: not that of the model.
     sweeps_per_draw : int
         How many steps are made for each recorded draw: thinning inside the step.
     model, initial_point, compile_kwargs, rng, blocked

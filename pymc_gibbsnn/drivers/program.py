@@ -78,6 +78,8 @@ class Program:
         How arrays are spread over devices.
     dtype : str
         "float64" or "float32", the precision of all numbers.
+    constants : dict of str to float
+        Statistics that are the same at every draw, by name.
     """
 
     def __init__(
@@ -89,9 +91,10 @@ class Program:
         keys: np.ndarray,
         placement: Placement,
         dtype: str,
+        constants: dict[str, float],
     ):
         register_jax()
-        self.placement, self.dtype = placement, dtype
+        self.placement, self.dtype, self.constants = placement, dtype, constants
         latents = {v.name for transition in transitions for v in transition.latents}
         shapes = {name: np.shape(x) for name, x in points[0].items()}
         shapes = {name: placement.whole(shape) if name in latents else shape for name, shape in shapes.items()}
@@ -324,7 +327,7 @@ class Program:
             return jax.tree.map(lambda buffer: fetch(buffer, count), self.buffers[batch])
 
         if len(self.chains) == 1:  # in this thread, which knows the settings of JAX
-            return run(0)
+            return self._join([run(0)])
         with blas().limit(limits=1), ThreadPoolExecutor(count_cores()) as threads:
             return self._join(threads.map(run, range(len(self.chains))))
 
@@ -352,7 +355,9 @@ class Program:
             for buffers in self.buffers
         )
 
-    @staticmethod
-    def _join(batches: Iterable[tuple[dict, dict]]) -> tuple[dict, dict]:
-        """Put the draws of batches of chains together."""
-        return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *batches)
+    def _join(self, batches: Iterable[tuple[dict, dict]]) -> tuple[dict, dict]:
+        """Put the draws of batches of chains together, and add the statistics that are the same at every draw."""
+        first, *others = batches
+        values, stats = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), first, *others) if others else first
+        shape = next(iter(stats.values())).shape
+        return values, stats | {name: np.full(shape, x) for name, x in self.constants.items()}

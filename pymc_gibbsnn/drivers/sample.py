@@ -253,7 +253,8 @@ def sample(
             started = time.perf_counter()
             if schedule.thinning.tune:
                 recorded[WATCHED] = pt.concatenate([t.watched for t in transitions if t.watched is not None])
-            program = Program(transitions, model.value_vars, recorded, points, keys, placement, precision)
+            variables, constants = model.value_vars, steps[0].constants
+            program = Program(transitions, variables, recorded, points, keys, placement, precision, constants)
             if tuned and not before:
                 program.restore(program.state() | {name: x.astype(precision) for name, x in tuned.items()})
             nothing, _ = apart(program.nothing(), 0)

@@ -39,6 +39,8 @@ from pymc_gibbsnn.drivers.interrupts import remembered, uninterrupted
 from pymc_gibbsnn.drivers.thinning import AUTO, SWEEPS, Thinning, most_sweeps
 from pymc_gibbsnn.models.initial_values import check_point
 from pymc_gibbsnn.networks.network import evaluate
+from pymc_gibbsnn.networks.observed_shapes import check_observed_shapes
+from pymc_gibbsnn.networks.provenance import FINGERPRINT, model_fingerprint
 from pymc_gibbsnn.networks.reader import starting_point
 from pymc_gibbsnn.samplers.transition import Transition
 
@@ -115,8 +117,9 @@ class GraphStep(BlockedStep):
     TypeError
         If an argument is of another type than asked for, or the sampler has no such option.
     ValueError
-        If ``sweeps_per_draw`` is not positive, ``initial_point`` does not fit the model, or the names along a dimension
-        of the model are such that no file can be made of them: tuples, intervals or dates, say.
+        If ``sweeps_per_draw`` is not positive, ``initial_point`` does not fit the model, data that it observes
+        broadcast against their mean, or the names along a dimension of the model are such that no file can be made of
+        them: tuples, intervals or dates, say.
     FloatingPointError
         While sampling, if the start or the first draw of a chain is not finite. If a later draw is not, the step warns,
         and this and all further draws of the chain are NaN.
@@ -171,13 +174,15 @@ class GraphStep(BlockedStep):
             )
         if initial_point is not None:
             check_point(self.model, initial_point)
+        check_observed_shapes(self.model)
         self.options = options
         self.transition = transition = self.build_transition(self.model, vars, **options)
         self.default_tune_steps = transition.tune_steps
         self._vars = list(transition.variables)
         self._stats = [*transition.stats, SWEEPS]
-        self.stats_dtypes_shapes = {name: (np.float64, []) for name in self._stats}
-        self.stats_dtypes = [dict.fromkeys(self._stats, np.float64)]
+        self.constants = {FINGERPRINT: model_fingerprint(self.model)}  # statistics that are the same at every draw
+        self.stats_dtypes = [dict.fromkeys([*self._stats, *self.constants], np.float64)]
+        self.stats_dtypes_shapes = {name: (dtype, []) for name, dtype in self.stats_dtypes[0].items()}
         self._point = initial_point or starting_point(self.model)
         self._compile_kwargs = dict(compile_kwargs or {})
         self._mode = compilation_mode(self._compile_kwargs.pop("mode", None))
@@ -337,7 +342,7 @@ class GraphStep(BlockedStep):
             If the data have changed since the chain began, because the chain keeps what it once computed from them.
         """
         if self._is_over:
-            return point, [dict.fromkeys(self._stats, np.nan)]
+            return point, [dict.fromkeys(self._stats, np.nan) | self.constants]
         self._check_data()
         failure = None
         try:
@@ -365,7 +370,7 @@ class GraphStep(BlockedStep):
             new = {**point, **{v.name: np.full_like(point[v.name], np.nan) for v in self._vars}}
             stats = dict.fromkeys(self._stats, np.nan)
         self.steps += 1
-        return new, [stats]
+        return new, [stats | self.constants]
 
     def _advice(self, failure: ValueError | None) -> str:
         """Say what to do where a draw has failed or, without an error, is not finite; empty if that is not known."""

@@ -9,7 +9,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import boolean, one_of, positive, positive_array, whole, widths
-from pymc_gibbsnn._data import check_order, column_names, finite, warn_of_size
+from pymc_gibbsnn._data import check_labels, column_names, finite, warn_of_size
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL
 from pymc_gibbsnn.networks.named_activations import named_activation
@@ -48,10 +48,10 @@ def classical_mlp(
         frame become the coordinate "feature".
     y : array_like, shape (n,), or (n, k) for k outputs
         What is observed; it becomes the data variable "y_data". For "categorical" and "bernoulli" these are class
-        labels of shape (n,), of two classes for "bernoulli": integers from 0 up, or names, which are numbered in
-        alphabetical order, or a pandas categorical; the classes become the coordinate "class", intervals and dates as
-        texts. For "normal" they are finite real numbers, for "poisson" counts, for "binomial" numbers of successes; the
-        names of the columns of a data frame (n, k) become the coordinate "output".
+        labels of shape (n,), of two classes for "bernoulli": integers from 0 up, without a gap, or names, which are
+        numbered in alphabetical order, or a pandas categorical; the classes become the coordinate "class", intervals
+        and dates as texts. For "normal" they are finite real numbers, for "poisson" counts, for "binomial" numbers of
+        successes; the names of the columns of a data frame (n, k) become the coordinate "output".
     hidden : int or sequence of int
         Widths of the hidden layers; an empty sequence gives linear or logistic regression.
     activation : str, PiecewiseLinear or callable
@@ -86,10 +86,10 @@ def classical_mlp(
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If data are not finite, the labels of their rows are the same in another order, class labels do not count from
-        0, shapes or widths do not fit, a variance, the noise or a number of rows is not positive, y holds more
-        successes than ``trials``, ``total_size`` is given without ``batch_size``, a batch is larger than the data, or
-        ``activation`` or ``likelihood`` is none of those above.
+        If data are not finite, the rows of X and y have other labels in pandas, class labels do not count from
+        0 without a gap, shapes or widths do not fit, a variance, the noise or a number of rows is not positive, y holds
+        more successes than ``trials``, ``total_size`` is given without ``batch_size``, a batch is larger than the data,
+        or ``activation`` or ``likelihood`` is none of those above.
 
     Warns
     -----
@@ -111,7 +111,7 @@ def classical_mlp(
     """
     law = CLASSICAL[one_of("likelihood", likelihood, CLASSICAL)]
     frames = X, y
-    check_order("y", y, "X", X)
+    check_labels("y", y, "X", X)
     X = finite("X", X)
     y, classes = law.targets(y)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:

@@ -93,9 +93,9 @@ def cnn(
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If data are not finite, shapes, filters or pools do not fit, there are no filters, labels do not count from 0 or
-        are of one class only, a noise or a precision is not positive, the noise of the last Z is "learned" by itself
-        with a probit likelihood, or ``activation`` or another choice is none of those above.
+        If data are not finite, shapes, filters or pools do not fit, there are no filters, labels do not count from 0
+        without a gap or are of one class only, a noise or a precision is not positive, the noise of the last Z is
+        "learned" by itself with a probit likelihood, or ``activation`` or another choice is none of those above.
 
     Warns
     -----

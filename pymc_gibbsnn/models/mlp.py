@@ -9,7 +9,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import boolean, each, widths
-from pymc_gibbsnn._data import check_order, column_names, finite, warn_of_size
+from pymc_gibbsnn._data import check_labels, column_names, finite, warn_of_size
 from pymc_gibbsnn.models.noisy_layers import (
     dense_layers,
     deviation,
@@ -58,9 +58,9 @@ def mlp(
     y : array_like, shape (n,) or (n, k)
         What is observed; it becomes the data variable "y_data". These are finite targets of one or of k outputs, with
         integers taken as real numbers; for a probit likelihood they are labels of shape (n,) of two classes or more:
-        integers from 0 up, or names, which are numbered in alphabetical order, or a pandas categorical. The classes
-        become the coordinate "class", intervals and dates as texts. The names of the columns of a data frame (n, k)
-        become the coordinate "output".
+        integers from 0 up, without a gap, or names, which are numbered in alphabetical order, or a pandas categorical.
+        The classes become the coordinate "class", intervals and dates as texts. The names of the columns of a data
+        frame (n, k) become the coordinate "output".
     hidden : int or sequence of int
         Widths of the hidden layers; an empty sequence gives linear regression.
     activation : str, PiecewiseLinear or callable
@@ -114,10 +114,10 @@ def mlp(
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If data are not finite, the labels of their rows are the same in another order, their shapes or the widths do
-        not fit, class labels do not count from 0 or are of one class only, a noise or a precision is not positive, the
-        noise of the last Z is "learned" by itself with a probit likelihood, ``noise_hidden`` does not go with the
-        likelihood or the activation, or ``activation`` or another choice is none of those above.
+        If data are not finite, the rows of X and y have other labels in pandas, their shapes or the widths do
+        not fit, class labels do not count from 0 without a gap or are of one class only, a noise or a precision is not
+        positive, the noise of the last Z is "learned" by itself with a probit likelihood, ``noise_hidden`` does not go
+        with the likelihood or the activation, or ``activation`` or another choice is none of those above.
 
     Warns
     -----
@@ -139,7 +139,7 @@ def mlp(
     ['W1', 'b1', 'Z2', 'A2', 'W2', 'b2']
     """
     frames = X, y
-    check_order("y", y, "X", X)
+    check_labels("y", y, "X", X)
     X = finite("X", X)
     y, out, coords = read_targets(y, likelihood)
     probit = likelihood == "probit"

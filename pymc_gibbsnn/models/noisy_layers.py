@@ -17,11 +17,13 @@ from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 
 __all__ = ["dense_layers", "deviation", "deviations_of", "read_targets", "scales", "scales_of_rows"]
 
-DEGREES = 4  # of freedom of the Student likelihood
+# Parameters of priors and likelihoods are numbers in double precision: PyMC takes the logarithm of a plain 5, or 0.5,
+# in single precision.
+DEGREES = np.float64(4)  # of freedom of the Student likelihood
 # Parameters of the InverseGamma priors of learned variances: of data, of latents, and of the latent that is the
 # logarithm of a variance. The first leaves the noise to the data; the second favours little noise, with which networks
 # were seen to predict better.
-DATA, LATENT, LOG_VARIANCE = (1, 0.001), (5, 0.0001), (3, 0.3)
+DATA, LATENT, LOG_VARIANCE = np.array([(1, 0.001), (5, 0.0001), (3, 0.3)])
 # The squared scales of rows lie between the first number and the sum of both. Without these limits, rows that can be
 # fitted exactly would lose all noise against the others.
 FLOOR, SPAN = 0.1, 10.0
@@ -203,11 +205,12 @@ def deviations_of(noise: float | str | Sequence[float | str], noisy: list[str], 
     return noises
 
 
-def deviation(name: str, noise: float | str, prior: tuple[float, float] | None = None) -> float | Variable:
+def deviation(name: str, noise: float | str, prior: np.ndarray | None = None) -> float | Variable:
     """Return the standard deviation of a noisy variable: a number, or the root of a learned variance with a prior."""
     if noise != "learned":
         return noise
-    return pt.sqrt(pm.InverseGamma(f"variance_{name}", *(prior or (DATA if name == "y" else LATENT))))
+    alpha, rate = (DATA if name == "y" else LATENT) if prior is None else prior
+    return pt.sqrt(pm.InverseGamma(f"variance_{name}", alpha, rate))
 
 
 def scales(name: str, prior: float | str, d: int, inputs: str) -> tuple[dict[str, float | Variable], dict[str, float]]:
@@ -231,6 +234,7 @@ def scales(name: str, prior: float | str, d: int, inputs: str) -> tuple[dict[str
     """
     if isinstance(prior, str):
         shape = {"dims": inputs} if prior == "relevance" else {}
-        return {"tau": pm.Gamma(f"precision_{name}", 2, 2 / d, **shape)}, {"sigma": np.float64(1)}
+        precision = pm.Gamma(f"precision_{name}", np.float64(2), np.float64(2 / d), **shape)
+        return {"tau": precision}, {"sigma": np.float64(1)}
     sigma = prior**-0.5
     return {"sigma": sigma}, {"sigma": sigma}

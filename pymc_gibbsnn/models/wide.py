@@ -9,7 +9,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import number, positive, whole
-from pymc_gibbsnn._data import check_order, column_names, finite, warn_of_size
+from pymc_gibbsnn._data import check_labels, column_names, finite, warn_of_size
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import named_activation
 
@@ -78,7 +78,7 @@ def wide_mlp(
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If data are not finite, the labels of their rows are the same in another order, shapes do not fit, a number is
+        If data are not finite, the rows of X and y have other labels in pandas, shapes do not fit, a number is
         out of range, or ``activation`` is none of those above.
 
     Warns
@@ -101,7 +101,7 @@ def wide_mlp(
     ['W1', 'b1', 'W2', 'b2']
     """
     frames = X, y
-    check_order("y", y, "X", X)
+    check_labels("y", y, "X", X)
     X, y = finite("X", X), finite("y", y)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(

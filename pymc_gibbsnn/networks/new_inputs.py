@@ -17,7 +17,7 @@ from pytensor.tensor.elemwise import DimShuffle
 
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
-from pymc_gibbsnn._data import finite, named_columns, of_dtype, refuse_lazy
+from pymc_gibbsnn._data import finite, named_columns, of_dtype, refuse_lazy, warn_of_units
 from pymc_gibbsnn.networks.forms import is_elemwise
 from pymc_gibbsnn.networks.laws import law_node
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
@@ -115,7 +115,9 @@ class Inputs:
             new = {"X_new": (self._inputs(), X_new)}
         found, arrays = [], []
         for name, (group, x) in new.items():
-            x = self._checked(name, group[0], x)
+            given, x = x, self._checked(name, group[0], x)
+            if X_new is not None:
+                warn_of_units(name, x, evaluate_leaf(group[0]), given, stacklevel=5)
             for leaf in group:
                 found.append(self.batches.get(leaf, leaf))
                 arrays.append(x)
@@ -173,9 +175,11 @@ class Inputs:
             self._refuse(found)
         return counts.pop()
 
-    def check_columns(self, X_new: ArrayLike) -> None:
-        """Refuse new rows of the one array of inputs if they are a data frame of other columns."""
-        check_columns(self.model, self._inputs()[0].name, "X_new", X_new)
+    def checked_columns(self, X_new: ArrayLike) -> np.ndarray:
+        """Return the one array of inputs; refuse new rows of it if they are a data frame of other columns."""
+        [leaf, *_] = self._inputs()
+        check_columns(self.model, leaf.name, "X_new", X_new)
+        return evaluate_leaf(leaf)
 
     def _checked(self, name: str, leaf: Variable, x: ArrayLike) -> np.ndarray:
         """Return new rows of a leaf as an array of its dtype; raise ValueError if they do not fit it."""

@@ -13,8 +13,9 @@ from itertools import pairwise
 import numpy as np
 import pymc as pm
 
-from pymc_gibbsnn._arguments import describe, model_of, posterior_of, whole
+from pymc_gibbsnn._arguments import describe, model_of, whole
 from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.provenance import posterior_for
 
 __all__ = ["LayerNodes", "correlated_blocks", "flat_layers", "network_layers", "partition", "unit_pieces"]
 
@@ -156,8 +157,8 @@ def correlated_blocks(idata, model: pm.Model | None = None, *, largest: int = 10
     TypeError
         If an argument is of another type than asked for.
     ValueError
-        If the posterior lacks a variable, a variable is transformed, draws are fewer than three, or ``largest`` is less
-        than 1.
+        If the posterior is that of another model or lacks a variable, a variable is transformed, draws are fewer than
+        three, or ``largest`` is less than 1.
 
     References
     ----------
@@ -171,7 +172,8 @@ def correlated_blocks(idata, model: pm.Model | None = None, *, largest: int = 10
     ...     pilot = pm.sample(1000, step=pmg.FNBG())  # doctest: +SKIP
     ...     idata = pm.sample(1000, step=pmg.FNBG(blocks=pmg.correlated_blocks(pilot)))  # doctest: +SKIP
     """
-    model, posterior = model_of(model), posterior_of("idata", idata)
+    model = model_of(model)
+    posterior = posterior_for(model, idata)
     largest = whole("largest", largest, why=", the most parameters in a block")
     draws = []
     for value, rv in zip(model.value_vars, model.free_RVs, strict=True):

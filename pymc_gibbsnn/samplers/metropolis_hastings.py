@@ -64,7 +64,8 @@ def metropolis_hastings(
     Returns
     -------
     Transition
-        Its statistics are ``lp``, the log density; ``acceptance_rate``, the probability with which the last proposal
+        Its statistics are ``lp``, the log density, with the readout integrated out where the target does so;
+        ``acceptance_rate``, the probability with which the last proposal
         was accepted; ``accepted``, 0 or 1; ``step_size``; and, on minibatches, ``exact``, which is 0.
 
     Notes

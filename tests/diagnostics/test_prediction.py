@@ -542,7 +542,7 @@ def test_weights_that_are_observed_are_taken_from_the_data():
 )
 def test_rows_with_the_same_labels_in_another_order_are_refused(make):
     frame, y = frame_of("a", "b"), pd.Series(Y)
-    for right in (y, y.iloc[::-1].to_numpy(), y.set_axis(range(9, 18))):
+    for right in (y, y.iloc[::-1].to_numpy(), y.set_axis(range(9, 18)), y.set_axis([*"abcdefghi"])):
         make(frame, right, 3)
     make(frame.set_axis([0, *range(8)]), y.set_axis([*range(8), 7]), 3)  # of which neither is an order of the other
     with pytest.raises(
@@ -550,6 +550,63 @@ def test_rows_with_the_same_labels_in_another_order_are_refused(make):
         match=r"rows of y have the labels of those of X in another order. .* give y.loc\[X.index\]; if",
     ):
         make(frame, y.iloc[::-1], 3)
+
+
+DATES = pd.date_range("2020-01-01", periods=9)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, y: (X.drop([2, 5]), y), "2, 5 in y alone. .* give both with the same ones, y.loc"),
+        (lambda X, y: (X.iloc[1:], y.shift(-1).dropna()), "0 in y alone; 8 in X alone"),
+        (lambda X, y: (X.set_axis(DATES).iloc[1:], y.set_axis(DATES).shift(-1).dropna()), "2020-01-01 .* in y alone"),
+        (
+            lambda X, y: (X.set_axis([*"abcdefghi"]), y.set_axis(DATES)),
+            "and 6 more in y alone; a, b, c and 6 more in X",
+        ),
+        (lambda X, y: (X, y.to_frame().iloc[:-1].set_axis(range(1, 9))), "0 in X alone"),
+    ],
+    ids=["filtered", "shifted", "shifted dates", "others", "fewer"],
+)
+def test_rows_with_other_labels_are_refused(change, message):
+    frame, y = change(frame_of("a", "b"), pd.Series(Y))
+    with pytest.raises(ValueError, match=f"rows of y have other labels than those of X: .*{message}"):
+        pmg.mlp(frame, y, 3, noise=0.1, prior=None)
+
+
+def test_rows_that_are_only_counted_go_with_any_labels():
+    """As those of a frame that a scaler has made of some rows, or of targets whose labels were dropped."""
+    shuffled = np.random.default_rng(0).permutation(20)[:9]
+    for labels, others in [(range(9), shuffled), (shuffled, range(9)), (range(9), DATES), (shuffled, shuffled)]:
+        pmg.mlp(frame_of("a", "b").set_axis(labels), pd.Series(Y).set_axis(others), 3, noise=0.1, prior=None)
+
+
+NORMAL = np.random.default_rng(5).normal(size=(9, 2))
+
+
+@pytest.mark.parametrize("ask", [pmg.predict, pmg.function_space])
+def test_new_rows_in_other_units_are_warned_of_once(ask):
+    model = pmg.mlp(pd.DataFrame(NORMAL, columns=["a", "b"]), Y, 3, noise=0.1, prior=None)
+    idata, other = prior_draws(model), pd.DataFrame(NORMAL * [1, 100], columns=["a", "b"])
+    with pytest.warns(UserWarning, match="Column 'b' of X_new is on average .* standard deviations") as found:
+        ask(idata, model, X_new=other)
+    assert [warning.filename for warning in found] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ask(idata, model, X_new=2 * NORMAL)
+        ask(idata, model)
+
+
+def test_new_targets_and_images_in_other_units_are_warned_of():
+    model = pmg.mlp(NORMAL, NORMAL[:, 0], 3, noise=0.1, prior=None)
+    with pytest.warns(UserWarning, match="^y_new is on average") as found:
+        pmg.log_predictive(prior_draws(model), model, NORMAL, 100 * NORMAL[:, 0])
+    assert [warning.filename for warning in found] == [__file__]
+    images = np.random.default_rng(1).random((9, 4, 4))
+    model = pmg.cnn(images, Y, 2, noise=0.1, prior=None)
+    with pytest.warns(UserWarning, match="^X_new is on average"):
+        pmg.predict(prior_draws(model), model, 255 * images)
 
 
 def test_rows_of_new_data_in_another_order_are_refused():

@@ -142,6 +142,20 @@ def _expected_lp(model, point):
 
 
 @pytest.mark.parametrize("sampler", [pmg.PCN, pmg.PCNL, pmg.MALA])
+def test_the_log_density_without_the_readout(sampler):
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(6, 2)), rng.normal(size=6)
+    with pm.Model():
+        features = pm.math.tanh(X @ pm.Normal("w", 0, 2, shape=(2, 3)))
+        pm.Normal("y", features @ pm.Normal("theta", 0, 0.7, shape=3), 0.5, observed=y)
+        step = sampler(reparametrise=True, compile_kwargs=PYTHON, rng=1)
+    point, [stats] = step.step({"w": rng.normal(size=(2, 3)), "theta": rng.normal(size=3)})
+    psi = np.tanh(X @ point["w"])
+    of_data = multivariate_normal(np.zeros(6), 0.5**2 * np.eye(6) + 0.7**2 * psi @ psi.T).logpdf(y)
+    np.testing.assert_allclose(stats["lp"], norm(0, 2).logpdf(point["w"]).sum() + of_data, rtol=1e-9)
+
+
+@pytest.mark.parametrize("sampler", [pmg.PCN, pmg.PCNL, pmg.MALA])
 def test_the_step_size_is_tuned_during_tuning_alone(sampler):
     kwargs = {"beta": None} if sampler is not pmg.MALA else {}
     with MODELS["vector"]():

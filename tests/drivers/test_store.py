@@ -45,8 +45,8 @@ def programs_made_once(monkeypatch):
     make = programs.Program.__init__
 
     def begin(self, *arguments):
-        transitions, _, recorded, _, keys, _, precision = arguments
-        kind = (*map(id, transitions), *recorded, len(keys), precision, programs.MOST_A_CALL)
+        transitions, _, recorded, _, keys, _, precision, constants = arguments
+        kind = (*map(id, transitions), *recorded, len(keys), precision, *constants.values(), programs.MOST_A_CALL)
         if kind not in MADE:
             make(self, *arguments)
             MADE[kind] = self.__dict__, self.state(), transitions

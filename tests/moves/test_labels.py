@@ -142,8 +142,10 @@ def test_two_classes_make_a_single_output():
     np.testing.assert_allclose(stats_["lp"], model.compile_logp(mode="AS_WRITTEN")(point), atol=1e-6)
 
 
-def test_a_class_without_examples_is_allowed():
-    model = pmg.mlp(X, np.where(Y == 1, 3, Y), 3, likelihood="probit", noise=0.1, prior=None)
+def test_a_class_without_examples_is_allowed_if_it_is_named():
+    pd = pytest.importorskip("pandas")
+    labels = pd.Categorical(np.where(Y == 1, 3, Y), categories=range(4))
+    model = pmg.mlp(X, labels, 3, noise=0.1, prior=None, likelihood="probit")
     point, _ = pmg.GibbsNN(model=model, **FAST).step(model.initial_point())
     assert point["Z3"].shape == (30, 4)
 

@@ -7,12 +7,13 @@ import pytensor.tensor as pt
 import pytest
 from scipy.stats import invgamma
 
+import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.collapsed_variances import collapsed_variances, draw_variances
 from pymc_gibbsnn.moves.layer_scale import layer_scale, layer_scale_law
 from pymc_gibbsnn.moves.noncentred_variance import noncentred_variance
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import MODES, check_mean, compile_draw, random_point, value
+from tests.helpers import MODES, PYTHON, check_mean, compile_draw, random_point, value
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 N, D, H = 6, 2, 3
@@ -218,3 +219,24 @@ def test_eigenvalues_at_zero_and_scales_far_apart(mode):
 )
 def test_geweke_with_variances_apart(build, draws, kwargs):
     check_geweke(build(), draws, **NUMBA, **kwargs)
+
+
+LABELS = np.arange(N) % 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"noise": "learned", "prior": "relevance"},
+        {"noise": "learned", "prior": "learned", "likelihood": "student"},
+        {"noise": "learned", "prior": "learned", "likelihood": "probit", "y": LABELS},
+        {"noise": "learned", "prior": "relevance", "noise_hidden": 2},
+    ],
+    ids=["relevance", "student", "probit", "noise of rows"],
+)
+def test_the_log_density_is_that_of_the_model(options):
+    """PyMC takes logarithms of plain whole numbers in priors, and of their gamma functions, in single precision."""
+    model = pmg.mlp(**{"X": X, "y": X[:, 0], "hidden": H} | options)
+    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, rng=1)
+    point, [stats] = step.step(model.initial_point())
+    np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="AS_WRITTEN")(point), rtol=0, atol=1e-10)

@@ -21,9 +21,9 @@ HOW_TO_NUMBER = (
 def read_labels(y: ArrayLike, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Turn labels as a user has them into integers from 0 up, and return them with the names of the classes.
 
-    Integers must count from 0, and are names of classes themselves. Strings are numbered in alphabetical order. A
-    categorical of pandas keeps its categories and their order, including those without examples; categories that are
-    neither numbers nor texts, such as intervals, dates and tuples, get the texts of these for names.
+    Integers must count from 0, without a gap, and are names of classes themselves. Strings are numbered in alphabetical
+    order. A categorical of pandas keeps its categories and their order, including those without examples; categories
+    that are neither numbers nor texts, such as intervals, dates and tuples, get the texts of these for names.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def read_labels(y: ArrayLike, most: int | None = None) -> tuple[np.ndarray, np.n
     TypeError
         If the labels are a lazy frame or a sparse matrix.
     ValueError
-        If labels are missing, of another type, do not count from 0, or are of one class or of too many.
+        If labels are missing, of another type, do not count from 0 without a gap, or are of one class or of too many.
     """
     refuse_lazy("y", y)
     if np.ma.is_masked(y):
@@ -117,11 +117,11 @@ def _counted(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(
             f"y must hold integer labels; found dtype {y.dtype}: write y.astype(int) if these are numbers of classes."
         )
-    y = y.astype("int64")
-    low, high = (y.min(), y.max()) if y.size else (0, 0)
-    if low < 0 or (low > 0 and low < high):
+    classes = np.unique(y.astype(int) if y.dtype.kind == "b" else y)
+    gaps = np.flatnonzero(classes != np.arange(len(classes)))
+    if len(gaps) and (len(classes) > 1 or classes[0] < 0):
         raise ValueError(
-            f"y must hold labels that count from 0; found labels from {low} to {high}, which would make a class 0 "
-            f"without examples. {HOW_TO_NUMBER}"
+            f"y must hold labels that count from 0; found labels from {classes[0]} to {classes[-1]}, which would make "
+            f"a class {gaps[0]} without examples. {HOW_TO_NUMBER}"
         )
-    return y, np.arange(high + 1) if low < high else y.ravel()[:1]
+    return y.astype("int64"), classes
