@@ -366,7 +366,7 @@ def test_thermalisation(network):
         ({"tune": -1}, "tune must be an integer of at least 0; found -1"),
         ({"block": "50"}, "block must be an integer of at least 10 draws; found '50'"),
         ({"points": 0}, "points must be a positive integer; found 0"),
-        ({"sweeps_per_draw": 0}, "sweeps_per_draw must be a positive integer or 'auto'; found 0"),
+        ({"sweeps_per_draw": 0}, "sweeps_per_draw must be a positive integer; found 0"),
         ({"test_function": "mse"}, "test_function must be a function of a dataset; found 'mse'"),
         ({"results": [1]}, r"results must map names .* found \[1\]"),
         ({"results": {"informed": 3}}, r"results\['informed'\] must be what pm.sample returned; found 3"),
