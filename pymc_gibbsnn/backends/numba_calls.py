@@ -27,6 +27,7 @@ from numba.extending import intrinsic
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 from pytensor.link.numba.dispatch.basic import numba_njit
 
+from pymc_gibbsnn.backends.numba_cache import forgive_damage
 from pymc_gibbsnn.backends.numba_parts import in_parts
 
 __all__ = [
@@ -365,3 +366,4 @@ def _resolve(described: bytes, table) -> int | None:
 
 
 llvm.add_symbol(RESOLVER, ctypes.cast(_resolve, ctypes.c_void_p).value)
+forgive_damage()
