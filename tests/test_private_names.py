@@ -27,6 +27,7 @@ LOOKED_UP = {  # where each is defined
     "_start_loop": "pymc.sampling.parallel",
     "_tune": "pymc.sampling.parallel",
     "_supp_shape_from_params": "pytensor.tensor.random.op",
+    "_config_var_dict": "pytensor.configparser",
     "_cache": "numba.core.dispatcher",
     "_codegen": "numba.core.codegen",
     "_compile_for_args": "numba.core.dispatcher",

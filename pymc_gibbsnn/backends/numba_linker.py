@@ -117,7 +117,7 @@ class KernelLinker(NumbaLinker):
         compiled = numba_njit(function, final_function=True)
         if key is not None:
             cached(compiled, key)
-            compiled._compile_for_args = _with_few_collections()(in_parts()(compiled._compile_for_args))
+            compiled._compile_for_args = in_parts()(_with_few_collections()(compiled._compile_for_args))
 
         def run(*inputs):
             try:
@@ -150,7 +150,8 @@ class _Teller(event.Listener):
 def _with_few_collections() -> Iterator[None]:
     """Let Python's garbage collector look through new objects less often, and never through all, in the context.
 
-    Numba makes objects by the million, few of which are garbage: looking through them takes a tenth of its time.
+    Numba makes objects by the million, few of which are garbage: looking through them takes a tenth of its time. The
+    thresholds are those of the whole process, so only one thread may be in the context: one that holds Numba's lock.
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(10_000, 20, 10_000)

@@ -22,11 +22,13 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from threadpoolctl import ThreadpoolController
 
 from pymc_gibbsnn.backends.machine import count_cores
+from pymc_gibbsnn.backends.one_thread import lock_across_forks
 
 __all__ = [
     "BLOCK",
     "blas",
     "count_blocks",
+    "limited",
     "share",
     "take_threads_of_blas",
     "threads_of_blas",
@@ -40,7 +42,10 @@ BLOCKS_EACH = 8  # the fewest blocks for which a further thread is worth startin
 # The number of threads, at an address where compiled code reads it: a constant would become part of cached code.
 _threads = c_int64(1)
 llvm.add_symbol("pymc_gibbsnn_threads", addressof(_threads))
-_limited: ThreadpoolController | None = None
+_controlled: ThreadpoolController | None = None
+
+# The threads of Python that limit those of BLAS now, and how many those were before; what limits them.
+_lock, _inside, _before, _limiter = lock_across_forks(), 0, 0, None
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
@@ -54,11 +59,13 @@ def blas() -> ThreadpoolController:
 
 
 def threads_of_blas() -> int:
-    """Return how many threads BLAS uses now.
+    """Return how many threads BLAS uses now or, while they are :func:`limited`, used before.
 
     Where no library tells how many it uses, this is the environment variable OMP_NUM_THREADS, and all cores if that is
     not set.
     """
+    if _inside:
+        return _before
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     wanted = int(wanted) if wanted.isdigit() else count_cores()
     used = [library["num_threads"] or wanted for library in blas().info()]
@@ -74,13 +81,36 @@ def take_threads_of_blas(most: int | None = None) -> None:
         In a forked process, the largest number of threads allowed, which is also set for OpenBLAS. Other BLAS libraries
         rest on an OpenMP runtime, which must not be touched in a forked process.
     """
-    global _limited
+    global _controlled
     threads = min(threads_of_blas(), most or MOST, MOST)
-    _limited = blas() if most is None else blas().select(internal_api="openblas").select(threading_layer="pthreads")
+    _controlled = blas() if most is None else blas().select(internal_api="openblas").select(threading_layer="pthreads")
     if most is not None:
-        for library in _limited.lib_controllers:
+        for library in _controlled.lib_controllers:
             library.set_num_threads(min(library.num_threads, most))
     _threads.value = threads if os.name == "posix" else 1
+
+
+@contextmanager
+def limited(libraries: ThreadpoolController, most: int) -> Iterator[None]:
+    """Let BLAS use at most so many threads while the context lasts.
+
+    The limit is that of the whole process. Of several threads of Python that are inside such a context, the first to
+    come notes what was before, and the last to leave puts that back.
+    """
+    global _inside, _before, _limiter
+    with _lock:
+        before = threads_of_blas()
+        limiter = libraries.limit(limits=most)
+        if not _inside:
+            _before, _limiter = before, limiter
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside:
+                _limiter.restore_original_limits()
 
 
 @contextmanager
@@ -91,7 +121,7 @@ def without_threads_of_blas(samples: int) -> Iterator[None]:
     take processor time from ours.
     """
     if _threads.value > 1 and count_blocks.py_func(samples) >= 2 * BLOCKS_EACH:
-        with _limited.limit(limits=1):
+        with limited(_controlled, 1):
             yield
     else:
         yield

@@ -16,7 +16,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.backends.jax_backend import jax_settings, register_jax, xla_options
 from pymc_gibbsnn.backends.machine import count_cores
-from pymc_gibbsnn.backends.threads import blas
+from pymc_gibbsnn.backends.threads import blas, limited
 from pymc_gibbsnn.drivers.jax_transition import JaxTransition, jaxify
 from pymc_gibbsnn.drivers.placement import Placement, put
 from pymc_gibbsnn.drivers.processes import fetch
@@ -328,7 +328,7 @@ class Program:
 
         if len(self.chains) == 1:  # in this thread, which knows the settings of JAX
             return self._join([run(0)])
-        with blas().limit(limits=1), ThreadPoolExecutor(count_cores()) as threads:
+        with limited(blas(), 1), ThreadPoolExecutor(count_cores()) as threads:
             return self._join(threads.map(run, range(len(self.chains))))
 
     def state(self) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ import pymc as pm
 import pytensor
 from pymc.initial_point import make_initial_point_fns_per_chain
 
-from pymc_gibbsnn.backends.threads import blas, threads_of_blas
+from pymc_gibbsnn.backends.threads import blas, limited, threads_of_blas
 from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.samplers.transition import Transition
 
@@ -81,7 +81,7 @@ def find_starts(
         most = threads_of_blas()
         is_large = sum(x.size for x in points[0].values()) >= ENOUGH
         threads = min(most, len(searching)) if is_large else 1
-        with blas().limit(limits=most // threads):
+        with limited(blas(), most // threads):
             found = dict(zip(searching, _side_by_side(search, searching, threads, progress), strict=True))
         for i in range(len(points)):
             found[i] = found[i] if i in found else found[i - SEARCHES]

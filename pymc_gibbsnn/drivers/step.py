@@ -32,6 +32,7 @@ from pymc_gibbsnn.backends.jax_backend import jax_settings, random_state, refuse
 from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.backends.numba_linker import telling_of_compilation
+from pymc_gibbsnn.backends.one_thread import ONE_THREAD
 from pymc_gibbsnn.backends.threads import take_threads_of_blas, without_threads_of_blas
 from pymc_gibbsnn.drivers.call_of_sample import CallOfSample, blas_threads_of_fork, call_of_sample, check_call_of_sample
 from pymc_gibbsnn.drivers.finite import why_not_finite
@@ -231,7 +232,7 @@ class GraphStep(BlockedStep):
         """Compile the stages, and run each once, at which their code is made."""
         # A process that was not forked has not yet told JAX of our operations, nor PyTensor of the precision.
         mode = with_our_kernels(compilation_mode(self._mode))
-        with pytensor.config.change_flags(floatX=self._dtype):
+        with ONE_THREAD, pytensor.config.change_flags(floatX=self._dtype):
             # JAX knows all shapes when it compiles, and draws no random numbers of others.
             shapes = {name: np.shape(x) for name, x in self._point.items()} if self._uses_jax else None
             graph, functions = self.transition.graph(shapes), {}
@@ -251,7 +252,7 @@ class GraphStep(BlockedStep):
         # Code is made at the first call. We make that call before chains fork, so that they share the code.
         values, random = self._values(self._point), random_state(np.random.default_rng(0), self._uses_jax)
         tuning = np.asarray(0, self._tuning_dtype)
-        with self._settings(), telling_of_compilation(COMPILING):
+        with ONE_THREAD, self._settings(), telling_of_compilation(COMPILING):
             for function in self._functions.values():
                 function(random, *values.values(), *self.carry.values(), tuning)
 

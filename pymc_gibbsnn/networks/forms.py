@@ -6,7 +6,6 @@ The graphs are those of PyTensor after its canonicalisation, which makes one for
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Mapping
 
 import numpy as np
@@ -26,7 +25,6 @@ from pymc_gibbsnn.networks.notation import show
 
 __all__ = [
     "AS_WRITTEN",
-    "ONE_THREAD",
     "NetworkError",
     "NotElementwiseError",
     "evaluate",
@@ -47,10 +45,6 @@ __all__ = [
 # For what is computed once or twice: to rewrite a graph takes far longer than to compute it as it is written. Only what
 # it holds twice is merged.
 AS_WRITTEN = Mode(linker="py", optimizer="merge")
-
-# A thread must hold this while it compiles, because PyTensor changes settings of the whole process meanwhile, and while
-# it calls a compiled function that other threads may call: its inputs have one place each.
-ONE_THREAD = threading.RLock()
 
 
 class NetworkError(ValueError):

@@ -17,8 +17,9 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn.backends.one_thread import ONE_THREAD
 from pymc_gibbsnn.networks.activations import NotPiecewiseLinearError, PiecewiseLinear, read_piecewise_linear
-from pymc_gibbsnn.networks.forms import ONE_THREAD, NotElementwiseError, rebuild
+from pymc_gibbsnn.networks.forms import NotElementwiseError, rebuild
 
 __all__ = ["NotElementwiseError", "Smooth", "read_activation", "read_smooth"]
 

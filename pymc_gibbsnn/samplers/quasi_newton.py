@@ -27,7 +27,7 @@ import pytensor
 import pytensor.tensor as pt
 from scipy.optimize import minimize
 
-from pymc_gibbsnn.networks.forms import ONE_THREAD
+from pymc_gibbsnn.backends.one_thread import ONE_THREAD
 from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.networks.network import Network
