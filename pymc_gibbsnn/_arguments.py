@@ -7,8 +7,10 @@ that the package works with, or raises an error.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ __all__ = [
     "number",
     "one_of",
     "pair",
+    "path_of",
     "positive",
     "posterior_of",
     "positive_array",
@@ -149,6 +152,19 @@ def number(name: str, value: Any, what: str, holds: Callable[[float], bool] = la
     if not (math.isfinite(value) and holds(value)):
         raise ValueError(f"{name} must be {what}; found {describe(value)}.")
     return float(value)
+
+
+def path_of(name: str, value: Any) -> Path:
+    """Require a path.
+
+    Raises
+    ------
+    TypeError
+        If the value is something else than a string or a path.
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name} must be a path; found {describe(value)}.")
+    return Path(value)
 
 
 def boolean(name: str, value: Any) -> bool:

@@ -16,6 +16,7 @@ from pytensor.graph.basic import Variable
 from pymc_gibbsnn._arguments import describe
 
 __all__ = [
+    "array_of",
     "check_coordinates",
     "check_finite",
     "check_labels",
@@ -51,7 +52,10 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
     refuse_lazy(name, values)
     # Columns of polars one by one: for a whole frame it would make numbers of dates
     columns = values.get_columns() if callable(getattr(values, "get_columns", None)) else []
-    numbers = np.stack([_numbers(name, x) for x in columns], axis=1) if columns else _numbers(name, values)
+    if columns:
+        numbers = np.stack([_numbers(name, x, [x.name]) for x in columns], axis=1)
+    else:
+        numbers = _numbers(name, values, named_columns(values))
     columns, bad = named_columns(values), ~np.isfinite(numbers)
     if columns and numbers.ndim == 2 and bad.any():
         name = f"{name}, in the columns {describe([columns[i] for i in np.flatnonzero(bad.any(axis=0))])},"
@@ -68,15 +72,40 @@ def refuse_lazy(name: str, values: ArrayLike) -> None:
             )
 
 
-def _numbers(name: str, values: ArrayLike) -> np.ndarray:
-    """Return an array of numbers in double precision; raise ValueError if it holds anything else."""
-    values = np.asarray(values)
-    others = [] if values.dtype.kind in "biuf" else list(values.ravel())
+def array_of(name: str, values: ArrayLike) -> np.ndarray:
+    """Return an array; raise ValueError if the values are lists of different lengths."""
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(f"{name} must be an array; found lists of different lengths in it.") from None
+
+
+def _numbers(name: str, values: ArrayLike, columns: list[str] | list[int] | None = None) -> np.ndarray:
+    """Return an array of numbers in double precision; raise ValueError if it holds anything else.
+
+    ``columns`` are names, of all columns or of the one that is given, if they have names.
+    """
+    is_polars = callable(getattr(values, "to_dummies", None))
+    values = array_of(name, values)
+    others = [] if values.dtype.kind in "biuf" else list(enumerate(values.ravel()))
     if values.dtype.kind == "O":  # such as a data frame with columns of numbers and of truth values
-        others = [one for one in others if not isinstance(one, Real | Decimal | np.bool_)]
-    if others:
-        raise ValueError(f"{name} must hold numbers; found {describe(others[0])} in an array of dtype {values.dtype}.")
-    return values.astype(float)
+        others = [(i, one) for i, one in others if not isinstance(one, Real | Decimal | np.bool_)]
+    if not others:
+        return values.astype(float)
+    i, other = others[0]
+    frame = name if columns else f"pd.DataFrame({name})"
+    if not columns and values.dtype.kind == "O" and values.ndim == 2:
+        columns = range(values.shape[1])
+    if not columns:
+        raise ValueError(f"{name} must hold numbers; found {describe(other)} in an array of dtype {values.dtype}.")
+    column = columns[i % len(columns)]
+    found, advice = f"{describe(other)} in the column {column!r}", ""
+    if isinstance(other, str):
+        dummies = f"{name}.to_dummies([{column!r}])" if is_polars else f"pd.get_dummies({frame}, columns=[{column!r}])"
+        advice = f" Make columns of 0 and 1 of this text: {dummies}."
+    raise ValueError(f"{name} must hold numbers; found {found}.{advice}")
 
 
 def of_dtype(name: str, values: np.ndarray, dtype: DTypeLike, data: str | None) -> np.ndarray:

@@ -65,6 +65,11 @@ MODELS = [
         ({"X": None}, "X must be an array of numbers; found None"),
         ({"X": pt.matrix("x")}, "X must be an array of numbers; found the variable 'x'"),
         ({"y": [None, *Y[1:]]}, "y must hold numbers; found None"),
+        ({"X": [[1.0, 2.0], [3.0]]}, "X must be an array; found lists of different lengths in it"),
+        ({"y": [[1.0], [2.0, 3.0]]}, "y must be an array; found lists of different lengths in it"),
+        ({"y": [[0], [1, 2]], "likelihood": "probit"}, "y must be an array; found lists of different lengths in it"),
+        ({"likelihood": "poisson"}, r"found 'poisson', .*: pmg.classical_mlp\(X, y, hidden, likelihood='poisson'\)"),
+        ({"likelihood": "categorical"}, "found 'categorical', .* For labels, likelihood='probit' serves here"),
         ({"likelihood": ["normal"]}, r"likelihood must be 'normal', 'probit' or 'student'; found \['normal'\]"),
         ({"bias": "no"}, "bias must be True or False; found 'no'"),
         ({"bias": 1}, "bias must be True or False; found 1"),
@@ -197,6 +202,13 @@ def test_names_of_rows_of_which_no_file_can_be_made(step, names, shown):
     build(pd.date_range("2026-01-01", periods=12))
 
 
+@pytest.mark.parametrize("build", CLASSIFIERS)
+def test_integers_in_an_array_of_objects(build):
+    for y in (LABELS.astype(object), [*map(np.int64, LABELS)]):
+        np.testing.assert_array_equal(build(y)["y_data"].get_value(), LABELS)
+    refuses(lambda: build(np.array([0.5, *LABELS[1:]], object)), "integer labels or names of classes; found 0.5 among")
+
+
 def test_two_classes_by_name():
     model = pmg.classical_mlp(X, NAMES == "rose", 2, likelihood="bernoulli")
     np.testing.assert_array_equal(model["y_data"].get_value(), LABELS == 0)
@@ -314,6 +326,10 @@ def test_whole_chains(network, classical):
         ({"shards": "2"}, "shards must be a positive integer; found '2'"),
         ({"precision": 32}, "precision must be 'float32' or 'float64'; found 32"),
         ({"devices": "gpus"}, "devices must name a kind of device that JAX finds here, .* found 'gpus'"),
+        ({"devices": 3}, "devices must name a kind of device, .* or be a list of JAX's devices, .* found 3"),
+        ({"devices": [0]}, r"devices must .* be a list of JAX's devices, .* found \[0\]"),
+        ({"store": 3}, "store must be a path; found 3"),
+        ({"resume": 3}, "resume must be a path; found 3"),
         ({"local_rows": "no"}, "local_rows must be True or False; found 'no'"),
         ({"model": "network"}, "model must be a PyMC model; found 'network'"),
         ({"initvals": {"W1": np.zeros((2, 2))}}, r"initvals\['W1'\] must have the shape of 'W1', \(3, 3\)"),

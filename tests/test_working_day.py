@@ -1,5 +1,6 @@
 """What a user does with a table of numbers: standardise, fit, check, predict, save, load elsewhere, predict again."""
 
+import importlib.util
 import subprocess
 import sys
 from datetime import datetime
@@ -94,6 +95,20 @@ def test_names_of_columns_are_kept_and_checked(make):
         pmg.predict(posterior, model, data[["height", "age"]])
     assert pmg.predict(posterior, model, data[["age", "height"]])["mean"].shape == (9, 2)
     assert pmg.predict(posterior, model, data[["height", "age"]].values)["mean"].shape == (9, 2)
+
+
+def test_columns_of_text():
+    """The error names the column, and its advice can be followed as it stands."""
+    data, y = table(9, 1)[["age"]].assign(city=["Bern", "Rome", "Oslo"] * 3), table(9, 1)["weight"]
+    frames = {"city": [data, data.astype({"city": "category"})], 1: [data.to_numpy()]}
+    if importlib.util.find_spec("polars"):
+        frames["city"].append(importlib.import_module("polars").DataFrame(data.to_dict("list")))
+    for column, X in ((column, X) for column, alike in frames.items() for X in alike):
+        with pytest.raises(ValueError, match=f"X must hold numbers; found 'Bern' in the column {column!r}") as refusal:
+            pmg.mlp(X, y, 2, noise=0.1, prior=None)
+        advice = str(refusal.value).split("Make columns of 0 and 1 of this text: ")[1].rstrip(".")
+        model = pmg.mlp(eval(advice, {"X": X, "pd": pd}), y, 2, noise=0.1, prior=None)
+        assert list(model.coords["feature"])[1:] == [f"{column}_{city}" for city in ("Bern", "Oslo", "Rome")]
 
 
 def test_frames_of_polars():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn.drivers.processes import all_say, one_of_many
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.transition import Transition
@@ -128,6 +129,8 @@ def choose_placement(
 
     Raises
     ------
+    TypeError
+        If ``devices`` is neither a name nor a list of JAX's devices.
     ValueError
         If there are no such devices, or chains or rows cannot be spread over them.
     """
@@ -194,7 +197,13 @@ def _grid(devices: str | Sequence | None, chains: int, shards: int, parts: int =
             raise ValueError(
                 f"devices must name a kind of device that JAX finds here, or be a list; found {devices!r}. {error}."
             ) from None
-    devices = np.array(devices, dtype=object)
+    listed = [*devices] if isinstance(devices, Iterable) else [devices]
+    if not isinstance(devices, Iterable) or not all(isinstance(one, jax.Device) for one in listed):
+        raise TypeError(
+            f"devices must name a kind of device, such as 'cpu', or be a list of JAX's devices, such as "
+            f"jax.devices()[:2]; found {describe(devices)}."
+        )
+    devices = np.array(listed, dtype=object)
     if devices.size < shards:
         raise ValueError(f"shards={shards} needs at least as many devices; found {devices.size}.")
     if devices.size % shards:

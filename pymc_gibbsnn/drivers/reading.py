@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_gibbsnn import _compat
+from pymc_gibbsnn._arguments import path_of
 from pymc_gibbsnn.drivers.chunks import chunk_files, damage_of
 
 __all__ = ["DRAWN", "FORMAT", "OURS", "attributes_of", "import_zarr", "open", "read"]
@@ -45,6 +46,8 @@ def open(path: str | os.PathLike):
         If Zarr is not installed.
     FileNotFoundError
         If there is nothing at the path.
+    TypeError
+        If the path is neither a string nor a path.
     ValueError
         If there is something else than such a store. Later, when draws are read from a file whose bytes do not have the
         checksum with which they were written, an error that names the file, and the draws before it.
@@ -58,7 +61,7 @@ def open(path: str | os.PathLike):
     >>> idata = pmg.open("draws.zarr")  # doctest: +SKIP
     >>> az.ess(pmg.function_space(idata, model))  # doctest: +SKIP
     """
-    groups, damage = read(Path(path))
+    groups, damage = read(path_of("path", path))
     for words in damage:
         warnings.warn(words, UserWarning, stacklevel=2)
     return _compat.inference_data(groups)

@@ -9,7 +9,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from pymc.util import _get_seeds_per_chain
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn._arguments import boolean, describe, model_of, number, one_of, string_list, whole
+from pymc_gibbsnn._arguments import boolean, describe, model_of, number, one_of, path_of, string_list, whole
 from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.backends.jax_backend import keep_programs
 from pymc_gibbsnn.backends.machine import memory_warning
@@ -349,8 +348,10 @@ def _results(
 
     if store is None and resume is None:
         return Memory(make)
-    path = Path(store if resume is None else resume)
-    if store is not None and Path(store).absolute() != path.absolute():
+    given = {"store": store, "resume": resume}
+    paths = [path_of(name, value) for name, value in given.items() if value is not None]
+    path = paths[-1]
+    if paths[0].absolute() != path.absolute():
         raise ValueError(f"store and resume must name the same path, if both are given; found {store} and {resume}.")
     opened = []
 

@@ -8,6 +8,8 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import deepcopy
+from dataclasses import fields
 from inspect import Parameter, Signature, signature
 from typing import Any
 
@@ -146,6 +148,11 @@ class GraphStep(BlockedStep):
         own = options | {SWEEPS: options[SWEEPS].replace(default=cls.default_sweeps)}
         cls.__signature__ = Signature([*own.values()])
 
+    def __new__(cls, *args, **kwargs):
+        """Check the model, into which PyMC looks before it calls the constructor."""
+        model_of(kwargs.get("model"))
+        return super().__new__(cls, *args, **kwargs)
+
     def __init__(
         self,
         vars: Sequence[Variable] | None = None,
@@ -216,6 +223,15 @@ class GraphStep(BlockedStep):
         step = object.__new__(type(self))
         step.__dict__ |= self.__dict__ | changes
         return step
+
+    def __deepcopy__(self, memo) -> GraphStep:
+        """Return a step that makes the draws that this one would make; both share the model and what is compiled."""
+        step, state = self.that_goes_on(self.tuned), [field.name for field in fields(self._state_class)]
+        step.__dict__ |= deepcopy({name: x for name, x in self.__dict__.items() if name in state}, memo)
+        return step
+
+    def __copy__(self) -> GraphStep:
+        return self.__deepcopy__({})  # two chains with one state would be no chains
 
     @staticmethod
     @abstractmethod

@@ -12,7 +12,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import each, one_of
 from pymc_gibbsnn._data import column_names, finite
-from pymc_gibbsnn.networks.likelihoods import ArgmaxLabel, SignLabel
+from pymc_gibbsnn.networks.likelihoods import CLASSICAL, ArgmaxLabel, SignLabel
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 
 __all__ = ["dense_layers", "deviation", "deviations_of", "read_targets", "scales", "scales_of_rows"]
@@ -27,6 +27,7 @@ DATA, LATENT, LOG_VARIANCE = np.array([(1, 0.001), (5, 0.0001), (3, 0.3)])
 # The squared scales of rows lie between the first number and the sum of both. Without these limits, rows that can be
 # fitted exactly would lose all noise against the others.
 FLOOR, SPAN = 0.1, 10.0
+LABELS = ("bernoulli", "categorical")  # likelihoods of class labels that noisy networks do not have
 
 
 def dense_layers(
@@ -178,7 +179,15 @@ def read_targets(y: ArrayLike, likelihood: str) -> tuple[np.ndarray, tuple[str, 
     ValueError
         If the likelihood is not known, or data are not finite or no labels.
     """
-    one_of("likelihood", likelihood, ("normal", "probit", "student"))
+    known = ("normal", "probit", "student")
+    if isinstance(likelihood, str) and likelihood in CLASSICAL.keys() - known:
+        raise ValueError(
+            f"likelihood must be {', '.join(map(repr, known[:-1]))} or {known[-1]!r}; found {likelihood!r}, which "
+            f"networks without noise on hidden units may have: pmg.classical_mlp(X, y, hidden, "
+            f"likelihood={likelihood!r}), for FNBG, MALA or NUTS."
+            + (" For labels, likelihood='probit' serves here." if likelihood in LABELS else "")
+        )
+    one_of("likelihood", likelihood, known)
     if likelihood == "probit":
         labels, classes = read_labels(y)
         return labels, () if len(classes) == 2 else ("class",), {"class": classes}

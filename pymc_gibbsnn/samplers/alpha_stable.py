@@ -59,8 +59,8 @@ def stable_parameters(w: ArrayLike, *, block: int = 10, centre: bool = False) ->
     Returns
     -------
     alpha, c : ndarray, shape (...)
-        The stability α, in [0.1, 2], and the scale c, in the units of w; columns of zeros have α = 2 and a c of about
-        1e-30.
+        The stability α, in [0.1, 2], and the scale c, in the units of w. A column whose draws are all the same, as of
+        a chain that never moves, has no noise: its c is 0, and its α is given as 2.
 
     Raises
     ------
@@ -84,6 +84,7 @@ def stable_parameters(w: ArrayLike, *, block: int = 10, centre: bool = False) ->
     1.5 3
     """
     w, block = finite("w", w), whole("block", block, least=2)
+    is_still = w.ndim > 0 and (w == w[:1]).all(axis=0)
     w = w[0::2][: len(w) // 2] - w[1::2] if boolean("centre", centre) else w
     if w.ndim == 0 or len(w) < block:
         count = block * (2 if centre else 1)
@@ -91,7 +92,8 @@ def stable_parameters(w: ArrayLike, *, block: int = 10, centre: bool = False) ->
     w = w[: len(w) // block * block]
     sums = w.reshape(-1, block, *w.shape[1:]).sum(axis=1)
     alpha, c = stable_from_logs(log_size(w, np).mean(axis=0), log_size(sums, np).mean(axis=0), block, np)
-    return alpha, c / 2 ** (1 / alpha) if centre else c
+    c = c / 2 ** (1 / alpha) if centre else c
+    return np.where(is_still, 2.0, alpha)[()], np.where(is_still, 0.0, c)[()]
 
 
 def log_size(w: Any, of: ModuleType = pt) -> Any:

@@ -1,5 +1,6 @@
 """What PyMC expects of a step method, and what its users expect of ours."""
 
+import copy
 import inspect
 
 import cloudpickle
@@ -175,6 +176,30 @@ def test_compound_with_nuts():
         for power, moment in enumerate(moments, start=1):
             check_mean(draws**power, weight @ moment, f"{name} to the power {power}")
     assert "lp" in found["sample_stats"]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_makes_the_same_draws(model, copied):
+    def draws(step, point):
+        found = []
+        for _ in range(3):
+            point, _ = step.step(point)
+            found.append(point["W1"])
+        return np.stack(found)
+
+    step, point = pmg.GibbsNN(model=model, sweeps_per_draw=1, compile_kwargs=PYTHON, rng=1), model.initial_point()
+    before = copied(step)
+    first = draws(step, point)
+    between, second = copied(step), draws(step, point)
+    np.testing.assert_array_equal(draws(before, point), first)
+    np.testing.assert_array_equal(draws(between, point), second)
+    assert (first != second).all()
+
+
+@pytest.mark.parametrize("step", [pmg.GibbsNN, pmg.MALA])
+def test_a_model_that_is_none(step):
+    with pytest.raises(TypeError, match="model must be a PyMC model; found 3"):
+        step(model=3)
 
 
 def test_signatures_show_the_options_of_each_sampler_and_what_all_share():

@@ -56,7 +56,7 @@ def test_predictions_at_new_inputs():
 @pytest.mark.parametrize(
     ("y", "kwargs", "message"),
     [
-        (np.arange(12.0) % 3, {}, "integer labels; found dtype float64"),
+        (np.arange(12.0) % 3, {}, "integer labels; found dtype float64: .*, or likelihood='normal' if they are real"),
         (np.arange(12) % 3, {"likelihood": "bernoulli"}, "0 and 1"),
         (np.zeros(12, int), {}, "two classes"),
         (np.arange(12) % 3, {"likelihood": "probit"}, "likelihood must be"),

@@ -18,9 +18,12 @@ def test_parameters_of_simulated_noise(alpha):
 
 
 def test_noise_that_is_no_noise():
-    alpha, c = pmg.stable_parameters(np.zeros((20, 1)))
-    assert alpha == 2
-    assert 0 < c < 1e-25
+    for centre in (False, True):  # as of a chain that never moves; the other column does
+        w = np.stack([np.full(40, 3.0), np.random.default_rng(1).normal(size=40)], axis=1)
+        alpha, c = pmg.stable_parameters(w, centre=centre)
+        assert (alpha[0], c[0]) == (2, 0)
+        np.testing.assert_allclose((alpha[1], c[1]), pmg.stable_parameters(w[:, 1], centre=centre))
+    assert pmg.stable_parameters(np.zeros(20)) == (2, 0)
     for w, centre in ((np.zeros(9), False), (np.zeros(19), True), (0.0, False)):
         with pytest.raises(ValueError, match="w must hold a block of"):
             pmg.stable_parameters(w, centre=centre)

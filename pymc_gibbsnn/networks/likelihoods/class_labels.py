@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import describe
-from pymc_gibbsnn._data import refuse_lazy, storable_names
+from pymc_gibbsnn._data import array_of, refuse_lazy, storable_names
 
 __all__ = ["numbered", "read_labels"]
 
@@ -56,7 +56,7 @@ def read_labels(y: ArrayLike, most: int | None = None) -> tuple[np.ndarray, np.n
         if (labels < 0).any():
             raise ValueError(f"y holds {(labels < 0).sum()} missing labels: drop these rows first.")
     else:
-        labels, classes = _counted(np.asarray(y))
+        labels, classes = _counted(array_of("y", y))
     if labels.ndim != 1 or labels.size == 0:
         raise ValueError(f"y must hold labels of shape (n,), one for each row of X; found shape {labels.shape}.")
     if len(classes) < 2:
@@ -105,6 +105,8 @@ def numbered(name: str, labels: ArrayLike, classes: ArrayLike) -> np.ndarray:
 
 def _counted(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Number the labels of an array of integers or strings, and return them with the classes."""
+    if y.dtype.kind == "O" and all(isinstance(one, int | np.integer | np.bool_) for one in y.ravel()):
+        y = np.array(y.tolist())
     if y.dtype.kind in "OU":
         strange = [one for one in y.ravel().tolist() if not isinstance(one, str)]
         if strange:
@@ -115,7 +117,8 @@ def _counted(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return labels.reshape(y.shape).astype("int64"), classes
     if y.dtype.kind not in "biu":
         raise ValueError(
-            f"y must hold integer labels; found dtype {y.dtype}: write y.astype(int) if these are numbers of classes."
+            f"y must hold integer labels; found dtype {y.dtype}: write y.astype(int) if these are numbers of classes, "
+            f"or likelihood='normal' if they are real targets."
         )
     classes = np.unique(y.astype(int) if y.dtype.kind == "b" else y)
     gaps = np.flatnonzero(classes != np.arange(len(classes)))
