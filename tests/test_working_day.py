@@ -65,9 +65,7 @@ def test_a_working_day(tmp_path):
     (idata.to_zarr if _compat.ARVIZ_1 else idata.to_netcdf)(str(tmp_path / f"posterior.{file_format}"))
     train.to_csv(tmp_path / "train.csv", index=False)
     new.to_csv(tmp_path / "new.csv", index=False)
-    subprocess.run(
-        [sys.executable, "-c", AGAIN, str(tmp_path), file_format], check=True, capture_output=True, timeout=300
-    )
+    subprocess.run([sys.executable, "-c", AGAIN, str(tmp_path), file_format], check=True, capture_output=True)
     np.testing.assert_array_equal(np.load(tmp_path / "again.npy"), found["quantiles"].values)
 
 

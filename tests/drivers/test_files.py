@@ -25,17 +25,18 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
 
 
 HOLD = """
-import sys, time
+import sys
 from pathlib import Path
 from pymc_gibbsnn.drivers.files import Lock
 lock = Lock(Path(sys.argv[1]))
 print("held", flush=True)
-time.sleep(60)
+sys.stdin.read()  # until it is killed
 """
 
 
 def test_a_lock_ends_with_the_process_that_holds_it(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], **pipes) as process:
         assert process.stdout.readline() == "held\n"
         with pytest.raises(RuntimeError, match=rf"is being written by process {process.pid} on .*: wait until it ends"):
             Lock(tmp_path)

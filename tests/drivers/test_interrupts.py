@@ -7,11 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
+import pymc_gibbsnn as pmg
 from pymc_gibbsnn.drivers.interrupts import remembered, uninterrupted
+from tests.helpers import PYTHON, in_python, pm_sample
 
 SAMPLE = """
 import sys
@@ -37,9 +40,33 @@ with pmg.mlp(X, np.stack([X[:, 0], X[:, 0]], axis=1), 2, noise=1.0) as model:  #
 """
 
 
-@pytest.mark.parametrize("interrupts", [3, pytest.param(15, marks=pytest.mark.slow)])
-def test_interrupts_at_any_moment_return_the_draws(interrupts):
-    rng = np.random.default_rng(interrupts)
+@in_python()
+@pytest.mark.parametrize("sweep", [0, 1, 2])
+def test_an_interrupt_during_a_draw_returns_those_before_it(monkeypatch, sweep):
+    draws = iter(range(50))
+
+    @contextmanager
+    def interrupted():
+        is_tenth, sweeps = next(draws) == 10, iter(range(3))
+
+        def after_a_sweep():
+            if is_tenth and next(sweeps) == sweep:
+                signal.raise_signal(signal.SIGINT)
+            hand_over()
+
+        with uninterrupted() as hand_over:
+            yield after_a_sweep
+
+    monkeypatch.setattr("pymc_gibbsnn.drivers.step.uninterrupted", interrupted)
+    x = np.random.default_rng(0).normal(size=(8, 2))
+    model = pmg.mlp(x, x[:, 0], 2, noise=0.1, prior=None)
+    step = pmg.GibbsNN(model=model, sweeps_per_draw=3, compile_kwargs=PYTHON)
+    assert pm_sample(model, 50, step=step, chains=1)["posterior"].sizes["draw"] == 10
+
+
+@pytest.mark.slow
+def test_interrupts_at_any_moment_return_the_draws():
+    rng, interrupts = np.random.default_rng(15), 15
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", SAMPLE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -594,16 +594,15 @@ def test_an_interrupt_or_an_error_ends_all_searches(steps, monkeypatch, reason):
             raises.set()
             for _ in range(6000):
                 time.sleep(0.01)
-        finally:
+        except SystemExit:  # from outside
             ended.set()
+            raise
 
     monkeypatch.setattr(starts, "ENOUGH", 0)
     monkeypatch.setattr(starts, "threads_of_blas", lambda: 2)
-    start = time.perf_counter()
     with pytest.raises(reason):
         starts.find_starts([replace(transition, find=find)], points, [1, 2], SILENT)
-    assert ended.wait(10)
-    assert time.perf_counter() - start < 10
+    assert ended.wait(60)
 
 
 def test_small_networks_are_searched_one_after_another(steps, monkeypatch):
