@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -10,6 +12,9 @@ from functools import wraps
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
+from shutil import rmtree
+from tempfile import NamedTemporaryFile, mkdtemp
 from types import FrameType
 
 import numpy as np
@@ -63,6 +68,29 @@ SOLVES_FROM_THE_RIGHT = PYTENSOR_3
 
 # Whether its loops tell LLVM that results overlap no inputs, which llvmlite can do since then: the last digits differ
 TELLS_WHAT_OVERLAPS = PYTENSOR_3
+
+
+# Where PyTensor writes the source of functions that it generates, some 40 files a fit, which by default stay in the
+# folder of temporary files. Late PyTensors can be told of a folder, from which they remove old ones; with others, the
+# files go when the process ends.
+if hasattr(pytensor.config, "generated_src_dir"):
+    pytensor.config.generated_src_dir = pytensor.config.generated_src_dir or str(
+        pytensor.config.base_compiledir / "generated_src"
+    )
+else:
+    _sources, _process = Path(mkdtemp(prefix="pymc_gibbsnn_")), os.getpid()
+
+    @atexit.register
+    def _remove_sources() -> None:
+        if os.getpid() == _process:  # and not in one that was forked
+            rmtree(_sources, ignore_errors=True)
+
+    def _file_of_source(**options):
+        _sources.mkdir(mode=0o700, exist_ok=True)  # in runs of days, what the system clears away
+        return NamedTemporaryFile(dir=_sources, **options)
+
+    for _module in ("pytensor.link.utils", "pytensor.link.numba.cache"):
+        import_module(_module).NamedTemporaryFile = _file_of_source  # type: ignore[attr-defined]
 
 
 # How a loop is compiled that is evaluated once: PyTensor 3 takes the mode of the whole for it

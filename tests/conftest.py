@@ -1,8 +1,6 @@
 import gc
 import os
 import signal
-import tempfile
-from pathlib import Path
 
 # A program in the background of a shell ignores Ctrl-C, which some tests are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -14,8 +12,7 @@ for library in ("OMP", "OPENBLAS", "MKL"):
 # Graphs are many small objects that refer to each other: looking for garbage less often takes half the time.
 gc.set_threshold(20_000, 50, 50)
 
-# Many tests run the same JAX program: compile it once.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / "pymc_gibbsnn_jax_cache"))
+# Many tests run the same JAX program: compile it once (pytest_configure says where it is kept).
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 # And in half the time: each runs for a moment.
@@ -55,6 +52,12 @@ def load_once(self, files):
 
 
 ExternalCOp.load_c_code = load_once
+
+
+def pytest_configure(config):
+    """JAX keeps what it compiles where pytest keeps what it remembers: not in a folder that others may write to."""
+    if config.pluginmanager.hasplugin("cacheprovider"):
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("jax")))
 
 
 def pytest_collection_finish():

@@ -226,7 +226,7 @@ class GraphStep(BlockedStep):
 
     def __deepcopy__(self, memo) -> GraphStep:
         """Return a step that makes the draws that this one would make; both share the model and what is compiled."""
-        step, state = self.that_goes_on(self.tuned), [field.name for field in fields(self._state_class)]
+        step, state = self.that_goes_on(self.tuned), [field.name for field in fields(GraphStepState)]
         step.__dict__ |= deepcopy({name: x for name, x in self.__dict__.items() if name in state}, memo)
         return step
 

@@ -1,6 +1,7 @@
 """Kernels called by their addresses: the same results, each compiled once, errors passed on."""
 
 import gc
+import os
 import subprocess
 import sys
 import uuid
@@ -20,7 +21,9 @@ from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 TWO_PROCESSES = """
 import sys
 import numpy as np
+from pytensor.link.utils import compile_function_src
 from tests.backends.test_numba_linker import compiled, function, quotient_of_sums, softmax_of_product
+compile_function_src("def generated(): return 1", "generated")
 f, quotient = function(softmax_of_product), quotient_of_sums()
 with compiled() as names:
     found = f(np.ones((2, 3)), np.arange(6.0).reshape(3, 2))
@@ -120,11 +123,13 @@ def test_parts_of_a_split_array():
         np.testing.assert_allclose(found, expected)
 
 
-def test_another_process_compiles_nothing():
+def test_another_process_compiles_nothing(tmp_path):
+    """Nor does it leave any of the files in which PyTensor writes code among temporary files."""
+    command, environment = [sys.executable, "-c", TWO_PROCESSES], os.environ | {"TMPDIR": str(tmp_path)}
     runs = [
-        subprocess.run([sys.executable, "-c", TWO_PROCESSES], capture_output=True, text=True, check=True).stdout
-        for _ in range(2)
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout for _ in range(2)
     ]
+    assert list(tmp_path.iterdir()) == []
     assert runs[1].endswith("[]\n")
     assert runs[0].split("]]")[0] == runs[1].split("]]")[0]
 
