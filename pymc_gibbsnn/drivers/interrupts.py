@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 
 # The module ``signal`` has the same functions, but looks up a name for each handler, which takes ten times as long.
-from _signal import SIG_DFL, SIGINT, SIGTERM, getsignal, signal
+from _signal import SIGINT, getsignal, signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from signal import SIG_DFL, SIGTERM
 from types import FrameType
 
 __all__ = ["remembered", "uninterrupted"]
