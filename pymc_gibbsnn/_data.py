@@ -22,6 +22,7 @@ __all__ = [
     "column_names",
     "finite",
     "named_columns",
+    "numbers_in",
     "of_dtype",
     "refuse_lazy",
     "storable_names",
@@ -51,7 +52,7 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
     refuse_lazy(name, values)
     # Columns of polars one by one: for a whole frame it would make numbers of dates
     columns = values.get_columns() if callable(getattr(values, "get_columns", None)) else []
-    numbers = np.stack([_numbers(name, x) for x in columns], axis=1) if columns else _numbers(name, values)
+    numbers = np.stack([numbers_in(name, x) for x in columns], axis=1) if columns else numbers_in(name, values)
     columns, bad = named_columns(values), ~np.isfinite(numbers)
     if columns and numbers.ndim == 2 and bad.any():
         name = f"{name}, in the columns {describe([columns[i] for i in np.flatnonzero(bad.any(axis=0))])},"
@@ -68,7 +69,7 @@ def refuse_lazy(name: str, values: ArrayLike) -> None:
             )
 
 
-def _numbers(name: str, values: ArrayLike) -> np.ndarray:
+def numbers_in(name: str, values: ArrayLike) -> np.ndarray:
     """Return an array of numbers in double precision; raise ValueError if it holds anything else."""
     values = np.asarray(values)
     others = [] if values.dtype.kind in "biuf" else list(values.ravel())
