@@ -166,6 +166,9 @@ def class_probabilities(
     model: pm.Model | None = None,
     X_new: ArrayLike | Mapping[str, ArrayLike] | None = None,
     random_seed: int | np.random.Generator | None = None,
+    *,
+    name: str | None = None,
+    thin: int = 1,
 ) -> xr.DataArray:
     r"""Compute predictive probabilities of classes, averaged over the draws of each chain.
 
@@ -187,6 +190,10 @@ def class_probabilities(
         observes minibatches.
     random_seed : int or numpy.random.Generator, optional
         The seed of the noise.
+    name : str, optional
+        The name of the observed variable, where the model has several.
+    thin : int
+        Every thin-th draw of each chain is used; by default all.
 
     Returns
     -------
@@ -198,8 +205,7 @@ def class_probabilities(
     TypeError, ValueError
         As :func:`predict`.
     NetworkError
-        As :func:`predict`, and if what the model observes is no class label of shape (n,), or it observes several
-        variables.
+        As :func:`predict`, and if what the model observes is no class label of shape (n,).
 
     References
     ----------
@@ -217,14 +223,14 @@ def class_probabilities(
     ...     p = pmg.class_probabilities(idata, X_new=X_test).mean("chain")  # doctest: +SKIP
     """
     model = model_of(model)
-    observed = find_observed(model)
+    observed = find_observed(model, name)
     if not has_classes(observed) or observed.ndim != 1:
         raise NetworkError(
             f"'{observed.name}' has no classes: observe labels of shape (n,) by a Categorical or Bernoulli likelihood, "
             f"or an ArgmaxLabel or SignLabel of a noisy network."
         )
-    posterior = posterior_for(model, idata)
-    rows = NewRows(model, posterior, X_new)
+    posterior = posterior_for(model, idata, thin=thin)
+    rows = NewRows(model, posterior, X_new, name)
     p = np.concatenate([p for _, p in _draws(rows, np.random.default_rng(random_seed))], axis=1)
     coords = {"chain": posterior["chain"].values}
     return xr.DataArray(p, dims=("chain", "point", "class"), coords=coords, name="probability")

@@ -53,6 +53,17 @@ def posterior_for(model: pm.Model, idata, name: str = "idata", thin: int = 1) ->
 
     Draws without a fingerprint, such as those of other samplers, are not compared.
 
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    idata : InferenceData or DataTree
+        What was returned.
+    name : str
+        What the user calls it.
+    thin : int
+        Every thin-th draw is taken.
+
     Raises
     ------
     TypeError, ValueError

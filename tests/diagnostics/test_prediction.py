@@ -735,6 +735,19 @@ def test_every_thinth_draw():
         assert new.sizes["draw"] == some["posterior"].sizes["draw"]
 
 
+def test_probabilities_of_one_of_several_labels():
+    with pm.Model() as model:
+        f = pm.Data("X", X) @ pm.Normal("w", 0, 1, shape=2)
+        for name, sign in (("y", 1), ("v", -1)):
+            pm.Bernoulli(name, logit_p=sign * f, observed=GROUPS == 0)
+    idata = prior_draws(model)
+    draws = _compat.dataset_of(idata, "posterior")["w"].values[:, ::5]
+    found = pmg.class_probabilities(idata, model, X_NEW, name="v", thin=5)
+    np.testing.assert_allclose(found[..., 1], (1 / (1 + np.exp(np.einsum("nj,cdj->cdn", X_NEW, draws)))).mean(1))
+    with pytest.raises(pmg.NetworkError, match="say which in name="):
+        pmg.class_probabilities(idata, model, X_NEW)
+
+
 COMPOSED = {  # how y is observed, its mean, and the log density of y = 1
     "Weibull": (
         lambda f: pm.Weibull("y", 1, pm.math.exp(f), observed=np.exp(Y)),
