@@ -247,7 +247,11 @@ def model_of(value: Any) -> pm.Model:
         If the value is no model, or there is neither one nor a context.
     """
     if value is not None and not isinstance(value, pm.Model):
-        raise TypeError(f"model must be a PyMC model; found {describe(value)}.")
+        is_data = hasattr(value, "shape") or isinstance(value, list | Mapping)
+        hint = ": new rows are given by their name, X_new=" if is_data else ""
+        raise TypeError(f"model must be a PyMC model; found {describe(value)}{hint}.")
+    if value is None and pm.Model.get_context(error_if_none=False) is None:
+        raise TypeError("model must be a PyMC model; found none: give model=, or call this inside `with model:`.")
     return pm.modelcontext(value)
 
 
@@ -390,15 +394,16 @@ def named_variables(model: pm.Model, vars: Sequence[Variable] | Variable | None)
     return [rv for rv in model.free_RVs if rv in rvs]
 
 
-def posterior_of(name: str, idata: Any) -> xr.Dataset:
-    """Return the posterior of what ``pm.sample`` or ``pmg.sample`` returned, as a dataset.
+def posterior_of(name: str, idata: Any, thin: int = 1) -> xr.Dataset:
+    """Return the posterior of what ``pm.sample`` or ``pmg.sample`` returned, as a dataset, with every thin-th draw.
 
     Raises
     ------
     TypeError
         If the value is something else.
     ValueError
-        If it holds no posterior, or the posterior has no dimensions of chains and draws, or no draws.
+        If it holds no posterior, or the posterior has no dimensions of chains and draws, or no draws, or ``thin`` is no
+        positive integer.
     """
     posterior = group_of(name, idata, "posterior")
     for dim in ("chain", "draw"):
@@ -409,7 +414,7 @@ def posterior_of(name: str, idata: Any) -> xr.Dataset:
                 f"{name} must have the dimensions chain and draw; its posterior has no '{dim}'. To take a single one, "
                 f"keep the dimension: isel({dim}=[0])."
             )
-    return posterior
+    return posterior.isel(draw=slice(None, None, whole("thin", thin)))
 
 
 def group_of(name: str, idata: Any, group: str) -> xr.Dataset:

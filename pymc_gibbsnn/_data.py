@@ -23,6 +23,7 @@ __all__ = [
     "column_names",
     "finite",
     "named_columns",
+    "numbers_in",
     "of_dtype",
     "refuse_lazy",
     "storable_names",
@@ -53,9 +54,9 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
     # Columns of polars one by one: for a whole frame it would make numbers of dates
     columns = values.get_columns() if callable(getattr(values, "get_columns", None)) else []
     if columns:
-        numbers = np.stack([_numbers(name, x, [x.name]) for x in columns], axis=1)
+        numbers = np.stack([numbers_in(name, x, [x.name]) for x in columns], axis=1)
     else:
-        numbers = _numbers(name, values, named_columns(values))
+        numbers = numbers_in(name, values, named_columns(values))
     columns, bad = named_columns(values), ~np.isfinite(numbers)
     if columns and numbers.ndim == 2 and bad.any():
         name = f"{name}, in the columns {describe([columns[i] for i in np.flatnonzero(bad.any(axis=0))])},"
@@ -82,7 +83,7 @@ def array_of(name: str, values: ArrayLike) -> np.ndarray:
         raise ValueError(f"{name} must be an array; found lists of different lengths in it.") from None
 
 
-def _numbers(name: str, values: ArrayLike, columns: list[str] | list[int] | None = None) -> np.ndarray:
+def numbers_in(name: str, values: ArrayLike, columns: list[str] | list[int] | None = None) -> np.ndarray:
     """Return an array of numbers in double precision; raise ValueError if it holds anything else.
 
     ``columns`` are names, of all columns or of the one that is given, if they have names.

@@ -134,5 +134,7 @@ def test_frames_of_polars():
     missing = data.with_columns(height=polars.lit(None, polars.Float64))[["age", "height"]]
     with pytest.raises(ValueError, match=r"X, in the columns \['height'\], holds 9 values that are NaN or infinite"):
         pmg.mlp(missing, data["weight"], 2, noise=0.1, prior=None)
-    with pytest.raises(ValueError, match=r"those of the data, \['age', 'height'\], in this order; found \['age'\]"):
+    with pytest.raises(
+        ValueError, match=r"those of the data, \['age', 'height'\], in this order; it lacks \['height'\]"
+    ):
         pmg.predict({"posterior": xr.Dataset(point)}, model, data[["age"]])

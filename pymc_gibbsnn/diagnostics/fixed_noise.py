@@ -39,8 +39,8 @@ def noise_in_words(
     networks: list[Network],
     posterior: xr.Dataset,
     output: np.ndarray,
-    rows: np.ndarray,
-    inputs: np.ndarray,
+    points: int,
+    name: str | None = None,
 ) -> list[str]:
     """Say in a sentence if the noise of a normal likelihood is fixed, and the residuals say that it is far off.
 
@@ -54,10 +54,10 @@ def noise_in_words(
         Its posterior.
     output : array, (chain, draw, row, ...)
         The function of the network without noise at some rows of the data.
-    rows : array of int
-        The numbers of these rows.
-    inputs : array, (row, ...)
-        Their inputs.
+    points : int
+        How many rows these are at most, evenly spaced.
+    name : str, optional
+        The name of the observed variable, if there are several.
 
     Returns
     -------
@@ -67,15 +67,16 @@ def noise_in_words(
     if any(layer.offset is not None for network in networks for layer in network.layers):  # no part of the function
         return []
     try:
-        observed = find_observed(model)
-        node = law_node(observed)
-        if not isinstance(node.op, NormalRV) or _is_learned(model, node):
+        observed = find_observed(model, name)
+        node, value = law_node(observed), model.rvs_to_values.get(observed)
+        if value is None or not isinstance(node.op, NormalRV) or _is_learned(model, node):
             return []
         every = int(np.ceil(posterior.sizes["chain"] * posterior.sizes["draw"] / DRAWS))
-        fixed, noise = _noise(model, posterior.isel(draw=slice(None, None, every)), output[:, ::every], inputs)
+        new = NewRows(model, posterior.isel(draw=slice(None, None, every)), None, name, points=points)
+        fixed, noise = _noise(new, output[:, ::every])
     except (NetworkError, ValueError):  # the law at new rows is not known, or the posterior lacks a learned variance
         return []
-    y = evaluate(model.rvs_to_values[observed])
+    y, rows = evaluate(value), new.chosen
     if len(y) != rows[-1] + 1 or y[rows].shape != output.shape[2:]:  # other data have been set since
         return []
     residual = y[rows] - output.mean(axis=(0, 1))
@@ -96,21 +97,15 @@ def _is_learned(model: pm.Model, node: Apply) -> bool:
     return bool(set(model.free_RVs) & set(ancestors([node.op.dist_params(node)[1]])))
 
 
-def _noise(
-    model: pm.Model, posterior: xr.Dataset, output: np.ndarray, inputs: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _noise(new: NewRows, output: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute σ, and the variance of y around the function by the model, a mean over draws.
 
     Parameters
     ----------
-    model : pm.Model
-        The model.
-    posterior : xarray.Dataset
-        Some draws of its posterior.
+    new : NewRows
+        The rows, given some draws of the posterior.
     output : array, (chain, draw, row, ...)
         The function of the network without noise, for these draws.
-    inputs : array, (row, ...)
-        The inputs of the rows.
 
     Returns
     -------
@@ -118,7 +113,7 @@ def _noise(
         σ, which broadcasts to (draw, row, ...).
     variance : array, (row, ...)
     """
-    new, rng = NewRows(model, posterior, inputs), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     output, found = output.reshape(-1, *output.shape[2:]), np.zeros(output.shape[2:])
     for rows in new.chunks():
         for draws, parameters in new.batches(rows):

@@ -7,23 +7,27 @@ symmetries; norms of layers and sorted norms of units do not change when units a
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Mapping
 
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import model_of
-from pymc_gibbsnn._data import finite, warn_of_units
-from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.function import function_evaluator
-from pymc_gibbsnn.networks.new_inputs import Inputs, find_observed
 from pymc_gibbsnn.networks.provenance import posterior_for
 
 __all__ = ["function_space"]
 
 
-def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None) -> xr.Dataset:
+def function_space(
+    idata,
+    model: pm.Model | None = None,
+    X_new: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    *,
+    name: str | None = None,
+    thin: int = 1,
+) -> xr.Dataset:
     r"""Compute the outputs of a network without its noise, and norms of its weights, for every draw of a posterior.
 
     The outputs are f(x) = W_L σ(⋯ σ(W_1 x + b_1) ⋯) + b_L at the weights of each draw. In contrast to single weights,
@@ -36,9 +40,14 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
         What ``pm.sample`` or ``pmg.sample`` returned; its posterior must hold all weights and biases.
     model : pm.Model, optional
         The model; by default that of the context.
-    X_new : array_like, shape (m, d), optional
-        Inputs at which to evaluate; those of images have the shape (m, ...) that they have in the model's data. By
-        default those of the model.
+    X_new : array_like, shape (m, d), or mapping of str to array_like, optional
+        Inputs at which to evaluate, as :func:`predict` takes them: those of images have the shape (m, ...) that they
+        have in the model's data, and where rows depend on several ``pm.Data``, new rows of each are given by its name.
+        By default those of the model; all rows of its data where it observes minibatches.
+    name : str, optional
+        The name of the observed variable, where the model has several.
+    thin : int
+        Every thin-th draw of each chain is used; by default all.
 
     Returns
     -------
@@ -48,8 +57,9 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
         - ``output`` (chain, draw, point), or (chain, draw, point, component) for more than one output. For a noisy
           network this is f(x): the activation is applied to pre-activations without any noise, labels are not taken,
           and what other parts of the model add to the means of its layers is left out. For any other model it is the
-          mean of what the model observes, with latents that depend on the inputs replaced by their means; for classes,
-          their probabilities; for a Bernoulli, that of class 1. It has the units of y.
+          mean of what the model observes, with latents that have a row for each row of the inputs replaced by their
+          means; for a StudentT its location; for classes, their probabilities; for a Bernoulli, that of class 1. It has
+          the units of y.
         - ``log_noise`` (chain, draw, point), or (chain, draw, point, component): where a second network learns how
           noisy each row is (``pmg.mlp(noise_hidden=...)``), the natural logarithm of the standard deviation of y around
           its mean given the last post-activations, without the noise of the second network. It is left out if the
@@ -63,13 +73,16 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     Raises
     ------
     TypeError
-        If ``idata`` or ``model`` is of another type than asked for.
+        If ``idata``, ``model`` or ``thin`` is of another type than asked for.
     ValueError
         If the posterior lacks weights or is that of another model (with another activation, likelihood, noise or prior,
-        say, where a step of this package made the draws), or X_new has a wrong shape, is not finite, or is a
-        data frame whose columns are not those of the data in their order.
+        say, where a step of this package made the draws), X_new has a wrong shape or no rows, is not finite, is a data
+        frame whose columns are not those of the data in their order, or names other data than those on which y depends,
+        or ``thin`` is no positive integer.
     NetworkError
-        If the model has no network that can be read and no likelihood whose mean is a function of one ``pm.Data``.
+        If the model has no network that can be read and the mean of what it observes is not known; if its rows at X_new
+        depend on each other; or if it observes nothing, several variables and ``name`` is not given, or none of that
+        name.
 
     Warns
     -----
@@ -91,11 +104,4 @@ def function_space(idata, model: pm.Model | None = None, X_new: ArrayLike | None
     ...     space = pmg.function_space(idata)  # doctest: +SKIP
     """
     model = model_of(model)
-    posterior = posterior_for(model, idata)
-    if X_new is not None:
-        given, X_new = X_new, finite("X_new", X_new)
-        with suppress(NetworkError):  # several observed variables, or none whose inputs are one array
-            data = Inputs(model, find_observed(model)).checked_columns(given)
-            if X_new.shape[1:] == data.shape[1:]:
-                warn_of_units("X_new", X_new, data, given, stacklevel=3)
-    return function_evaluator(model)(posterior, X_new)
+    return function_evaluator(model, X_new, name)(posterior_for(model, idata, thin=thin))

@@ -30,7 +30,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from scipy.special import logsumexp, ndtri
 
-from pymc_gibbsnn._arguments import model_of
+from pymc_gibbsnn._arguments import model_of, whole
 from pymc_gibbsnn._compat import add_group, dataset_of
 from pymc_gibbsnn._data import check_labels, finite, warn_of_units
 from pymc_gibbsnn.diagnostics.outcomes import class_names, count_classes, log_density, log_normal
@@ -40,7 +40,7 @@ from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_noisy
 from pymc_gibbsnn.networks.likelihoods.class_labels import numbered
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
-from pymc_gibbsnn.networks.new_inputs import Inputs, check_columns, find_observed
+from pymc_gibbsnn.networks.new_inputs import Inputs, check_columns, find_observed, observed_value
 from pymc_gibbsnn.networks.new_rows import NewRows
 from pymc_gibbsnn.networks.provenance import posterior_for
 from pymc_gibbsnn.networks.reader import read_networks
@@ -54,9 +54,10 @@ def log_predictive(
     X_new: ArrayLike | Mapping[str, ArrayLike] | None = None,
     y_new: ArrayLike | None = None,
     *,
-    latent_draws: int = 20,
+    latent_draws: int | None = None,
     extend_inferencedata: bool = True,
     name: str | None = None,
+    thin: int = 1,
     random_seed: int | np.random.Generator | None = None,
 ) -> xr.Dataset:
     r"""Compute the log predictive density of data, row by row, with latents integrated out.
@@ -89,13 +90,15 @@ def log_predictive(
         from 0 up, or the names of classes; these alone if the names are numbers other than 0, 1, ...
     latent_draws : int
         How often the latents of a row are drawn for each draw of the posterior: once, or an even number of times, to
-        which an odd number is rounded up. Once is enough for ``log_density``, which also averages over the posterior;
-        ``az.loo`` divides by the density given single draws, which must be exact to a few hundredths: look at
-        ``latent_mcse``.
+        which an odd number is rounded up. By default once for new data, which is enough for ``log_density``, since that
+        also averages over the posterior, and 20 times for data that were fitted: ``az.loo`` divides by the density
+        given single draws, which must be exact to a few hundredths. Look at ``latent_mcse``.
     extend_inferencedata : bool
         Whether to add the group to ``idata``.
     name : str, optional
         The name of the observed variable, where the model has several.
+    thin : int
+        Every thin-th draw of each chain is used; by default all.
     random_seed : int or numpy.random.Generator, optional
         The seed of the draws of latents.
 
@@ -115,12 +118,12 @@ def log_predictive(
     Raises
     ------
     TypeError
-        If ``idata`` or ``model`` is of another type than asked for.
+        If ``idata``, ``model``, ``latent_draws`` or ``thin`` is of another type than asked for.
     ValueError
         If ``y_new`` is missing, ``X_new`` or ``y_new`` is not finite or of a wrong shape or, as a data frame, has other
-        columns than the data, labels are out of range or of no class, ``latent_draws`` is no positive integer, the rows
-        of two frames of pandas have other labels, or the posterior is refused as by
-        :func:`predict`.
+        columns than the data, labels are out of range or of no class, ``latent_draws`` or ``thin`` is no positive
+        integer, data that were fitted have missing values, the rows of two frames of pandas have other labels, or the
+        posterior is refused as by :func:`predict`.
     NetworkError
         If the law of y at new inputs cannot be known (see :func:`predict`), or if the model observes nothing, several
         variables and ``name`` is not given, or none of that name.
@@ -145,25 +148,25 @@ def log_predictive(
     ...     found = pmg.log_predictive(idata, X_new=np.zeros((4, 3)), y_new=np.ones(4))  # doctest: +SKIP
     >>> nll = -found["log_density"].mean()  # doctest: +SKIP
     """
-    if int(latent_draws) != latent_draws or latent_draws < 1:
-        raise ValueError(f"latent_draws must be a positive integer; found {latent_draws}.")
     if X_new is not None and y_new is None:
         raise ValueError("X_new needs y_new, which must hold what was observed at these inputs.")
     check_labels("y_new", y_new, "X_new", X_new)
     model, rng = model_of(model), np.random.default_rng(random_seed)
-    posterior, present = posterior_for(model, idata), {}
+    posterior, present = posterior_for(model, idata, thin=thin), {}
     fitted = X_new is None and y_new is None
+    latent_draws = whole("latent_draws", (20 if fitted else 1) if latent_draws is None else latent_draws)
     if fitted:
         present, y_new = _fitted(idata, model, name)
     rows = NewRows(model, posterior, X_new, name, present)
     y = _checked(rows, y_new if fitted else _as_fitted(rows, y_new))
-    targets = evaluate(model.rvs_to_values[rows.observed])
-    if not fitted and targets.shape[1:] == y.shape[1:]:
-        warn_of_units("y_new", y, targets, y_new, stacklevel=3)
-    density = _Density(model, rows, int(latent_draws))
+    if not fitted:
+        targets = evaluate(observed_value(model, rows.observed))
+        if targets.shape[1:] == y.shape[1:]:
+            warn_of_units("y_new", y, targets, y_new, stacklevel=3)
+    density = _Density(model, rows, latent_draws)
     repeats = density.repeats
     log_likelihood = np.empty((rows.chains * rows.draws, rows.rows))
-    squares = np.zeros(rows.rows)
+    log_density, mcse, squares = np.empty(rows.rows), np.empty(rows.rows), np.zeros(rows.rows)
     for these in rows.chunks():
         for draws, parameters in rows.batches(these, repeats):
             found = density(these, parameters, y[these], rng)
@@ -172,27 +175,30 @@ def log_predictive(
             if repeats > 1:
                 one, other = np.split(np.exp(found - _level(mean)[:, None]), 2, axis=1)
                 squares[these] += np.nan_to_num(((one - other) / repeats) ** 2).sum(axis=(0, 1))
-    shape = (rows.chains, rows.draws, rows.rows)
-    log_likelihood = log_likelihood.reshape(shape)
+        log_density[these], mcse[these] = _mean_over_draws(log_likelihood[:, these], rows.chains)
     _, coords = name_axes(rows, X_new)
     coords = {"point": coords["point"]} | {dim: posterior[dim].values for dim in ("chain", "draw")}
-    dims = ("chain", "draw", "point")
-    found = xr.Dataset({"log_likelihood": (dims, log_likelihood)}, coords)
-    import arviz as az
-
-    log_density = logsumexp(log_likelihood, axis=(0, 1)) - np.log(rows.chains * rows.draws)
-    found["log_density"] = ("point", log_density)
-    shares = xr.Dataset({"p": (dims, np.exp(log_likelihood - _level(log_density)))}, coords)
-    with np.errstate(invalid="ignore"):
-        errors = np.asarray(az.mcse(shares, method="mean")["p"])
-    is_constant = np.ptp(shares["p"].values, axis=(0, 1)) <= 1e-12  # as where a probability is 1
-    found["mcse"] = ("point", np.where(is_constant, 0, errors))
+    log_likelihood = log_likelihood.reshape(rows.chains, rows.draws, rows.rows)
+    found = xr.Dataset({"log_likelihood": (("chain", "draw", "point"), log_likelihood)}, coords)
+    found["log_density"], found["mcse"] = ("point", log_density), ("point", mcse)
     unknown = density.draws_latents and repeats == 1
     squares = np.full(rows.rows, np.nan) if unknown else squares / (rows.chains * rows.draws)
     found["latent_mcse"] = ("point", np.sqrt(squares))
     if fitted and extend_inferencedata:
         add_group(idata, "log_likelihood", found["log_likelihood"].rename(rows.observed.name).to_dataset())
     return found
+
+
+def _mean_over_draws(log_likelihood: np.ndarray, chains: int) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the log of the mean of densities (chain times draw, row) over the draws, and its standard error."""
+    import arviz as az
+
+    log_density = logsumexp(log_likelihood, axis=0) - np.log(len(log_likelihood))
+    shares = np.exp(log_likelihood - _level(log_density)).reshape(chains, -1, len(log_density))
+    with np.errstate(invalid="ignore"):
+        found = az.mcse(xr.Dataset({"p": (("chain", "draw", "point"), shares)}), method="mean")
+    is_constant = np.ptp(shares, axis=(0, 1)) <= 1e-12  # as where a probability is 1
+    return log_density, np.where(is_constant, 0, np.asarray(found["p"]))
 
 
 def _level(log_mean: np.ndarray) -> np.ndarray:
@@ -313,7 +319,7 @@ class _Density:
             density = log_normal(((y - mean) / sigma).reshape(draws, len(y), k), covariance)
             return density - k * np.log(_of_rows(sigma))
         if self.of_pymc is None:
-            self.of_pymc = log_density(self.rows.observed)
+            self.of_pymc = log_density(self.rows.last)
         return _by_row(self.of_pymc(law, y))
 
 
@@ -340,6 +346,8 @@ def _by_row(x: np.ndarray) -> np.ndarray:
 def _fitted(idata, model: pm.Model, name: str | None) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return the model's data and what it observed when it was sampled; what was not recorded, as it is now."""
     observed = find_observed(model, name)
+    if observed not in model.rvs_to_values:
+        raise ValueError(f"'{observed.name}' has missing values: give X_new and y_new, rows without any.")
     inputs = Inputs(model, observed)
     groups = {}
     for group in ("constant_data", "observed_data"):

@@ -9,7 +9,6 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.moments import mean
-from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import (
     BetaBinomialRV,
@@ -26,11 +25,10 @@ from pytensor.tensor.random.basic import (
     PoissonRV,
     StudentTRV,
 )
-from pytensor.tensor.random.type import random_generator_type
 
-from pymc_gibbsnn.networks.laws import Law, in_64_bits, in_numpy, law_node
+from pymc_gibbsnn.networks.distributions import IN_NUMPY, stand_ins, variable_of
+from pymc_gibbsnn.networks.laws import Conditional, Law, in_numpy, law_node
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_likelihood
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["class_names", "count_classes", "has_classes", "log_density", "log_normal", "mean_of", "probabilities"]
 
@@ -80,30 +78,25 @@ def log_normal(residual: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     return -0.5 * ((scaled**2).sum(-2) + log_determinant[:, None] + k * np.log(2 * np.pi))
 
 
-def log_density(observed: Variable) -> Callable[[Law, np.ndarray], np.ndarray]:
+def log_density(observed: Conditional) -> Callable[[Law, np.ndarray], np.ndarray]:
     """Make PyMC's log density or probability of an observed variable a function of its law and y, (draw, row, ...)."""
-    value = pt.tensor(dtype=observed.dtype, shape=(None,) * (observed.ndim + 1))
+    value = pt.tensor(dtype=observed.rv.dtype, shape=(None,) * (observed.rv.ndim + 1))
     function = _of_law(observed, lambda rv: pm.logp(rv, value), value)
     return lambda law, y: function(law, np.broadcast_to(y, law.shape))
 
 
-def mean_of(observed: Variable) -> Callable[[Law], np.ndarray] | None:
+def mean_of(observed: Conditional) -> Callable[[Law], np.ndarray] | None:
     """Make the mean of an observed variable a function of its law; None if it is not one of MEANS."""
-    return _of_law(observed, mean) if isinstance(law_node(observed).op, MEANS) else None
+    return _of_law(observed, mean) if isinstance(observed.op, MEANS) else None
 
 
-def _of_law(observed: Variable, expression: Callable[[Variable], Variable], *inputs: Variable) -> Callable:
+def _of_law(observed: Conditional, expression: Callable[[Variable], Variable], *inputs: Variable) -> Callable:
     """Make an expression of an observed random variable a function of its law and of values of further inputs."""
-    op = law_node(observed).op
-    cores = op.ndims_params
-    axes = observed.ndim + 1 - op.ndim_supp
-    parameters = [
-        pt.tensor(dtype=in_64_bits(p.dtype).name, shape=(None,) * (axes + core))
-        for p, core in zip(op.dist_params(law_node(observed)), cores, strict=True)
-    ]
-    found = expression(draw(op, random_generator_type("rng"), *parameters)[1])
-    mode = Mode(linker="py", optimizer="fast_compile")
-    function = pytensor.function([*inputs, *parameters], in_numpy([found]), mode=mode, on_unused_input="ignore")
+    op, cores = observed.op, observed.op.ndims_params
+    axes = observed.rv.ndim + 1 - op.ndim_supp
+    parameters = stand_ins(op, observed.dtypes, axes)
+    found = in_numpy([expression(variable_of(op, parameters))])
+    function = pytensor.function([*inputs, *parameters], found, mode=IN_NUMPY, on_unused_input="ignore")
 
     def evaluate(law: Law, *values: np.ndarray) -> np.ndarray:
         batch = law.shape[:axes]

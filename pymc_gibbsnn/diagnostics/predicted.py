@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pymc_gibbsnn._data import numbers_in
 from pymc_gibbsnn.networks.likelihoods.class_labels import numbered
 
 __all__ = ["checked_classes", "class_names", "class_numbers", "samples_and_data"]
@@ -12,22 +13,25 @@ __all__ = ["checked_classes", "class_names", "class_numbers", "samples_and_data"
 
 def samples_and_data(samples: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Return samples of all chains (draw, ...) and data (...) as arrays, or raise ValueError."""
-    samples, y = np.asarray(samples, float), np.asarray(y, float)
+    samples, y = numbers_in("samples", samples), numbers_in("y", y)
     for name, x in (("samples", samples), ("y", y)):
         if np.isnan(x).any():
             raise ValueError(f"{name} must not hold NaN; found {np.isnan(x).sum()} of {x.size} numbers.")
     if samples.ndim < 3 or samples.shape[2:] != y.shape:
         raise ValueError(f"samples must be (chain, draw, *y.shape); found {samples.shape} and y of shape {y.shape}.")
+    if not samples.size:
+        raise ValueError(f"samples must hold draws of one point at least; found shape {samples.shape}.")
     return samples.reshape(-1, *y.shape), y
 
 
 def checked_classes(probabilities: ArrayLike, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Return probabilities (point, class) and labels (point,) as arrays, or raise ValueError."""
-    p, names = np.asarray(probabilities, float), class_names(probabilities)
+    p, names = numbers_in("probabilities", probabilities), class_names(probabilities)
     p = np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
-    if p.ndim != 2 or np.shape(labels) != p.shape[:1]:
+    if p.ndim != 2 or np.shape(labels) != p.shape[:1] or not p.size:
         raise ValueError(
-            f"probabilities must be (point, class), labels (point,); found {p.shape} and {np.shape(labels)}."
+            f"probabilities must be (point, class), labels (point,), none empty; found {p.shape} and "
+            f"{np.shape(labels)}."
         )
     labels = class_numbers(labels, p.shape[1], names)
     if (p < 0).any() or not np.allclose(p.sum(axis=1), 1, atol=1e-6):

@@ -14,7 +14,7 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import model_of
+from pymc_gibbsnn._arguments import describe, model_of
 from pymc_gibbsnn._data import storable_names
 from pymc_gibbsnn.diagnostics.outcomes import class_names, has_classes, mean_of, probabilities
 from pymc_gibbsnn.networks.network import NetworkError
@@ -33,6 +33,7 @@ def predict(
     quantiles: Sequence[float] = (0.05, 0.5, 0.95),
     samples: bool = False,
     name: str | None = None,
+    thin: int = 1,
     random_seed: int | np.random.Generator | None = None,
 ) -> xr.Dataset:
     r"""Summarise the posterior predictive law of what a model observes, at new inputs.
@@ -64,6 +65,9 @@ def predict(
         Whether to return the draws of y as well.
     name : str, optional
         The name of the observed variable, where the model has several.
+    thin : int
+        Every thin-th draw of each chain is used; by default all. Draws that follow each other tell nearly the same, so
+        that a tenth of them is often enough, in a tenth of the time.
     random_seed : int or numpy.random.Generator, optional
         The seed of the draws.
 
@@ -88,13 +92,13 @@ def predict(
     Raises
     ------
     TypeError
-        If ``idata`` or ``model`` is of another type than asked for.
+        If ``idata``, ``model`` or ``thin`` is of another type than asked for.
     ValueError
         If the posterior lacks a variable, or holds it in another shape or with other coordinates than the model; if a
         step of this package drew it from a model with another activation, likelihood, noise or prior; if X_new has a
         wrong shape, is not finite or holds negative numbers of groups, a name in it is no ``pm.Data`` on which y
-        depends, its arrays differ in rows, the columns of a data frame are not those of the data in their order, or a
-        quantile is no probability.
+        depends, its arrays differ in rows, the columns of a data frame are not those of the data in their order, a
+        quantile is no probability, or ``thin`` is no positive integer.
     NetworkError
         If the law of y at new inputs cannot be known, because its rows depend on each other, or on data with a row for
         each row of the model's inputs of which no new rows are given; or if the model observes nothing, several
@@ -120,11 +124,14 @@ def predict(
     ...     idata = pm.sample(1000, step=pmg.GibbsNN())  # doctest: +SKIP
     ...     found = pmg.predict(idata, X_new=np.zeros((4, 3)), quantiles=(0.1, 0.9))  # doctest: +SKIP
     """
-    levels = np.atleast_1d(np.asarray(quantiles, float))
+    try:
+        levels = np.atleast_1d(np.asarray(quantiles, float))
+    except (TypeError, ValueError):
+        levels = np.array([np.nan])
     if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
-        raise ValueError(f"quantiles must be numbers from 0 to 1; found {quantiles!r}.")
+        raise ValueError(f"quantiles must be numbers from 0 to 1; found {describe(quantiles)}.")
     model, rng = model_of(model), np.random.default_rng(random_seed)
-    posterior = posterior_for(model, idata)
+    posterior = posterior_for(model, idata, thin=thin)
     rows = NewRows(model, posterior, X_new, name)
     classes = has_classes(rows.observed)
     parts, kept = [], []
@@ -159,6 +166,9 @@ def class_probabilities(
     model: pm.Model | None = None,
     X_new: ArrayLike | Mapping[str, ArrayLike] | None = None,
     random_seed: int | np.random.Generator | None = None,
+    *,
+    name: str | None = None,
+    thin: int = 1,
 ) -> xr.DataArray:
     r"""Compute predictive probabilities of classes, averaged over the draws of each chain.
 
@@ -180,6 +190,10 @@ def class_probabilities(
         observes minibatches.
     random_seed : int or numpy.random.Generator, optional
         The seed of the noise.
+    name : str, optional
+        The name of the observed variable, where the model has several.
+    thin : int
+        Every thin-th draw of each chain is used; by default all.
 
     Returns
     -------
@@ -191,8 +205,7 @@ def class_probabilities(
     TypeError, ValueError
         As :func:`predict`.
     NetworkError
-        As :func:`predict`, and if what the model observes is no class label of shape (n,), or it observes several
-        variables.
+        As :func:`predict`, and if what the model observes is no class label of shape (n,).
 
     References
     ----------
@@ -210,14 +223,14 @@ def class_probabilities(
     ...     p = pmg.class_probabilities(idata, X_new=X_test).mean("chain")  # doctest: +SKIP
     """
     model = model_of(model)
-    observed = find_observed(model)
+    observed = find_observed(model, name)
     if not has_classes(observed) or observed.ndim != 1:
         raise NetworkError(
             f"'{observed.name}' has no classes: observe labels of shape (n,) by a Categorical or Bernoulli likelihood, "
             f"or an ArgmaxLabel or SignLabel of a noisy network."
         )
-    posterior = posterior_for(model, idata)
-    rows = NewRows(model, posterior, X_new)
+    posterior = posterior_for(model, idata, thin=thin)
+    rows = NewRows(model, posterior, X_new, name)
     p = np.concatenate([p for _, p in _draws(rows, np.random.default_rng(random_seed))], axis=1)
     coords = {"chain": posterior["chain"].values}
     return xr.DataArray(p, dims=("chain", "point", "class"), coords=coords, name="probability")
@@ -229,7 +242,7 @@ def _draws(rows: NewRows, rng: np.random.Generator) -> Iterator[tuple[np.ndarray
     These are probabilities of classes (chain, row, ..., class) or means (chain, row, ...), averaged over draws.
     """
     classes = has_classes(rows.observed)
-    mean = None if classes else mean_of(rows.observed)
+    mean = None if classes else mean_of(rows.last)
     for these in rows.chunks():
         drawn, sums = [], 0.0
         for draws, parameters in rows.batches(these):

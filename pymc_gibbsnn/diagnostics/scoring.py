@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from pymc_gibbsnn._arguments import number, whole
+from pymc_gibbsnn._data import numbers_in
 from pymc_gibbsnn.diagnostics.predicted import checked_classes, samples_and_data
 
 __all__ = [
@@ -43,7 +44,7 @@ def rmse(samples: ArrayLike, y: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        If the shapes do not fit, or a number is NaN.
+        If the shapes do not fit, there are no draws, or an entry is NaN or no number.
 
     Examples
     --------
@@ -78,7 +79,7 @@ def crps(samples: ArrayLike, y: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        If the shapes do not fit, a number is NaN, or there is a single draw.
+        If the shapes do not fit, an entry is NaN or no number, or there are fewer than two draws.
 
     References
     ----------
@@ -121,7 +122,7 @@ def pit(samples: ArrayLike, y: ArrayLike) -> np.ndarray:
     Raises
     ------
     ValueError
-        If the shapes do not fit, or a number is NaN.
+        If the shapes do not fit, there are no draws, or an entry is NaN or no number.
 
     References
     ----------
@@ -160,7 +161,8 @@ def coverage(samples: ArrayLike, y: ArrayLike, level: float = 0.9) -> float:
     Raises
     ------
     ValueError
-        If the shapes do not fit, a number is NaN, or the level does not lie between 0 and 1.
+        If the shapes do not fit, there are no draws, an entry is NaN or no number, or the level does not lie between 0
+        and 1.
 
     Examples
     --------
@@ -192,7 +194,8 @@ def sharpness(samples: ArrayLike, level: float = 0.9) -> float:
     Raises
     ------
     ValueError
-        If the samples have no axis of points, or the level does not lie between 0 and 1.
+        If the samples have no axis of points or no draws, an entry is NaN or no number, or the level does not lie
+        between 0 and 1.
 
     Examples
     --------
@@ -201,8 +204,7 @@ def sharpness(samples: ArrayLike, level: float = 0.9) -> float:
     >>> round(pmg.scoring.sharpness(np.linspace(0, 1, 101)[None, :, None]), 3)
     0.9
     """
-    samples = np.asarray(samples, float)
-    samples, _ = samples_and_data(samples, np.zeros(samples.shape[2:]))
+    samples, _ = samples_and_data(samples, np.zeros(np.shape(samples)[2:]))
     low, high = _interval(samples, level)
     return float(np.mean(high - low))
 
@@ -225,7 +227,7 @@ def log_predictive_density(log_likelihood: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        If there is no axis of points.
+        If there is no axis of points, there are no draws, or an entry is no number.
 
     Examples
     --------
@@ -234,9 +236,9 @@ def log_predictive_density(log_likelihood: ArrayLike) -> float:
     >>> round(pmg.scoring.log_predictive_density(np.log([[[0.2], [0.4]]])), 3)
     -1.204
     """
-    values = np.asarray(log_likelihood, float)
-    if values.ndim < 3:
-        raise ValueError(f"log_likelihood must be (chain, draw, point, ...); found shape {values.shape}.")
+    values = numbers_in("log_likelihood", log_likelihood)
+    if values.ndim < 3 or not values.size:
+        raise ValueError(f"log_likelihood must be (chain, draw, point, ...), none empty; found shape {values.shape}.")
     return float(np.mean(logsumexp(values, axis=(0, 1)) - np.log(values.shape[0] * values.shape[1])))
 
 
@@ -260,7 +262,7 @@ def brier(probabilities: ArrayLike, labels: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        If the shapes do not fit, the rows are no probabilities, or labels are of no class.
+        If the shapes do not fit or are empty, the rows are no probabilities, or labels are of no class.
 
     References
     ----------
@@ -303,8 +305,8 @@ def expected_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bins
     TypeError
         If ``bins`` is no number.
     ValueError
-        If the shapes do not fit, the rows are no probabilities, labels are of no class, or ``bins`` is no positive
-        integer.
+        If the shapes do not fit or are empty, the rows are no probabilities, labels are of no class, or ``bins`` is no
+        positive integer.
 
     References
     ----------
@@ -346,8 +348,8 @@ def reliability(
     TypeError
         If ``bins`` is no number.
     ValueError
-        If the shapes do not fit, the rows are no probabilities, labels are of no class, or ``bins`` is no positive
-        integer.
+        If the shapes do not fit or are empty, the rows are no probabilities, labels are of no class, or ``bins`` is no
+        positive integer.
 
     Examples
     --------

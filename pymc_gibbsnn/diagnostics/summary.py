@@ -15,6 +15,7 @@ chooses, whose ESS ends a run of ``pymc_gibbsnn.sample(until=)`` as well.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from html import escape
 from itertools import compress
@@ -30,11 +31,12 @@ from pymc_gibbsnn._arguments import model_of, whole
 from pymc_gibbsnn._compat import dataset_of
 from pymc_gibbsnn.diagnostics.agreement import at_least, at_most, in_words
 from pymc_gibbsnn.diagnostics.fixed_noise import noise_in_words
-from pymc_gibbsnn.diagnostics.function_space import function_space
-from pymc_gibbsnn.drivers.mixing import POINTS, ess_of, judged, networks_to_judge, rows_to_judge, that_matter
-from pymc_gibbsnn.networks.network import Network
+from pymc_gibbsnn.drivers.mixing import POINTS, ess_of, judged, networks_to_judge, that_matter
+from pymc_gibbsnn.networks.function import function_evaluator
+from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.observed_shapes import check_observed_shapes
 from pymc_gibbsnn.networks.provenance import posterior_for
+from pymc_gibbsnn.networks.reader import read_networks
 
 __all__ = ["Summary", "summary"]
 
@@ -77,7 +79,14 @@ class Summary(pd.DataFrame):
         return table and f"<p>{escape(self.verdict).replace(chr(10), '<br>')}</p>{table}"
 
 
-def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None, *, points: int = POINTS) -> Summary:
+def summary(
+    idata,
+    model: pm.Model | None = None,
+    X_new: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    *,
+    points: int = POINTS,
+    name: str | None = None,
+) -> Summary:
     r"""Say in one table, and in words, whether the chains of a posterior agree on the function of a network.
 
     Parameters
@@ -86,11 +95,13 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
         What ``pm.sample`` or ``pmg.sample`` returned; its posterior must hold all weights and biases.
     model : pm.Model, optional
         The model; by default that of the context.
-    X_new : array_like, shape (m, d), optional
-        Inputs at which to evaluate the network; those of images have the shape (m, ...) that they have in the model's
-        data. By default rows of its own inputs, evenly spaced.
+    X_new : array_like, shape (m, d), or mapping of str to array_like, optional
+        Inputs at which to evaluate the network, as :func:`predict` takes them. By default rows of its own inputs,
+        evenly spaced.
     points : int
         How many of its own rows to take at most.
+    name : str, optional
+        The name of the observed variable whose function is looked at, where the model has several.
 
     Returns
     -------
@@ -129,7 +140,7 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
         If the posterior lacks weights, is that of another model, or has fewer than 4 draws, data of the model broadcast
         against their mean, or X_new has a wrong shape or other columns than the data, or is not finite.
     NetworkError
-        If the model has no network that can be read and no likelihood whose mean is a function of one ``pm.Data``.
+        As :func:`function_space`.
 
     References
     ----------
@@ -151,13 +162,9 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
     check_observed_shapes(model)
     if posterior.sizes["draw"] < 4:
         raise ValueError(f"idata must hold at least 4 draws of each chain; found {posterior.sizes['draw']}.")
-    networks = networks_to_judge(model)
-    rows = None if X_new is not None else rows_to_judge(model, networks, points)
-    space = function_space(idata, model, X_new if rows is None else rows[1])
-    judged_ones = judged(model, networks)(posterior, space)
-    found = {name: that_matter(name, x) for name, x in judged_ones.items()} | _others(
-        idata, posterior, model, networks, space
-    )
+    networks, space = networks_to_judge(model, name), function_evaluator(model, X_new, name, points)(posterior)
+    judged_ones = judged(model, networks, name)(posterior, space)
+    found = {row: that_matter(row, x) for row, x in judged_ones.items()} | _others(idata, posterior, model, space)
     names = [str(chain) for chain in posterior["chain"].values]
     joined = {name: _joined(x) for name, x in found.items()}
     table = _table(found, joined, names)
@@ -184,8 +191,9 @@ def summary(idata, model: pm.Model | None = None, X_new: ArrayLike | None = None
         groups = _groups(np.all([joined[name] for name in judged_ones], axis=0))
         lp = found["lp"][..., 0] if "lp" in found and of_moving.loc["lp", "apart"] else None
         words += in_words(of_moving, list(judged_ones), numbers, groups, lp)
-        if rows is not None:
-            words += noise_in_words(model, networks, posterior.isel(chain=moves), space["output"].values[moves], *rows)
+        if X_new is None:
+            output = space["output"].values[moves]
+            words += noise_in_words(model, networks, posterior.isel(chain=moves), output, points, name)
     table.attrs["verdict"] = "\n".join(words)
     return table
 
@@ -205,9 +213,7 @@ def _table(found: dict[str, np.ndarray], joined: dict[str, np.ndarray], names: l
     return Summary(pd.DataFrame.from_dict(rows, orient="index"))
 
 
-def _others(
-    idata, posterior: xr.Dataset, model: pm.Model, networks: list[Network], space: xr.Dataset
-) -> dict[str, np.ndarray]:
+def _others(idata, posterior: xr.Dataset, model: pm.Model, space: xr.Dataset) -> dict[str, np.ndarray]:
     """Collect what the table has beside what is judged, as arrays (chain, draw, number) by the names of rows.
 
     Parameters
@@ -218,8 +224,6 @@ def _others(
         Their posterior.
     model : pm.Model
         The model.
-    networks : list of Network
-        Its noisy networks, if its function is that of one of them.
     space : xarray.Dataset
         The function of its network.
 
@@ -227,7 +231,10 @@ def _others(
     -------
     dict of str to array
     """
-    known = {v.name for network in networks for v in (*network.weights, *network.latents)}
+    known = set()
+    with suppress(NetworkError):
+        networks = read_networks(model, check_data=False)
+        known = {v.name for network in networks for v in (*network.weights, *network.latents)}
     [axis] = set(space["norm"].dims) - {"chain", "draw"}
     found = {f"norm {label}": space["norm"].sel({axis: label}).values for label in space[axis].values}
     known |= set(space["norm"][axis].values) if axis == "parameter" else set()

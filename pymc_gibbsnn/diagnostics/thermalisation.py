@@ -303,13 +303,13 @@ def _evaluate(study: TeacherStudent, chains: dict[str, xr.Dataset], test_functio
     scores : array, (chain, draw), or None
         The score, if all chains recorded it.
     """
-    function = function_evaluator(study.model)
+    function = function_evaluator(study.model, study.X_test)
     size = max(1, NUMBERS // study.f_test.size)
     series, outputs, scores = {}, [], []
     for name, chain in chains.items():
         parts, seen = [], []
         for first in range(0, chain.sizes["draw"], size):
-            space = function(chain.isel(draw=slice(first, first + size)), study.X_test)
+            space = function(chain.isel(draw=slice(first, first + size)))
             part = test_function(space)
             if not isinstance(part, xr.DataArray) or set(part.dims) != {"chain", "draw"}:
                 raise ValueError(f"test_function must return a DataArray (chain, draw); found {part!r:.200}.")

@@ -14,44 +14,37 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_gibbsnn._compat import observed_variables
-from pymc_gibbsnn.networks.function import input_data, variance_of_data
+from pymc_gibbsnn.networks.function import networks_of, variance_of_data
 from pymc_gibbsnn.networks.laws import law_node
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_likelihood
 from pymc_gibbsnn.networks.network import Network, NetworkError
-from pymc_gibbsnn.networks.reader import only_network, read_networks
+from pymc_gibbsnn.networks.new_inputs import find_observed
+from pymc_gibbsnn.networks.reader import only_network
 
-__all__ = ["POINTS", "ess_of", "judged", "networks_to_judge", "rows_to_judge", "that_matter"]
+__all__ = ["POINTS", "ess_of", "judged", "networks_to_judge", "that_matter"]
 
 POINTS = 50  # at how many rows of the data, at most
 LEAST_SD = 0.01  # of a probability; one with a smaller standard deviation is nearly the same in all draws
 
 
-def networks_to_judge(model: pm.Model) -> list[Network]:
+def networks_to_judge(model: pm.Model, name: str | None = None) -> list[Network]:
     """Read the noisy networks of a model; none if its function is not that of one of them, but a mean of its data."""
     try:
-        networks = read_networks(model, check_data=False)
-        only_network(networks)
+        return networks_of(model, name)
     except NetworkError:
         return []
-    return networks
 
 
-def rows_to_judge(model: pm.Model, networks: list[Network], points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """Choose rows of the inputs of a model with these networks, evenly spaced; return their numbers, and the rows."""
-    inputs = np.asarray(only_network(networks).data()) if networks else input_data(model).get_value()
-    rows = np.unique(np.linspace(0, len(inputs) - 1, points).astype(int))
-    return rows, inputs[rows]
-
-
-def judged(model: pm.Model, networks: list[Network]) -> Callable[[xr.Dataset, xr.Dataset], dict[str, np.ndarray]]:
+def judged(
+    model: pm.Model, networks: list[Network], name: str | None = None
+) -> Callable[[xr.Dataset, xr.Dataset], dict[str, np.ndarray]]:
     """Return ``judge(posterior, space)`` for posteriors of a model with these networks.
 
     Its second argument is what :func:`pymc_gibbsnn.function_space` computes of the first. It returns the numbers by
     which chains are judged, as arrays (chain, draw, number) by name: "output" or "probability", perhaps "log_noise".
     """
-    kinds = [find_likelihood(law_node(rv).op) for rv in observed_variables(model)]
-    has_classes = not networks and all(kind is not None and kind.has_classes for kind in kinds)
+    kind = None if networks else find_likelihood(law_node(find_observed(model, name)).op)
+    has_classes = kind is not None and kind.has_classes
     network = only_network(networks) if networks else None
     law = network and network.observation
 

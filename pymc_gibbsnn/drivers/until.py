@@ -10,7 +10,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_gibbsnn._arguments import describe, positive
-from pymc_gibbsnn.drivers.mixing import ess_of, judged, networks_to_judge, rows_to_judge, that_matter
+from pymc_gibbsnn.drivers.mixing import POINTS, ess_of, judged, networks_to_judge, that_matter
 from pymc_gibbsnn.drivers.results import Draws
 from pymc_gibbsnn.networks.function import function_evaluator
 
@@ -60,8 +60,7 @@ class Until:
         self.make, self.series, self.draws, self.next = make, [], 0, FIRST
         if self.ess:
             networks = networks_to_judge(model)
-            self.evaluate, self.judge = function_evaluator(model), judged(model, networks)
-            _, self.points = rows_to_judge(model, networks)
+            self.evaluate, self.judge = function_evaluator(model, points=POINTS), judged(model, networks)
 
     def check(self, nothing: Draws) -> None:
         """Try, before any sampling, whether the effective sample size can be computed from what will be recorded.
@@ -80,7 +79,7 @@ class Until:
         """
         if self.ess:
             one = tuple({name: np.zeros((1, *x.shape[1:]), x.dtype) for name, x in part.items()} for part in nothing)
-            self.evaluate(self.make(one, 0)["posterior"], self.points)
+            self.evaluate(self.make(one, 0)["posterior"])
 
     def add(self, draws: Draws) -> None:
         """Evaluate the function of the network at new draws, whose effective sample size is then asked for.
@@ -106,7 +105,7 @@ class Until:
         """
         if not (self.ess and posterior.sizes["draw"]):
             return
-        self.series.append(self.judge(posterior, self.evaluate(posterior, self.points)))
+        self.series.append(self.judge(posterior, self.evaluate(posterior)))
         self.draws += posterior.sizes["draw"]
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -17,9 +17,10 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_gibbsnn._arguments import boolean, describe, whole, widths
 from pymc_gibbsnn.models.mlp import mlp
-from pymc_gibbsnn.networks.function import forward, function_evaluator, input_data
+from pymc_gibbsnn.networks.function import forward, function_evaluator
 from pymc_gibbsnn.networks.given import is_given
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
+from pymc_gibbsnn.networks.new_inputs import Inputs, find_observed
 from pymc_gibbsnn.networks.reader import read_network
 
 __all__ = ["TeacherStudent", "check_teacher", "teacher_student"]
@@ -151,13 +152,12 @@ def teacher_student(
     *values, y = pm.draw([*model.free_RVs, observed], random_seed=rng, mode="FAST_COMPILE")
     teacher = dict(zip(names, values, strict=True))
     X = _inputs(model, network)
-    function = function_evaluator(model)
     if not noisy and network is not None:
         teacher, y = _silenced(network, teacher)
     elif not noisy:
         if not observed.dtype.startswith("float"):
             raise ValueError(f"noisy=False: '{observed.name}' is no real number and has no value without noise.")
-        y = _function(function, teacher)
+        y = _function(model, teacher)
     _observe(model, observed, y)
     X, y = np.array(X), np.array(evaluate(model.rvs_to_values[observed]))
     spread = {} if n is not None else {"loc": X.mean(0), "scale": X.std(0)}
@@ -165,7 +165,7 @@ def teacher_student(
     if network is not None:
         network = read_network(model)  # again, because it now has new observations
         _add_score(model, network)
-    return TeacherStudent(model, teacher, X, y, X_test, _function(function, teacher, X_test))
+    return TeacherStudent(model, teacher, X, y, X_test, _function(model, teacher, X_test))
 
 
 def _student(model: Sequence[int], n: int | None, architecture: dict) -> pm.Model:
@@ -201,7 +201,7 @@ def _resize(model: pm.Model, observed: Variable, n: int, rng: np.random.Generato
     NetworkError
         If the inputs cannot be found, or the observations are no ``pm.Data``.
     """
-    data, targets = input_data(model), _targets(model, observed)
+    data, targets = _input_data(model), _targets(model, observed)
     if targets is None:
         raise NetworkError(f"'{observed.name}' observes constants: let it observe a pm.Data to draw n={n} inputs.")
     data.set_value(rng.normal(size=(n, *data.get_value().shape[1:])).astype(data.dtype))
@@ -214,13 +214,26 @@ def _inputs(model: pm.Model, network: Network | None) -> np.ndarray:
     Those of a network that are images have the shape that they have in the model's data, which :func:`predict` takes.
     """
     if network is None:
-        return input_data(model).get_value()
+        return _input_data(model).get_value()
     X, shapes = network.data(), network.layers[0].operator.input_shapes
     try:
-        row = input_data(model).get_value().shape[1:]
+        row = _input_data(model).get_value().shape[1:]
     except NetworkError:
         row = None
     return X.reshape(-1, *(row if row in shapes else shapes[0]))
+
+
+def _input_data(model: pm.Model) -> SharedVariable:
+    """Find the one ``pm.Data`` on which what a model observes depends, apart from the observations themselves."""
+    inputs = Inputs(model, find_observed(model))
+    if len(inputs.data) != 1:
+        raise NetworkError(
+            f"The inputs of '{inputs.observed.name}' must be one pm.Data beside its observations; found "
+            f"{list(inputs.data)}."
+            + (" The model observes minibatches: give the same model of all rows." if inputs.batches else "")
+        )
+    [data] = inputs.data.values()
+    return data
 
 
 def _targets(model: pm.Model, observed: Variable) -> SharedVariable | None:
@@ -240,12 +253,12 @@ def _observe(model: pm.Model, observed: Variable, y: np.ndarray) -> None:
         model.rvs_to_values[observed], model.values_to_rvs[new] = new, observed
 
 
-def _function(function: Callable, teacher: Mapping[str, np.ndarray], X: np.ndarray | None = None) -> np.ndarray:
+def _function(model: pm.Model, teacher: Mapping[str, np.ndarray], X: np.ndarray | None = None) -> np.ndarray:
     """Evaluate the teacher's function at inputs X; by default at the model's own inputs."""
     point = {name: np.asarray(value)[None, None] for name, value in teacher.items()}
     dims = {name: ("chain", "draw", *(f"{name}_{i}" for i in range(v.ndim - 2))) for name, v in point.items()}
     point = xr.Dataset({name: (dims[name], v) for name, v in point.items()}, coords={"chain": [0], "draw": [0]})
-    return function(point, X)["output"].values[0, 0]
+    return function_evaluator(model, X)(point)["output"].values[0, 0]
 
 
 def _silenced(network: Network, teacher: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -7,55 +7,66 @@ from itertools import zip_longest
 
 import numpy as np
 import pymc as pm
-import pytensor
+import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import ArrayLike
-from pymc.data import MinibatchOp
-from pymc.distributions.moments import mean
-from pymc.exceptions import UndefinedMomentException
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs
-from pytensor.tensor.random.basic import NormalRV
 
-from pymc_gibbsnn._compat import observed_variables
-from pymc_gibbsnn._data import of_dtype
+from pymc_gibbsnn._data import finite, warn_of_units
 from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
 from pymc_gibbsnn.networks.forms import NetworkError
-from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network, evaluate
+from pymc_gibbsnn.networks.new_inputs import Inputs, evenly_spaced, find_observed
+from pymc_gibbsnn.networks.new_rows import NewRows, parts_at_once
 from pymc_gibbsnn.networks.reader import only_network, read_networks
 
-__all__ = ["forward", "function_evaluator", "input_data", "variance_of_data"]
+__all__ = ["forward", "function_evaluator", "networks_of", "variance_of_data"]
 
 
-def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | None], xr.Dataset]:
-    """Read a model once, and return ``evaluate(posterior, X_new)`` for many posteriors.
+def function_evaluator(
+    model: pm.Model,
+    X_new: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    name: str | None = None,
+    points: int | None = None,
+) -> Callable[[xr.Dataset], xr.Dataset]:
+    """Read a model once, and return a function of its posteriors.
 
     What it computes is what :func:`pymc_gibbsnn.function_space` returns.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    X_new : array_like or mapping of str to array_like, optional
+        New rows of the inputs, or of several ``pm.Data`` by name; by default the rows that the model holds now.
+    name : str, optional
+        The name of the observed variable, if there are several.
+    points : int, optional
+        Without X_new, how many rows of the model's to take at most, evenly spaced; by default all.
     """
     try:
-        networks = read_networks(model, check_data=False)
+        networks = networks_of(model, name)
         network = only_network(networks)
     except NetworkError as refusal:
-        return _likelihood_evaluator(model, str(refusal))
+        return _general_evaluator(model, X_new, name, points, str(refusal))
+    inputs = _inputs_of(model, networks, network, X_new, points)
     shapes = [shapes_of([model[value.name] for value in one.weights]) for one in networks]
 
-    def evaluate(posterior: xr.Dataset, X_new: ArrayLike | None = None) -> xr.Dataset:
+    def evaluate(posterior: xr.Dataset) -> xr.Dataset:
         weights = [
             {name: draws_of(posterior, model, name, shape) for name, shape in of_one.items()}
             for one, of_one in zip(networks, shapes, strict=True)
             if one is network or set(of_one) <= set(posterior)
         ]
-        found = _evaluate_network(network, posterior, weights[-1], X_new)
-        law, output = networks[0].observation, found["output"]
-        if len(weights) > 1 and isinstance(law, RowNoise):
+        found = _evaluate_network(network, posterior, weights[-1], inputs[-1])
+        law, output, of_noise = networks[0].observation, found["output"], inputs[0]
+        if len(weights) > 1 and isinstance(law, RowNoise) and of_noise is not None:
             variance = variance_of_data(network, posterior)
-            knows_inputs = X_new is None or np.array_equal(networks[0].data(), network.data())
-            if variance is not None and knows_inputs:
-                log_noise = _log_noise(networks[0], law, weights[0], variance, X_new)
+            if variance is not None:
+                log_noise = _log_noise(networks[0], law, weights[0], variance, of_noise)
                 found["log_noise"] = xr.DataArray(log_noise, dims=output.dims[:3]).broadcast_like(output)
         return found
 
@@ -63,6 +74,20 @@ def function_evaluator(model: pm.Model) -> Callable[[xr.Dataset, ArrayLike | Non
 
 
 # Noisy networks, whose layers are known
+
+
+def networks_of(model: pm.Model, name: str | None = None) -> list[Network]:
+    """Read the noisy network that gives what is observed, and that of its noise; raise NetworkError unless it is one.
+
+    ``name`` is that of the observed variable, if there are several.
+    """
+    networks = read_networks(model, check_data=False)
+    if name is not None:
+        networks = [one for one in networks if one.likelihood.name == name]
+        if not networks:
+            raise NetworkError(f"None gives '{name}'.")
+    only_network(networks)
+    return networks
 
 
 def forward(
@@ -89,10 +114,95 @@ def forward(
         yield z, a
 
 
+def _inputs_of(
+    model: pm.Model,
+    networks: list[Network],
+    network: Network,
+    X_new: ArrayLike | Mapping[str, ArrayLike] | None,
+    points: int | None,
+) -> list:
+    """Return the inputs (n, d) at which to evaluate each network; None for another one if they are not known.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    networks : list of Network
+        Its networks.
+    network : Network
+        That among them whose inputs X_new holds, if it is an array.
+    X_new : array_like or mapping of str to array_like, optional
+        What the user gave.
+    points : int, optional
+        How many of the model's own rows to take at most.
+    """
+    if X_new is None:
+        return [x[evenly_spaced(len(x), points)] for x in (one.data() for one in networks)]
+    inputs = Inputs(model, model[network.likelihood.name])
+    above = {one: set(ancestors([one.inputs])) for one in networks}
+    data = {one: [v for v in inputs.data.values() if v in above[one]] for one in networks}
+    new, of_layer = {}, None
+    if isinstance(X_new, Mapping):
+        new = dict(zip(*inputs.find(X_new, {}), strict=True))
+        if missing := [v.name for v in data[network] if v not in new]:
+            raise ValueError(f"X_new must hold new rows of {missing}, the inputs of the network; found {list(X_new)}.")
+    elif len(data[network]) == 1 and not _is_of_layer(X_new, network, data[network][0]):
+        [leaf] = data[network]
+        new = {leaf: inputs.checked("X_new", leaf, X_new)}
+        warn_of_units("X_new", new[leaf], evaluate(leaf), X_new, stacklevel=5)
+    else:
+        of_layer = finite("X_new", X_new)
+        [row, *others] = network.layers[0].operator.input_shapes
+        if of_layer.shape[1:] not in (row, *others) or not len(of_layer):
+            raise ValueError(
+                f"X_new must have shape {str(('m', *row)).replace(chr(39), '')}, one row at least; found "
+                f"{of_layer.shape}."
+            )
+        of_layer = of_layer.reshape(len(of_layer), -1)
+    found = []
+    for one in networks:
+        if of_layer is not None:
+            found.append(of_layer if one is network or np.array_equal(one.data(), network.data()) else None)
+        elif set(data[one]) <= set(new) and data[one]:
+            [x] = clone_replace([one.inputs], {v: pt.constant(x) for v, x in new.items()}, rebuild_strict=False)
+            found.append(evaluate(x))
+        else:
+            found.append(None)
+    return found
+
+
+def _is_of_layer(X_new: ArrayLike, network: Network, data: Variable) -> bool:
+    """Whether new rows have a shape that the first layer takes, as flattened images have, but not that of the data."""
+    row = np.shape(X_new)[1:]
+    return row != np.shape(evaluate(data))[1:] and row in network.layers[0].operator.input_shapes
+
+
+def _outputs(network: Network, weights: dict[str, np.ndarray], a: np.ndarray) -> np.ndarray:
+    """Compute the outputs (chain, draw, n, units) at inputs (n, d), a few draws and rows at a time.
+
+    Parameters
+    ----------
+    network : Network
+        The network.
+    weights : dict of str to array, (chain, draw, ...)
+        Its weights and biases.
+    a : array, (n, d)
+        The inputs.
+    """
+    batch = next(iter(weights.values())).shape[:2]
+    weights = {name: x.reshape(-1, *x.shape[2:]) for name, x in weights.items()}
+    total, widest = int(np.prod(batch)), max(max(layer.shape) for layer in network.layers)
+    found = np.empty((total, len(a), network.layers[-1].shape[0]))
+    for rows, draws in parts_at_once(len(a), total, widest):
+        *_, (output, _) = forward(network, {name: x[draws] for name, x in weights.items()}, a[rows])
+        found[draws, rows] = output
+    return found.reshape(*batch, *found.shape[1:])
+
+
 def _evaluate_network(
-    network: Network, posterior: xr.Dataset, weights: dict[str, np.ndarray], X_new: ArrayLike | None
+    network: Network, posterior: xr.Dataset, weights: dict[str, np.ndarray], a: np.ndarray
 ) -> xr.Dataset:
-    """Evaluate a noisy network at X_new, or at its own inputs, for every draw of a posterior.
+    """Evaluate a noisy network at inputs for every draw of a posterior.
 
     Parameters
     ----------
@@ -102,15 +212,10 @@ def _evaluate_network(
         The posterior.
     weights : dict of str to array, (chain, draw, ...)
         Its weights and biases.
-    X_new : array_like, optional
+    a : array, (n, d)
         The inputs.
     """
-    a = np.asarray(network.data() if X_new is None else X_new, dtype=float)
-    [row, *others] = network.layers[0].operator.input_shapes
-    if a.shape[1:] not in (row, *others):
-        raise ValueError(f"X_new must have shape {str(('m', *row)).replace(chr(39), '')}; found {a.shape}.")
-    a = a.reshape(len(a), -1)
-    *_, (output, _) = forward(network, weights, a)
+    output = _outputs(network, weights, a)
     norms, units = [], {}
     for operator in (layer.operator for layer in network.layers if layer.operator.variables):
         squares = operator.squares(operator.named_matrix(weights))
@@ -142,11 +247,7 @@ def variance_of_data(network: Network, posterior: xr.Dataset) -> np.ndarray | No
 
 
 def _log_noise(
-    of_noise: Network,
-    law: RowNoise,
-    weights: dict[str, np.ndarray],
-    variance: np.ndarray,
-    X_new: ArrayLike | None,
+    of_noise: Network, law: RowNoise, weights: dict[str, np.ndarray], variance: np.ndarray, a: np.ndarray
 ) -> np.ndarray:
     """Compute the log of the noise of y in each row, (chain, draw, row).
 
@@ -160,109 +261,90 @@ def _log_noise(
         Its weights and biases.
     variance : array, (chain, draw) or ()
         The variance of the noise of y where the scale is 1.
-    X_new : array_like, optional
-        The inputs; by default those of the network.
+    a : array, (n, d)
+        Its inputs.
     """
-    a = np.asarray(of_noise.data() if X_new is None else X_new, dtype=float)
-    *_, (g, _) = forward(of_noise, weights, a.reshape(len(a), -1))
-    return np.log(variance[..., None] * evaluate(law.squared_scale(g[..., 0]))) / 2
+    g = _outputs(of_noise, weights, a)[..., 0]
+    return np.log(variance[..., None] * evaluate(law.squared_scale(g))) / 2
 
 
-# Other models, of which it is the mean of the likelihood
+# Other models, of which it is the mean of what is observed
 
 
-def input_data(model: pm.Model) -> SharedVariable:
-    """Find the one ``pm.Data`` on which what the model observes depends, apart from the observations themselves.
+def _general_evaluator(
+    model: pm.Model,
+    X_new: ArrayLike | Mapping[str, ArrayLike] | None,
+    name: str | None,
+    points: int | None,
+    refusal: str,
+) -> Callable[[xr.Dataset], xr.Dataset]:
+    """Make the evaluator of a model that is no noisy network.
 
-    Raises
-    ------
-    NetworkError
-        If there is none or more than one.
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    X_new, name, points
+        As of :func:`function_evaluator`.
+    refusal : str
+        Why it is no noisy network.
     """
-    observed = _observed(model)
-    targets = set(ancestors([model.rvs_to_values[observed]]))
-    # An observed variable also depends on its observations where they determine its shape: these are left out.
-    found = [v for v in ancestors([observed]) if v in set(model.data_vars) and v not in targets]
-    if len(found) != 1:
-        batches = any(v.owner is not None and isinstance(v.owner.op, MinibatchOp) for v in ancestors([observed]))
-        raise NetworkError(
-            f"The inputs of '{observed.name}' must be one pm.Data beside its observations; found "
-            f"{[v.name for v in found]}."
-            + (" The model observes minibatches: give the same model of all rows as model=." if batches else "")
-        )
-    return found[0]
+    read: list[NewRows] = []
 
-
-def _observed(model: pm.Model) -> Variable:
-    """Find the one observed variable of a model; refuse none or several."""
-    observed = observed_variables(model)
-    if len(observed) != 1:
-        raise NetworkError(
-            f"The function of a model must be that of one observed variable; found {[rv.name for rv in observed]}."
-        )
-    return observed[0]
-
-
-def _likelihood_evaluator(model: pm.Model, refusal: str) -> Callable[[xr.Dataset, ArrayLike | None], xr.Dataset]:
-    """Make the evaluator of a model that is no noisy network; ``refusal`` says why it is none."""
-    observed = _observed(model)
-    try:
-        data = input_data(model)
-    except NetworkError as error:
-        raise NetworkError(f"{error} Nor is it a noisy network that can be read: {refusal}") from None
-    inputs = {
-        v: v.type(name=v.name) for v in [data, *(rv for rv in model.free_RVs if data not in set(ancestors([rv])))]
-    }
-    output = _without_noise(model, observed, inputs)
-    used = set(ancestors([output]))
-    parameters = [v for v, x in inputs.items() if v is not data and x in used]
-    arguments = [inputs[v] for v in [data, *parameters]]
-    function = pytensor.function(arguments, output, mode="FAST_COMPILE", on_unused_input="ignore")
-    shapes = shapes_of(parameters)
-
-    def evaluate(posterior: xr.Dataset, X_new: ArrayLike | None = None) -> xr.Dataset:
-        x = data.get_value() if X_new is None else of_dtype("X_new", np.asarray(X_new), data.dtype, data.name)
-        if x.shape[1:] != data.get_value(borrow=True).shape[1:]:
-            raise ValueError(f"X_new must have rows like those of '{data.name}'; found shape {x.shape}.")
-        values = {name: draws_of(posterior, model, name, shape) for name, shape in shapes.items()}
-        batch = (posterior.sizes["chain"], posterior.sizes["draw"])
-        dtypes = [rv.dtype for rv in parameters]
-        outputs = np.array(
-            [
-                function(x, *(v[index].astype(dtype) for v, dtype in zip(values.values(), dtypes, strict=True)))
-                for index in np.ndindex(batch)
-            ]
-        )
-        norms = [(v**2).reshape(*batch, -1).sum(-1) for v in values.values()]
+    def evaluate(posterior: xr.Dataset) -> xr.Dataset:
+        if not read:
+            read.append(_rows_without_noise(model, posterior, X_new, name, points))
+        rows = read[0].given(posterior)
+        outputs = np.empty((rows.chains * rows.draws, *rows.shape), rows.example.parameters[0].dtype)
+        for these in rows.chunks():
+            for draws, parameters in rows.batches(these):
+                with np.errstate(all="ignore"):
+                    outputs[draws, these] = rows.law(these, rows.draw_latents(None, these, parameters)).draw(None)
+        if X_new is None:
+            outputs = outputs[:, evenly_spaced(rows.rows, points)]
+        batch = (rows.chains, rows.draws)
+        known = [rv for rv in model.basic_RVs if rv in rows.parameters]
+        norms = [(rows.parameters[rv] ** 2).reshape(*batch, -1).sum(-1) for rv in known]
         return xr.Dataset(
             _output(outputs.reshape(*batch, *outputs.shape[1:]))
             | {"norm": (("chain", "draw", "parameter"), np.stack(norms, -1))},
-            coords=_coords(posterior) | {"parameter": list(values)},
+            coords=_coords(posterior) | {"parameter": [rv.name for rv in known]},
         )
 
+    try:
+        find_observed(model, name)
+    except NetworkError as error:
+        raise NetworkError(f"{error} Nor is it a noisy network that can be read: {refusal}") from None
     return evaluate
 
 
-def _without_noise(model: pm.Model, rv: Variable, inputs: dict[Variable, Variable]) -> Variable:
-    """Write the mean of a variable in terms of inputs and parameters, with latents replaced by their own means."""
-    op, is_observed = rv.owner.op, rv in model.observed_RVs
-    kind = find_likelihood(op) if is_observed or isinstance(op, NormalRV) else None
-    if kind is not None:
-        center = kind.centre(rv.owner)
-    elif is_observed:
+def _rows_without_noise(
+    model: pm.Model,
+    posterior: xr.Dataset,
+    X_new: ArrayLike | Mapping[str, ArrayLike] | None,
+    name: str | None,
+    points: int | None,
+) -> NewRows:
+    """Read what a model observes at new rows, or at some of its own; at all of its own where they cannot be divided.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    posterior : xarray.Dataset
+        A posterior.
+    X_new, name, points
+        As of :func:`function_evaluator`.
+    """
+    try:
+        return NewRows(model, posterior, X_new, name, points=points, noiseless=True)
+    except NetworkError as refusal:
+        if X_new is not None:
+            raise
         try:
-            center = mean(rv)
-        except (UndefinedMomentException, NotImplementedError) as error:
-            reason = str(error).rstrip(".")
-            raise NetworkError(f"The function is the mean of '{rv.name}', which is not known: {reason}.") from None
-    else:
-        raise NetworkError(f"'{rv.name}' depends on the inputs and is no Normal: its value without noise is not known.")
-    free = set(model.free_RVs)
-    latents = [v for v in ancestors([center], blockers=free) if v in free and v not in inputs]
-    [center] = clone_replace(
-        [center], inputs | {v: _without_noise(model, v, inputs) for v in latents}, rebuild_strict=False
-    )
-    return center
+            return NewRows(model, posterior, None, name, noiseless=True, together=True)
+        except NetworkError:
+            raise refusal from None
 
 
 # The results

@@ -5,23 +5,22 @@ It is computed for many draws of the other variables at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from numpy.typing import DTypeLike
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import io_toposort
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import NormalRV
-from pytensor.tensor.random.op import RandomVariable
 
+from pymc_gibbsnn.networks.distributions import Distribution
 from pymc_gibbsnn.networks.forms import NetworkError
 
-__all__ = ["Conditional", "Law", "in_64_bits", "in_numpy", "law_node"]
+__all__ = ["Conditional", "Law", "in_numpy", "law_node"]
 
 
 def law_node(rv: Variable) -> Apply:
@@ -30,22 +29,13 @@ def law_node(rv: Variable) -> Apply:
     return node.inputs[0].owner if isinstance(node.op, MinibatchRandomVariable) else node
 
 
-def in_64_bits(dtype: DTypeLike) -> np.dtype:
-    """Return a dtype, or int64 in place of a smaller one of whole numbers.
-
-    PyTensor keeps the number 100 in 8 bits, where its square is 16.
-    """
-    dtype = np.dtype(dtype)
-    return np.dtype("int64") if dtype.kind in "iu" else dtype
-
-
 @dataclass(frozen=True, eq=False)
 class Law:
     """The law of a random variable, for many draws of the variables on which it depends.
 
     Attributes
     ----------
-    op : RandomVariable
+    op : Distribution
         The distribution.
     parameters : list of array, (draw or 1, ...)
         Its parameters, with axes that broadcast against each other.
@@ -53,7 +43,7 @@ class Law:
         The shape (draw, row, ...) of what is drawn.
     """
 
-    op: RandomVariable
+    op: Distribution
     parameters: list[np.ndarray]
     shape: tuple[int, ...]
 
@@ -65,7 +55,7 @@ class Law:
                 f"logarithm of a negative number, and for infinite numbers."
             )
 
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
+    def draw(self, rng: np.random.Generator | None) -> np.ndarray:
         """Draw the variable once for each draw of the variables on which it depends."""
         if isinstance(self.op, NormalRV):
             mean, sigma = self.parameters
@@ -82,17 +72,23 @@ class Conditional:
     ----------
     rv : Variable
         The random variable.
+    op : Distribution
+        Its distribution.
     parents : tuple of Variable
         The random variables on which it depends directly.
     function : callable
         A function from the data and draws (draw, ...) of the parents to the size and the parameters of its law.
+    dtypes : tuple of str
+        The data types of the parameters.
     of_size : tuple of bool
         For each axis, whether its length comes from the size alone, because the parameters are the same along it.
     """
 
     rv: Variable
+    op: Distribution
     parents: tuple[Variable, ...]
     function: Callable
+    dtypes: tuple[str, ...]
     of_size: tuple[bool, ...]
 
     def law(self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int) -> Law:
@@ -103,10 +99,9 @@ class Conditional:
 
     def law_as_it_is(self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int) -> Law:
         """Compute the law without a look at its parameters."""
-        op, axes = law_node(self.rv).op, len(self.of_size)
-        given = (values[parent].astype(parent.dtype, copy=False) for parent in self.parents)  # draws have 64 bits
-        size, *parameters = self.function(*data, *given)
-        parameters = [x.astype(in_64_bits(x.dtype), copy=False) for x in parameters]
+        op, axes = self.op, len(self.of_size)
+        size, *parameters = self.function(*data, *self.given(values))
+        parameters = [x.astype(dtype, copy=False) for x, dtype in zip(parameters, self.dtypes, strict=True)]
         size = np.asarray(size).reshape(-1)[-axes:] if np.size(size) else np.ones(axes, int)
         cores = op.ndims_params
         parameters = [x if x.ndim > axes + core else x[None] for x, core in zip(parameters, cores, strict=True)]
@@ -115,6 +110,10 @@ class Conditional:
         batch = [int(n) if of else m for n, m, of in zip(size, natural, self.of_size, strict=True)]
         event = op._supp_shape_from_params(parameters) if op.ndim_supp else ()
         return Law(op, parameters, (draws, *batch, *map(int, event)))
+
+    def given(self, values: Mapping[Variable, np.ndarray]) -> Iterator[np.ndarray]:
+        """Yield the draws of the parents, which have 64 bits, in the data types of the model."""
+        return (values[parent].astype(parent.dtype, copy=False) for parent in self.parents)
 
 
 def in_numpy(expressions: list[Variable]) -> list[Variable]:

@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 from pymc.data import MinibatchOp
+from pymc.distributions.distribution import PartialObservedRV
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
@@ -18,23 +19,28 @@ from pytensor.tensor.elemwise import DimShuffle
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
 from pymc_gibbsnn._data import finite, named_columns, of_dtype, refuse_lazy, warn_of_units
+from pymc_gibbsnn.networks.draws_of import shapes_of
 from pymc_gibbsnn.networks.forms import is_elemwise
 from pymc_gibbsnn.networks.laws import law_node
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
+from pymc_gibbsnn.random.draw import draw
 
-__all__ = ["Inputs", "check_columns", "evaluate_leaf", "find_observed", "is_leaf"]
+__all__ = ["Inputs", "check_columns", "evaluate_leaf", "evenly_spaced", "find_observed", "is_leaf", "observed_value"]
 
 
 def find_observed(model: pm.Model, name: str | None = None) -> Variable:
     """Find the one variable that a model observes, or among several that of a name.
+
+    Where targets are missing, PyMC observes only the others. The variable is then that of all rows, no part of the
+    model.
 
     Raises
     ------
     NetworkError
         If there is none, there are several and no name is given, or none has the name.
     """
-    observed = {rv.name: rv for rv in observed_variables(model)}
+    observed = {rv.name.removesuffix(_part(model, rv)): rv for rv in observed_variables(model)}
     if name is None and len(observed) == 1:
         [name] = observed
     if name not in observed:
@@ -42,7 +48,37 @@ def find_observed(model: pm.Model, name: str | None = None) -> Variable:
             f"The model observes {list(observed)}"
             + (": say which in name=." if name is None else f", and '{name}' is not among them.")
         )
-    return observed[name]
+    rv = observed[name]
+    return rv if rv.name == name else _of_all_rows(rv, name)
+
+
+def _part(model: pm.Model, rv: Variable) -> str:
+    """Return the end of the name of a variable that is only a part of what is observed, because targets are missing."""
+    name = rv.name.removesuffix("_observed")
+    return "_observed" if f"{name}_unobserved" in model.named_vars else ""
+
+
+def _of_all_rows(rv: Variable, name: str) -> Variable:
+    """Return the variable from which PyMC took the rows whose targets are known."""
+    node = rv.owner
+    if isinstance(node.op, PartialObservedRV):
+        return node.inputs[0]
+    parameters = [p.owner.inputs[0] if _is_masked(p) else p for p in node.op.dist_params(node)]
+    [_, found] = draw(node.op, node.op.rng_param(node), *parameters)
+    found.name = name
+    return found
+
+
+def _is_masked(p: Variable) -> bool:
+    """Whether a parameter is taken at the rows whose targets are known, those that a mask names."""
+    picks = p.owner is not None and isinstance(p.owner.op, SUBTENSORS)
+    return picks and isinstance(p.owner.inputs[-1], Constant) and p.owner.inputs[-1].dtype == "bool"
+
+
+def observed_value(model: pm.Model, observed: Variable) -> Variable:
+    """Return what is observed of a variable that :func:`find_observed` found; without targets that are missing."""
+    known = model.rvs_to_values
+    return known[observed] if observed in known else known[model[f"{observed.name}_observed"]]
 
 
 class Inputs:
@@ -79,9 +115,11 @@ class Inputs:
             for batch, data in zip(v.owner.outputs[:-1], v.owner.inputs[:-1], strict=True)
         }
         data = {batch: data for data, batch in self.batches.items()}
-        targets = ancestors([model.rvs_to_values[observed]], blockers=data)
+        targets = ancestors([observed_value(model, observed)], blockers=data)
         targets = set(ancestors([data.get(v, v) for v in targets], blockers=data))
         self.target_rows = {len(x) for v in targets if is_leaf(v) and np.ndim(x := evaluate(v))}
+        if observed not in model.rvs_to_values:
+            self.target_rows = {shapes_of([model[observed.name]])[observed.name][0]}
         known = set(model.data_vars)
         node = law_node(observed)
         kind = find_likelihood(node.op)
@@ -99,6 +137,10 @@ class Inputs:
         others are taken from the model.
         """
         if isinstance(X_new, Mapping):
+            if not X_new:
+                raise ValueError(
+                    f"X_new must hold new rows of the pm.Data {sorted(self.data)}, by their names; found {{}}."
+                )
             leaves = {name: [self._named(name)] for name in X_new}
             new = {name: (leaves[name], x) for name, x in X_new.items()}
         elif X_new is None:
@@ -115,7 +157,7 @@ class Inputs:
             new = {"X_new": (self._inputs(), X_new)}
         found, arrays = [], []
         for name, (group, x) in new.items():
-            given, x = x, self._checked(name, group[0], x)
+            given, x = x, self.checked(name, group[0], x)
             if X_new is not None:
                 warn_of_units(name, x, evaluate_leaf(group[0]), given, stacklevel=5)
             for leaf in group:
@@ -175,13 +217,7 @@ class Inputs:
             self._refuse(found)
         return counts.pop()
 
-    def checked_columns(self, X_new: ArrayLike) -> np.ndarray:
-        """Return the one array of inputs; refuse new rows of it if they are a data frame of other columns."""
-        [leaf, *_] = self._inputs()
-        check_columns(self.model, leaf.name, "X_new", X_new)
-        return evaluate_leaf(leaf)
-
-    def _checked(self, name: str, leaf: Variable, x: ArrayLike) -> np.ndarray:
+    def checked(self, name: str, leaf: Variable, x: ArrayLike) -> np.ndarray:
         """Return new rows of a leaf as an array of its dtype; raise ValueError if they do not fit it."""
         old = evaluate_leaf(leaf)
         check_columns(self.model, leaf.name, name, x)
@@ -227,9 +263,17 @@ def check_columns(model: pm.Model, variable: str | None, name: str, x: ArrayLike
     old = [str(one) if isinstance(one, str) else int(one) for one in old]
     has_names = old != list(range(len(old)))
     if new is not None and new != old and (has_names or set(new) == set(old)):
+        missing, extra = ([x for x in some if x not in others] for some, others in ((old, new), (new, old)))
+        found = [f"it lacks {describe(missing)}"] * bool(missing) + [f"it has {describe(extra)} beside"] * bool(extra)
         raise ValueError(
-            f"The columns of {name} must be those of the data, {describe(old)}, in this order; found {describe(new)}."
+            f"The columns of {name} must be those of the data, {describe(old)}, in this order; "
+            f"{' and '.join(found) or f'found {describe(new)}'}."
         )
+
+
+def evenly_spaced(rows: int, most: int | None) -> np.ndarray:
+    """Return the numbers of at most so many of the rows, evenly spaced; of all rows if there is no limit."""
+    return np.linspace(0, rows - 1, rows if most is None else min(most, rows)).astype(int)
 
 
 def evaluate_leaf(leaf: Variable) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The law of what a model observes, at rows of inputs that it has not seen.
+"""The law of what a model observes, at rows of inputs that it has not seen: with its noise, or without.
 
 The parameters of a model (weights, biases, learned variances, effects of groups) are the same for all rows of its data,
 and a posterior has draws of them. Latents (pre- and post-activations) are not: each row has its own, and those that
@@ -15,7 +15,9 @@ name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from functools import cached_property
+from typing import NoReturn
 
 import numpy as np
 import pymc as pm
@@ -24,25 +26,48 @@ import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import ArrayLike
 from pymc.data import MinibatchOp
-from pytensor.compile.mode import Mode
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.distributions.moments import mean
+from pymc.exceptions import UndefinedMomentException
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type import TensorType
 from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_gibbsnn._data import check_finite
+from pymc_gibbsnn.networks.distributions import (
+    IN_NUMPY,
+    Centre,
+    Composed,
+    Distribution,
+    in_64_bits,
+    parameters_of,
+    variable_of,
+)
 from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
+from pymc_gibbsnn.networks.forms import AS_WRITTEN
 from pymc_gibbsnn.networks.laws import Conditional, Law, in_numpy, law_node
-from pymc_gibbsnn.networks.likelihoods import find_noisy
+from pymc_gibbsnn.networks.likelihoods import find_likelihood, find_noisy
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
-from pymc_gibbsnn.networks.new_inputs import Inputs, evaluate_leaf, find_observed, is_leaf
+from pymc_gibbsnn.networks.new_inputs import Inputs, evaluate_leaf, evenly_spaced, find_observed, is_leaf
+from pymc_gibbsnn.networks.substitution import substitute
 
-__all__ = ["NewRows"]
+__all__ = ["NewRows", "parts_at_once"]
 
 AT_ONCE = 2**22  # how many numbers the widest variable may have, for the rows and draws that are evaluated together
 FEWEST_ROWS = 11  # at how many rows, at least, it is tried whether rows depend on each other
+
+
+def parts_at_once(rows: int, draws: int, width: int) -> Iterator[tuple[slice, slice]]:
+    """Yield slices of rows and of draws, of which arrays with so many numbers for each row and draw fit in memory."""
+    count = max(1, min(rows, AT_ONCE // width))
+    size = max(1, AT_ONCE // (width * count))
+    for i in range(0, rows, count):
+        for j in range(0, draws, size):
+            yield slice(i, i + count), slice(j, j + size)
 
 
 class NewRows:
@@ -60,6 +85,14 @@ class NewRows:
         The name of the observed variable, if there are several.
     present : mapping of str to array_like, optional
         Without X_new, values by the names of ``pm.Data`` that stand for those the model holds now.
+    points : int, optional
+        Without X_new, how many rows of the model's to take at most, evenly spaced; by default all.
+    noiseless : bool
+        Whether to take all noise away. Each variable that is drawn anew then has the value of its mean, and what is
+        observed that of the centre of its law: its mean or location, or the probabilities of classes. Only what the
+        centres depend on is taken from the posterior.
+    together : bool
+        Whether to take all rows as one, without X_new and without noise, so that they may depend on each other.
 
     Attributes
     ----------
@@ -67,6 +100,8 @@ class NewRows:
         The observed variable.
     chains, draws, rows : int
         How many chains and draws the posterior has, and how many new rows there are.
+    chosen : array of int
+        Without X_new, the numbers of the rows among those of the model.
     shape : tuple of int
         The shape of what is observed at the new rows.
     latents : list of Conditional
@@ -93,11 +128,20 @@ class NewRows:
         X_new: ArrayLike | Mapping[str, ArrayLike] | None = None,
         name: str | None = None,
         present: Mapping[str, ArrayLike] | None = None,
+        *,
+        points: int | None = None,
+        noiseless: bool = False,
+        together: bool = False,
     ):
         self.model, self.observed, self._posterior = model, find_observed(model, name), posterior
-        self._rvs = set(model.basic_RVs)
+        self._rvs, self._noiseless, self._together = set(model.basic_RVs), noiseless, together
         inputs = Inputs(model, self.observed)
         self._leaves, self._data = inputs.find(X_new, present or {})
+        if X_new is None:
+            self.chosen = evenly_spaced(len(self._data[0]), points)
+            self._data = self._data if points is None else [x[self.chosen] for x in self._data]
+        # Where chains are to be diagnosed, those that are not finite count, too.
+        self._law_of = Conditional.law_as_it_is if noiseless else Conditional.law
         self._batches, self._old_rows = set(inputs.batches.values()), inputs.target_rows
         self.rows = len(self._data[0])
         self.chains, self.draws = posterior.sizes["chain"], posterior.sizes["draw"]
@@ -108,6 +152,13 @@ class NewRows:
         self.parameters: dict[Variable, np.ndarray] = {}
         self.latents: list[Conditional] = []
         self._visit_all()
+
+    def given(self, posterior: xr.Dataset) -> NewRows:
+        """Return the law at the same rows, given another posterior of the model."""
+        found = copy(self)
+        found._posterior, found.chains, found.draws = posterior, posterior.sizes["chain"], posterior.sizes["draw"]
+        found.parameters = {rv: found._draws_of(rv) for rv in self.parameters}
+        return found
 
     @cached_property
     def noisy_output(self) -> Conditional | None:
@@ -127,10 +178,10 @@ class NewRows:
 
     # Evaluation
 
-    def chunks(self, most_rows: int | None = None) -> Iterator[slice]:
-        """Yield slices of the rows, so short that all draws of what is observed there fit in memory."""
-        size = max(1, AT_ONCE // max(1, self.chains * self.draws * int(np.prod(self.shape[1:]))))
-        size = min(size, most_rows or size)
+    def chunks(self) -> Iterator[slice]:
+        """Yield slices of the rows, so short that all draws of what is observed there fit in memory, and one of all."""
+        observed = self.chains * self.draws * int(np.prod(self.shape[1:]))
+        size = self.rows if self._together else max(1, AT_ONCE // max(self._widest, observed))
         return (slice(i, i + size) for i in range(0, self.rows, size))
 
     def batches(self, rows: slice, repeats: int = 1) -> Iterator[tuple[slice, dict[Variable, np.ndarray]]]:
@@ -147,18 +198,18 @@ class NewRows:
         return [x[rows] for x in self._data]
 
     def draw_latents(
-        self, rng: np.random.Generator, rows: slice, values: Mapping[Variable, np.ndarray]
+        self, rng: np.random.Generator | None, rows: slice, values: Mapping[Variable, np.ndarray]
     ) -> dict[Variable, np.ndarray]:
-        """Draw latents at some rows given parameters; return both, by variable."""
+        """Draw latents at some rows given parameters; return both, by variable. Without noise nothing is random."""
         values, data = dict(values), self.data(rows)
         draws = len(next(iter(values.values()))) if values else 1
         for conditional in self.latents:
-            values[conditional.rv] = conditional.law(data, values, draws).draw(rng)
+            values[conditional.rv] = self._law_of(conditional, data, values, draws).draw(rng)
         return values
 
     def law(self, rows: slice, values: Mapping[Variable, np.ndarray]) -> Law:
         """Compute the law of what is observed at some rows, given parameters and latents."""
-        return self.last.law(self.data(rows), values, len(next(iter(values.values()))) if values else 1)
+        return self._law_of(self.last, self.data(rows), values, len(next(iter(values.values()))) if values else 1)
 
     # How the graph is read
 
@@ -172,7 +223,8 @@ class NewRows:
         self._at_fewer: dict[Variable, np.ndarray] = {}
         self._rng, self._widest = np.random.default_rng(0), 1
         self._visit(self.observed)
-        self._check_potentials()
+        if not self._noiseless:
+            self._check_potentials()
         self.shape = (self.rows, *self.example.shape[2:])
 
     def _rows_to_try(self, current: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
@@ -198,31 +250,44 @@ class NewRows:
             return
         if rv is not self.observed and not any(leaf in self._inputs for leaf in ancestors([rv])):
             return self._take(rv)
-        if not isinstance(law_node(rv).op, RandomVariable):
-            if rv is self.observed:
-                raise NetworkError(f"'{rv.name}' is {law_node(rv).op}, whose law at new rows is not known.")
+        if rv is not self.observed and not isinstance(law_node(rv).op, RandomVariable):
             return self._take(rv)
-        expressions, parents = self._expressions(rv)
-        for parent in parents:
-            self._visit(parent)
-        conditional = self._conditional(rv, expressions, parents)
+        conditional, inputs, expressions = self._conditional(rv)
+        if rv is self.observed and self._together and not self.latents:
+            self.last, self.example = conditional, conditional.law_as_it_is(self._data, self._at_few, 1)
+            return
         try:
             law = conditional.law_as_it_is(self._tried, self._at_few, 1)
             again = conditional.law_as_it_is(self._again, self._at_fewer, 1)
         except (ValueError, IndexError, TypeError, AssertionError) as error:
-            self._refuse(rv, expressions, error)
+            self._refuse(conditional, error)
         if rv is not self.observed and law.shape == again.shape:
             return self._take(rv)
-        law.check(rv.name)
+        if not self._noiseless:
+            law.check(rv.name)
+        elif not isinstance(law.op, Centre):
+            raise NetworkError(
+                f"'{rv.name}' depends on the inputs and is no Normal: its value without noise is not known."
+            )
         if not self._follows(law, again):
-            self._refuse(rv, expressions)
-        self._widest = max(self._widest, *(x[:, :1].size for x in law.parameters), np.prod(law.shape[2:], dtype=int))
+            self._refuse(conditional)
+        self._widest = max(
+            self._widest, self._width(conditional, inputs, expressions), np.prod(law.shape[2:], dtype=int)
+        )
         x = law.draw(self._rng)
         self._at_few[rv], self._at_fewer[rv] = x, x[:, self._order]
         if rv is self.observed:
             self.last, self.example = conditional, law
         else:
             self.latents.append(conditional)
+
+    def _width(self, conditional: Conditional, inputs: list[Variable], expressions: list[Variable]) -> int:
+        """Count the numbers that each row adds to the largest array on the way to the law of a variable."""
+        arrays = [v for v in ancestors(expressions, blockers=inputs) if v.owner and isinstance(v.type, TensorType)]
+        function = pytensor.function(inputs, arrays, mode=AS_WRITTEN, on_unused_input="ignore")
+        few = function(*self._tried, *conditional.given(self._at_few))
+        fewer = function(*self._again, *conditional.given(self._at_fewer))  # a row less
+        return max((np.size(x) - np.size(y) for x, y in zip(few, fewer, strict=True)), default=0)
 
     def _follows(self, law: Law, again: Law) -> bool:
         """Whether the law of each row is the same whatever other rows there are."""
@@ -234,56 +299,100 @@ class NewRows:
             expected = x[:, self._order] if x.shape[1] == few else x
             tolerance = 1e-3 if x.dtype == np.float32 else 1e-7
             if expected.shape != y.shape or not np.allclose(
-                expected, y, rtol=tolerance, atol=tolerance * np.abs(x[np.isfinite(x)]).max(initial=0)
+                expected, y, tolerance, tolerance * np.abs(x[np.isfinite(x)]).max(initial=0), equal_nan=True
             ):
                 return False
         return True
 
-    def _expressions(self, rv: Variable) -> tuple[list[Variable], list[Variable]]:
-        """Return the size and the parameters of the law of a variable, and the random variables in them."""
+    def _distribution(self, rv: Variable) -> tuple[Distribution, list[Variable], int]:
+        """Return the distribution of a variable, its parameters, and how many axes a draw has before an event's."""
         node = law_node(rv)
-        op, size = node.op, node.op.size_param(node)
-        axes = rv.ndim - op.ndim_supp
-        sees_batches = any(v in self._batches for v in ancestors([size]))  # the size is that of a batch of targets
-        size = pt.as_tensor(np.zeros(0, "int64") if isinstance(size.type, NoneTypeT) or sees_batches else size)
-        parameters = [
-            pt.shape_padleft(p, axes + core - p.ndim)
-            for p, core in zip(op.dist_params(node), op.ndims_params, strict=True)
+        if not isinstance(node.op, RandomVariable | SymbolicRandomVariable) or node.op.ndims_params is None:
+            raise NetworkError(f"'{rv.name}' is {node.op}, whose law at new rows is not known.")
+        op, axes = node.op, rv.ndim - node.op.ndim_supp
+        if not isinstance(op, RandomVariable):
+            try:
+                op = Composed(node, rv.ndim, self._rvs)
+            except NetworkError as error:
+                raise NetworkError(f"The law of '{rv.name}' at new inputs is not known: {error}") from None
+        parameters = [pt.shape_padleft(p, axes + core - p.ndim) for p, core in parameters_of(node, self._rvs)]
+        return self._without_noise(rv, op, parameters, axes) if self._noiseless else (op, parameters, axes)
+
+    def _without_noise(
+        self, rv: Variable, op: Distribution, parameters: list[Variable], axes: int
+    ) -> tuple[Distribution, list[Variable], int]:
+        """Replace a distribution by its centre; that of a latent which is not Normal is not known.
+
+        Parameters
+        ----------
+        rv : Variable
+            The random variable.
+        op, parameters, axes
+            What :meth:`_distribution` would return for it with its noise.
+        """
+        node = law_node(rv)
+        kind = find_likelihood(node.op) if rv is self.observed or isinstance(node.op, NormalRV) else None
+        if kind is not None:
+            centre = kind.centre(node)
+            core = next((k for p, k in zip(node.op.dist_params(node), op.ndims_params, strict=True) if p is centre), 0)
+            centre = pt.shape_padleft(centre, axes + core - centre.ndim)
+        elif rv is self.observed:
+            core = op.ndim_supp
+            try:
+                centre = mean(variable_of(op, parameters))
+                # That of a mixture looks at the shapes of its parts, which are those of their means.
+                random = [v for v in ancestors([centre], blockers=self._rvs) if _is_random(v) and v not in self._rvs]
+                parts = {v: mean(v) for v in random if isinstance(v.type, TensorType)}
+                [centre] = substitute([centre], parts)
+            except (UndefinedMomentException, NotImplementedError) as error:
+                reason = str(error).rstrip(".")
+                raise NetworkError(f"The function is the mean of '{rv.name}', which is not known: {reason}.") from None
+        else:
+            return op, parameters, axes
+        others = [
+            (p, k)
+            for p, k in zip(parameters, op.ndims_params, strict=True)
+            if any(a and not b for a, b in zip(centre.type.broadcastable[:axes], p.type.broadcastable, strict=False))
         ]
-        expressions = [size, *parameters]
+        return Centre(core, tuple(k for _, k in others)), [centre, *(p for p, _ in others)], axes
+
+    def _conditional(self, rv: Variable) -> tuple[Conditional, list[Variable], list[Variable]]:
+        """Make the law of a variable a function of inputs and draws of its parents; return its graph, too."""
+        node = law_node(rv)
+        op, parameters, axes = self._distribution(rv)
+        size = node.op.size_param(node)
+        sees_batches = size is not None and any(v in self._batches for v in ancestors([size]))  # that of targets
+        has_size = not (size is None or isinstance(size.type, NoneTypeT) or sees_batches)
+        expressions = [pt.as_tensor(size if has_size else np.zeros(0, "int64")), *parameters]
         above = list(ancestors(expressions, blockers=[*self._rvs, *self._inputs]))
         inner = [v for v in above if _is_random(v) and v not in self._rvs and v not in self._inputs]
         if inner:
             raise NetworkError(f"'{rv.name}' depends on {inner[0]}, which is random and no variable of the model.")
-        return expressions, [v for v in above if v in self._rvs]
-
-    def _conditional(self, rv: Variable, expressions: list[Variable], parents: list[Variable]) -> Conditional:
-        """Compile the law of a variable as a function of inputs and draws of its parents."""
-        op = law_node(rv).op
-        axes = rv.ndim - op.ndim_supp
+        parents = [v for v in above if v in self._rvs]
         batches = {}
         for v in parents:
+            self._visit(v)
             shape = v.type.shape if v in self.parameters else (None, *v.type.shape[1:])
             batches[v] = v.type.clone(shape=(None, *shape))(name=v.name)
-        new = vectorize_graph(expressions, self._inputs | batches)
-        inputs = list(dict.fromkeys(self._inputs.values()))
-        # NumPy is fast at arrays of this size, and there is nothing to compile.
-        function = pytensor.function(
-            [*inputs, *batches.values()],
-            in_numpy(new),
-            mode=Mode(linker="py", optimizer="fast_compile"),
-            on_unused_input="ignore",
-        )
+        new = in_numpy(vectorize_graph(expressions, self._inputs | batches))
+        inputs = [*dict.fromkeys(self._inputs.values()), *batches.values()]
+        function = pytensor.function(inputs, new, mode=IN_NUMPY, on_unused_input="ignore")
         of_size = []
         for axis in range(axes):
             ends = [axis - axes - core for core in op.ndims_params]
             of_size.append(all(p.type.broadcastable[end] for p, end in zip(new[1:], ends, strict=True)))
-        return Conditional(rv, tuple(parents), function, tuple(of_size))
+        dtypes = tuple(in_64_bits(p.dtype).name for p in new[1:])
+        return Conditional(rv, op, tuple(parents), function, dtypes, tuple(of_size)), inputs, new
 
     # What is taken from the posterior
 
     def _take(self, rv: Variable) -> None:
         """Take a variable that all rows share from the posterior or, if it is observed, from the data."""
+        self.parameters[rv] = x = self._draws_of(rv)
+        self._at_few[rv] = self._at_fewer[rv] = x[:1]
+
+    def _draws_of(self, rv: Variable) -> np.ndarray:
+        """Return draws (chain times draw, ...) of a variable that all rows share."""
         shape = shapes_of([rv])[rv.name]
         if rv in self.model.observed_RVs and rv.name not in self._posterior:
             value = evaluate(self.model.rvs_to_values[rv])
@@ -291,9 +400,9 @@ class NewRows:
         else:
             x = draws_of(self._posterior, self.model, rv.name, shape)
         x = x.reshape(-1, *shape).astype(rv.dtype)
-        check_finite(f"'{rv.name}' in the posterior", x, advice="leave these chains out, or cut them off before")
-        self.parameters[rv] = x
-        self._at_few[rv] = self._at_fewer[rv] = x[:1]
+        if not self._noiseless:
+            check_finite(f"'{rv.name}' in the posterior", x, advice="leave these chains out, or cut them off before")
+        return x
 
     def _check_potentials(self) -> None:
         """Refuse potentials that change the law of latents, which are drawn without them."""
@@ -305,13 +414,14 @@ class NewRows:
                     f"The potential '{potential.name}' acts on {touched}, whose law at new rows is then not known."
                 )
 
-    def _refuse(self, rv: Variable, expressions: list[Variable], error: Exception | None = None) -> None:
+    def _refuse(self, conditional: Conditional, error: Exception | None = None) -> NoReturn:
         """Raise NetworkError, which says why the law of a variable is not known at new rows.
 
         ``error`` is what was raised when it was evaluated there.
         """
+        rv = conditional.rv
         culprits = []
-        for v in ancestors(expressions, blockers=self._rvs):
+        for v in ancestors(law_node(rv).inputs, blockers=self._rvs):
             if v in self._inputs or (v in self._at_few and v not in self.parameters):
                 continue
             if v in self.parameters:

@@ -48,10 +48,21 @@ def model_fingerprint(model: pm.Model) -> float:
     return _packed(_parts(model))
 
 
-def posterior_for(model: pm.Model, idata, name: str = "idata") -> xr.Dataset:
+def posterior_for(model: pm.Model, idata, name: str = "idata", thin: int = 1) -> xr.Dataset:
     """Return the posterior of what ``pm.sample`` or ``pmg.sample`` returned, if its draws are of this model.
 
     Draws without a fingerprint, such as those of other samplers, are not compared.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    idata : InferenceData or DataTree
+        What was returned.
+    name : str
+        What the user calls it.
+    thin : int
+        Every thin-th draw is taken.
 
     Raises
     ------
@@ -60,7 +71,7 @@ def posterior_for(model: pm.Model, idata, name: str = "idata") -> xr.Dataset:
     ValueError
         If the draws were made with another activation, likelihood, noise or prior.
     """
-    posterior = posterior_of(name, idata)
+    posterior = posterior_of(name, idata, thin)
     stats = dataset_of(idata, "sample_stats") if "sample_stats" in idata else {}
     if FINGERPRINT not in stats:
         return posterior

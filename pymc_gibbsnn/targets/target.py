@@ -181,6 +181,15 @@ def of_given_numbers(kind: type[Target], model: pm.Model, *args, **kwargs) -> Ta
 
     A few distributions, such as ``pm.Interpolated``, and densities that users write look at their numbers while the
     density is derived. The target is then made of the model as it is written.
+
+    Parameters
+    ----------
+    kind : type of Target
+        What is made.
+    model : pm.Model
+        The model.
+    *args, **kwargs
+        Further arguments of the target.
     """
     try:
         return kind(with_given_numbers(model), *args, **kwargs)

@@ -184,6 +184,17 @@ def test_standard_deviations_may_be_whole_numbers(likelihood):
     np.testing.assert_allclose(whole["log_density"], real["log_density"], rtol=1e-12)
 
 
+def test_latents_are_drawn_once_for_new_data_and_often_for_data_that_were_fitted():
+    model = pmg.mlp(X, X[:, 0], 3, noise=0.1, prior=None)
+    idata = prior_draws(model, data=True)
+    new = pmg.log_predictive(idata, model, X, X[:, 0], random_seed=1)
+    xr.testing.assert_identical(new, pmg.log_predictive(idata, model, X, X[:, 0], latent_draws=1, random_seed=1))
+    fitted = pmg.log_predictive(idata, model, random_seed=1)
+    xr.testing.assert_identical(fitted, pmg.log_predictive(idata, model, latent_draws=20, random_seed=1))
+    assert np.isnan(new["latent_mcse"]).all()
+    assert (fitted["latent_mcse"] > 0).all()
+
+
 def test_bad_arguments_are_refused():
     model = pmg.mlp(X, np.arange(9) % 3, 3, likelihood="probit", noise=0.1, prior=None)
     idata = prior_draws(model)
@@ -326,7 +337,7 @@ def test_the_density_of_what_is_impossible_is_zero():
     y = np.r_[-1, np.ones(len(X) - 1)]
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        found = pmg.log_predictive(prior_draws(model), model, y_new=y, random_seed=1)
+        found = pmg.log_predictive(prior_draws(model), model, y_new=y, latent_draws=20, random_seed=1)
     assert found["log_density"][0] == -np.inf
     assert found["mcse"][0] == found["latent_mcse"][0] == 0
     assert np.isfinite(found.isel(point=slice(1, None))).all().to_array().all()

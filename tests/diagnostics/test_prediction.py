@@ -11,6 +11,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from scipy.stats import norm, poisson
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
@@ -336,11 +337,19 @@ def test_bad_arguments_are_refused():
         ({"X": X_NEW, "groups": [0, 1]}, "same number of rows; found {'X': 4, 'groups': 2}"),
         ({"X": X_NEW, "groups": [0, 1, 1.5, 0]}, "groups must hold whole numbers"),
         ({"Q": X_NEW}, r"names 'Q', but 'y' depends on the pm.Data \['X', 'groups'\]"),
+        ({}, r"X_new must hold new rows of the pm.Data \['X', 'groups'\], by their names; found {}"),
     ]:
         with pytest.raises(ValueError, match=message):
             pmg.predict(idata, model, given)
-    with pytest.raises(ValueError, match="quantiles must be numbers from 0 to 1"):
-        pmg.predict(idata, model, new_data("scales"), quantiles=[2])
+    for wrong in ([2], "a", ["a", 0.5], [[0.1], [0.2, 0.3]]):
+        with pytest.raises(ValueError, match="quantiles must be numbers from 0 to 1; found "):
+            pmg.predict(idata, model, new_data("scales"), quantiles=wrong)
+    with pytest.raises(ValueError, match="thin must be a positive integer; found 0"):
+        pmg.predict(idata, model, new_data("scales"), thin=0)
+    with pytest.raises(TypeError, match=r"found an array of shape \(4, 2\): new rows are given by their name, X_new="):
+        pmg.predict(idata, X_NEW)
+    with pytest.raises(TypeError, match="found none: give model=, or call this inside `with model:`"):
+        pmg.predict(idata, X_new=X_NEW)
     posterior = _compat.dataset_of(idata, "posterior")
     other = posterior.drop_vars("W2").assign(W2=(("chain", "draw", "unit"), np.ones((CHAINS, DRAWS, 4))))
     with pytest.raises(ValueError, match=r"'W2' has shape \(4,\) in the posterior, but \(3,\) in the model"):
@@ -700,3 +709,79 @@ def test_what_is_not_drawn_anew_may_have_a_prior_that_is_nan_there():
         pm.Normal("y", inputs @ pm.Normal("w", 0, pt.sqrt(inputs.mean()), shape=2), 0.5, observed=x[:, 0])
     idata = {"posterior": xr.Dataset({"w": (("chain", "draw", "k"), np.ones((2, 5, 2)))})}
     assert np.isfinite(pmg.predict(idata, model, -x)["mean"]).all()
+
+
+def test_columns_that_are_missing_or_unknown_are_named():
+    frame = pd.DataFrame(X, columns=["age", "height"])
+    model = pmg.mlp(frame, Y, 3, noise=0.1, prior=None)
+    idata = prior_draws(model)
+    for new, found in [
+        (frame[["height", "age"]], r"found \['height', 'age'\]"),
+        (frame[["age"]], r"it lacks \['height'\]"),
+        (frame.assign(weight=1.0), r"it has \['weight'\] beside"),
+        (frame.rename(columns={"age": "Age"}), r"it lacks \['age'\] and it has \['Age'\] beside"),
+    ]:
+        with pytest.raises(ValueError, match=rf"\['age', 'height'\], in this order; {found}\."):
+            pmg.predict(idata, model, new)
+
+
+def test_every_thinth_draw():
+    model, idata = fixed("noisy")
+    some = {"posterior": _compat.dataset_of(idata, "posterior").isel(draw=slice(None, None, 7))}
+    found = pmg.predict(idata, model, X_NEW, thin=7, samples=True, random_seed=1)
+    xr.testing.assert_identical(found, pmg.predict(some, model, X_NEW, samples=True, random_seed=1))
+    for read in (pmg.log_predictive, lambda *data, **options: pmg.function_space(*data[:3], thin=options["thin"])):
+        new = read(idata, model, X_NEW, np.zeros((4, 2)), thin=7)
+        assert new.sizes["draw"] == some["posterior"].sizes["draw"]
+
+
+def test_probabilities_of_one_of_several_labels():
+    with pm.Model() as model:
+        f = pm.Data("X", X) @ pm.Normal("w", 0, 1, shape=2)
+        for name, sign in (("y", 1), ("v", -1)):
+            pm.Bernoulli(name, logit_p=sign * f, observed=GROUPS == 0)
+    idata = prior_draws(model)
+    draws = _compat.dataset_of(idata, "posterior")["w"].values[:, ::5]
+    found = pmg.class_probabilities(idata, model, X_NEW, name="v", thin=5)
+    np.testing.assert_allclose(found[..., 1], (1 / (1 + np.exp(np.einsum("nj,cdj->cdn", X_NEW, draws)))).mean(1))
+    with pytest.raises(pmg.NetworkError, match="say which in name="):
+        pmg.class_probabilities(idata, model, X_NEW)
+
+
+COMPOSED = {  # how y is observed, its mean, and the log density of y = 1
+    "Weibull": (
+        lambda f: pm.Weibull("y", 1, pm.math.exp(f), observed=np.exp(Y)),
+        np.exp,
+        lambda f: -f - np.exp(-f),
+    ),
+    "ZeroInflatedPoisson": (
+        lambda f: pm.ZeroInflatedPoisson("y", 0.5, pm.math.exp(f), observed=GROUPS),
+        lambda f: np.exp(f) / 2,
+        lambda f: np.log(0.5) + poisson.logpmf(1, np.exp(f)),
+    ),
+    "NormalMixture": (
+        lambda f: pm.NormalMixture("y", [0.25, 0.75], pm.math.stack([f, -f], axis=1), 1, observed=Y),
+        lambda f: -f / 2,
+        lambda f: np.log(0.25 * norm.pdf(1, f) + 0.75 * norm.pdf(1, -f)),
+    ),
+    "Censored": (
+        lambda f: pm.Censored("y", pm.Normal.dist(f, 1), lower=None, upper=100.0, observed=Y),
+        lambda f: f,
+        lambda f: norm.logpdf(1, f),
+    ),
+}
+
+
+@pytest.mark.parametrize("law", COMPOSED)
+def test_laws_that_pymc_builds_of_others(law):
+    observe, mean, log_density = COMPOSED[law]
+    with pm.Model() as model:
+        observe(pm.Data("X", X) @ pm.Normal("w", 0, 0.3, shape=2))
+    idata = prior_draws(model)
+    f = np.einsum("nj,cdj->cdn", X_NEW, _compat.dataset_of(idata, "posterior")["w"].values)
+    y = pmg.predict(idata, model, X_NEW, samples=True, random_seed=1)["samples"].values
+    residual = (y - mean(f)).reshape(-1, 4)
+    assert (abs(residual.mean(0)) < 5 * residual.std(0) / np.sqrt(len(residual))).all()
+    assert residual.std(0).min() > 0
+    found = pmg.log_predictive(idata, model, X_NEW, np.ones(4, int))
+    np.testing.assert_allclose(found["log_likelihood"], log_density(f), rtol=1e-6)

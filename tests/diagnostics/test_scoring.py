@@ -109,6 +109,13 @@ def test_the_figure_shows_the_error():
     ("call", "message"),
     [
         (lambda: rmse(np.zeros((2, 3)), np.zeros(3)), "samples must be"),
+        (lambda: rmse(np.full((2, 3, 1), "a"), np.zeros(1)), "samples must hold numbers; found 'a'"),
+        (lambda: rmse(np.zeros((2, 3, 1)), ["a"]), "y must hold numbers; found 'a'"),
+        (lambda: rmse(np.zeros((2, 0, 1)), [0]), r"samples must hold draws .* found shape \(2, 0, 1\)"),
+        (lambda: log_predictive_density(np.full((2, 3, 1), "a")), "log_likelihood must hold numbers; found 'a'"),
+        (lambda: log_predictive_density(np.zeros((2, 0, 1))), r"none empty; found shape \(2, 0, 1\)"),
+        (lambda: brier(np.full((3, 2), "a"), np.zeros(3, int)), "probabilities must hold numbers; found 'a'"),
+        (lambda: brier(np.zeros((0, 2)), np.zeros(0, int)), "none empty"),
         (lambda: log_predictive_density(np.zeros(3)), "must be \\(chain, draw, point"),
         (lambda: brier(np.ones((3, 2)) / 2, np.zeros(2, int)), "labels \\(point,\\)"),
         (lambda: brier(np.ones((3, 2)), np.zeros(3, int)), "sum to 1"),

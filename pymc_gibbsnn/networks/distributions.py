@@ -1,0 +1,184 @@
+"""Distributions as NumPy draws from them: PyTensor's, those that PyMC builds of others, and values without noise.
+
+All have what :class:`pymc_gibbsnn.networks.laws.Law` asks of PyTensor's random variables: ``ndims_params``,
+``ndim_supp``, ``rng_fn`` and ``_supp_shape_from_params``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import DTypeLike
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomType, random_generator_type
+
+from pymc_gibbsnn.networks.forms import NetworkError
+from pymc_gibbsnn.random.draw import draw
+
+__all__ = ["IN_NUMPY", "Centre", "Composed", "Distribution", "in_64_bits", "parameters_of", "stand_ins", "variable_of"]
+
+# NumPy is fast at arrays of many draws and rows, and there is nothing to compile.
+IN_NUMPY = Mode(linker="py", optimizer="fast_compile")
+
+
+def in_64_bits(dtype: DTypeLike) -> np.dtype:
+    """Return a dtype, or int64 in place of a smaller one of whole numbers.
+
+    PyTensor keeps the number 100 in 8 bits, where its square is 16.
+    """
+    dtype = np.dtype(dtype)
+    return np.dtype("int64") if dtype.kind in "iu" else dtype
+
+
+def parameters_of(node: Apply, variables: Collection[Variable]) -> list[tuple[Variable, int]]:
+    """List the parameters of the distribution that a node draws from, each with the number of its own axes.
+
+    Parameters
+    ----------
+    node : Apply
+        The node. Of a distribution that PyMC builds of others, such as a mixture, these are the parameters of all.
+    variables : collection of Variable
+        The random variables of the model, which are no parts of a distribution.
+    """
+    found = []
+    for p, core in zip(node.op.dist_params(node), node.op.ndims_params, strict=True):
+        if _is_part(p, variables):
+            found += [(inner, core + own) for inner, own in parameters_of(p.owner, variables)]
+        else:
+            found.append((p, core))
+    return found
+
+
+def _is_part(p: Variable, variables: Collection[Variable]) -> bool:
+    """Whether a parameter is itself a distribution, as those of a mixture are."""
+    is_random = p.owner is not None and isinstance(p.owner.op, RandomVariable | SymbolicRandomVariable)
+    return is_random and p not in variables
+
+
+def _built(node: Apply, parameters: Iterator[Variable], variables: Collection[Variable]) -> Variable:
+    """Make a random variable like that of a node, of other parameters in the order of :func:`parameters_of`."""
+    if isinstance(node.op, RandomVariable):
+        rng = pytensor.shared(np.random.default_rng(0))  # densities of mixtures look at the shapes of drawn parts
+        return draw(node.op, rng, *(next(parameters) for _ in node.op.ndims_params))[1]
+    made = [
+        _built(p.owner, parameters, variables) if _is_part(p, variables) else next(parameters)
+        for p in node.op.dist_params(node)
+    ]
+    try:
+        found = node.op.rebuild_rv(*made)
+    except (NotImplementedError, TypeError, ValueError):
+        raise NetworkError(f"{node.op} cannot be built of other parameters.") from None
+    return found[1] if isinstance(found, tuple | list) else found
+
+
+class Composed:
+    """A distribution that PyMC builds of others, such as a mixture or a censored one; NumPy draws from it.
+
+    Parameters
+    ----------
+    node : Apply
+        The node of the graph that draws from it.
+    ndim : int
+        How many axes a draw has.
+    variables : collection of Variable
+        The random variables of the model.
+
+    Raises
+    ------
+    NetworkError
+        If PyMC does not say how to build it for other parameters.
+    """
+
+    def __init__(self, node: Apply, ndim: int, variables: Collection[Variable]):
+        self.node, self.variables = node, variables
+        found = parameters_of(node, variables)
+        self.ndims_params, self.ndim_supp = tuple(core for _, core in found), node.op.ndim_supp
+        self.core_shapes = [
+            tuple(1 if k > p.ndim or p.type.broadcastable[-k] else None for k in range(core, 0, -1))
+            for p, core in found
+        ]
+        dtypes = [in_64_bits(p.dtype).name for p, _ in found]
+        self._parameters = stand_ins(self, dtypes, ndim - self.ndim_supp + 1)  # the axis of draws, and those of rows
+        self._draw = self.variable(self._parameters)
+
+    def variable(self, parameters: Sequence[Variable]) -> Variable:
+        """Make a random variable of such a distribution."""
+        return _built(self.node, iter(parameters), self.variables)
+
+    @cached_property
+    def _function(self) -> tuple[Callable, int]:
+        """A function of generators and parameters to a draw, and how many generators it takes."""
+        old = [v for v in graph_inputs([self._draw]) if isinstance(v.type, RandomType) and not isinstance(v, Constant)]
+        new = [v.type() for v in old]
+        [found] = clone_replace([self._draw], dict(zip(old, new, strict=True)))
+        inputs = [pytensor.In(rng, mutable=True) for rng in new]
+        return pytensor.function([*inputs, *self._parameters], found, mode=IN_NUMPY, on_unused_input="ignore"), len(new)
+
+    def rng_fn(self, rng: np.random.Generator, *arguments) -> np.ndarray:
+        """Draw with given parameters, the last argument being the shape of the draw but for the axes of an event."""
+        *parameters, size = arguments
+        function, count = self._function
+        cores = self.ndims_params
+        whole = (np.broadcast_to(x, (*size, *x.shape[x.ndim - k :])) for x, k in zip(parameters, cores, strict=True))
+        return function(*rng.spawn(count), *whole)
+
+    def _supp_shape_from_params(self, parameters: Sequence[np.ndarray]) -> tuple[int, ...]:
+        """Return the shape of an event, that of a draw."""
+        one = [x[(slice(1),) * (x.ndim - k)] for x, k in zip(parameters, self.ndims_params, strict=True)]
+        size = (1,) * (one[0].ndim - self.ndims_params[0])
+        return self.rng_fn(np.random.default_rng(0), *one, size).shape[len(size) :]
+
+
+@dataclass(frozen=True)
+class Centre:
+    """The distribution of a variable without its noise, whose draws are its first parameter.
+
+    Attributes
+    ----------
+    ndim_supp : int
+        How many axes this parameter has in each row.
+    others : tuple of int
+        The numbers of such axes of other parameters, which count only for the rows that they have.
+    """
+
+    ndim_supp: int
+    others: tuple[int, ...] = ()
+
+    @property
+    def ndims_params(self) -> tuple[int, ...]:
+        """How many axes each parameter has in each row."""
+        return (self.ndim_supp, *self.others)
+
+    def rng_fn(self, rng: np.random.Generator | None, *arguments) -> np.ndarray:
+        """Return the first argument, of a shape that the last one gives but for the axes of an event."""
+        return np.broadcast_to(arguments[0], (*arguments[-1], *self._supp_shape_from_params(arguments)))
+
+    def _supp_shape_from_params(self, parameters: Sequence[np.ndarray]) -> tuple[int, ...]:
+        """Return the shape of an event."""
+        return parameters[0].shape[parameters[0].ndim - self.ndim_supp :]
+
+
+Distribution = RandomVariable | Composed | Centre
+
+
+def stand_ins(op: RandomVariable | Composed, dtypes: Sequence[str], axes: int) -> list[Variable]:
+    """Make variables for the parameters of a distribution, with so many axes of draws and rows before their own."""
+    cores = op.core_shapes if isinstance(op, Composed) else [(None,) * core for core in op.ndims_params]
+    return [pt.tensor(dtype=dtype, shape=(None,) * axes + core) for dtype, core in zip(dtypes, cores, strict=True)]
+
+
+def variable_of(op: RandomVariable | Composed, parameters: Sequence[Variable]) -> Variable:
+    """Make a random variable of a distribution, of given parameters."""
+    if isinstance(op, Composed):
+        return op.variable(parameters)
+    return draw(op, random_generator_type("rng"), *parameters)[1]
