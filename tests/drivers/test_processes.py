@@ -33,7 +33,7 @@ def upright(start):
 
 Transition.start = upright(Transition.start)
 jax_transition.start_on_devices = upright(jax_transition.start_on_devices)
-X = np.random.default_rng(0).normal(size=(8, 2))
+X = np.random.default_rng(0).normal(size=(10, 2))  # rows are told by their number: none of other things is 5
 devices = jax.devices()
 arguments = {
     # rows over devices 0 and 2, and 1 and 3: with two processes, of both
@@ -44,7 +44,7 @@ if count == "1":
     arguments.setdefault("devices", devices)
 # no fit where rows are spread: a process that has some of them alone could not make it
 moves = {"interweave": False, "scale_move": False} | ({} if kind == "chains" else {"anneal": None})
-with pmg.mlp(X, np.maximum(X[:, 0], 0), 2, noise=0.3):
+with pmg.mlp(X, np.maximum(X[:, 0], 0), 3, noise=0.3):
     step = pmg.GibbsNN(**moves)
 
     def sample(draws, **more):
@@ -72,14 +72,14 @@ with pmg.mlp(X, np.maximum(X[:, 0], 0), 2, noise=0.3):
         draws = sample(6)["posterior"].data_vars
         np.savez(f"{folder}/{count} {index}.npz", **{name: x.values for name, x in draws.items()})
 if kind == "rows" and count == "2":
-    X = X[4 * int(index):][:4]
-    with pmg.mlp(X, np.maximum(X[:, 0], 0), 2, noise=0.3):
+    X = X[5 * int(index):][:5]
+    with pmg.mlp(X, np.maximum(X[:, 0], 0), 3, noise=0.3):
         step = pmg.GibbsNN(**moves)
         local = {"devices": None, "local_rows": True}
         draws = sample(6, **local, var_names=["W1", "b1", "W2", "b2"])["posterior"].data_vars
         np.savez(f"{folder}/local {index}.npz", **{name: x.values for name, x in draws.items()})
         try:
-            sample(6, **local)
+            sample(6, **local, var_names=["Z2"])
         except ValueError as error:
             assert "records no variables with a row for each row of the data" in str(error), error
         else:
