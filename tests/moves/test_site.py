@@ -37,6 +37,8 @@ class AveragePool:
     def matrix(self, values):
         return None
 
+    named_matrix = matrix
+
     def values(self, w):
         return {}
 
