@@ -2,8 +2,8 @@
 
 The first is about what is judged (:mod:`pymc_gibbsnn.drivers.mixing`), the second about what else is in the table. The
 bound of the bulk effective sample size is that of Vehtari et al. (arXiv 1903.08008), 400; that of R-hat is 1.05, where
-they ask 1.01 of a single quantity. R-hat of M chains in equilibrium is about sqrt(1 + 2M/ESS). So it is at most 1.01
-for single outputs of four chains with an ESS of 400, but of 50 outputs, simulated by autoregressions of order 1, the
+they ask 1.01 of a single quantity. R-hat of M chains in equilibrium is about sqrt(1 + 2M/ESS). So it is about 1.01
+for a single output of four chains with an ESS of 400, but of 50 outputs, simulated by autoregressions of order 1, the
 largest is then 1.014 on average, and below 1.01 in one run of ten.
 
 Numbers are rounded to the worse side, R-hat up and ESS down, so that none looks better than it is.

@@ -112,7 +112,7 @@ def summary(
         is at most 1.05 and the bulk ESS at least 400, the worst of each over all points
         (:mod:`pymc_gibbsnn.diagnostics.agreement` says why). Chains that never moved, or hold draws that are not
         finite, are named, and the others are compared with each other. If y is normal with a fixed standard deviation,
-        of which the residuals have more than three times as much or less than half, a sentence says so
+        and that of the residuals is more than three times or less than half as large, a sentence says so
         (:mod:`pymc_gibbsnn.diagnostics.fixed_noise`).
 
         The rows are ``output`` (at all points together, as :func:`function_space` computes them: without noise, and
@@ -154,7 +154,7 @@ def summary(
     >>> import pymc_gibbsnn as pmg
     >>> X = np.random.default_rng(1).normal(size=(50, 3))
     >>> with pmg.mlp(X, X[:, 0] ** 2, hidden=5) as model:
-    ...     idata = pm.sample(1000, step=pmg.GibbsNN(), var_names=["W1", "b1", "W2", "b2"])  # doctest: +SKIP
+    ...     idata = pm.sample(1000, step=pmg.GibbsNN(), var_names=pmg.without_latents())  # doctest: +SKIP
     >>> print(pmg.summary(idata, model))  # doctest: +SKIP
     """
     model, points = model_of(model), whole("points", points)

@@ -21,10 +21,10 @@ class GibbsNN(GraphStep):
 
     The model is that of :func:`mlp` [1]_, written in one call or by hand: latents Z ~ N(A Wᵀ + b, ΔZ) and
     A ~ N(σ(Z), ΔA), which are free variables of the model. One sweep draws all weights and latents, each block from its
-    conditional law given the others; only pre-activations below a smooth activation, such as tanh, take Metropolis
-    steps. Moves of scales and interweaving moves, which are exact, too, let the chain cross the narrow valleys of the
-    posterior. :mod:`pymc_gibbsnn.samplers.gibbs` states the sweep line by line, and the
-    statistics that a draw has.
+    conditional distribution given the others; only pre-activations below a smooth activation, such as tanh, take
+    Metropolis steps. Further moves, of scales and by interweaving, also leave the posterior invariant; they take the
+    chain along narrow ridges of the posterior, where drawing one block at a time would be slow.
+    :mod:`pymc_gibbsnn.samplers.gibbs` states the sweep line by line, and the statistics that a draw has.
 
     Parameters
     ----------

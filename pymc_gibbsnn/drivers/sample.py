@@ -83,9 +83,10 @@ def sample(
     step : GibbsNN or another step of this package, or a list of them
         The samplers, which together move every free variable of the model. PyTensor does not compile them.
     tune : int, optional
-        How many draws to make first and discard, while step sizes adapt and noise may be larger; by default as many as
-        the steps need: 1,000 for :class:`GibbsNN`, and for other Metropolis steps whose size is tuned; 2,000 for
-        stochastic gradients that fit or learn, and for GibbsNN if its ``anneal`` is a number; 0 where nothing is tuned.
+        How many draws to make first and discard, while step sizes and the sweeps of a draw adapt and noise may be
+        larger; by default as many as the steps need: 1,000 for :class:`GibbsNN`, and for other Metropolis steps whose
+        size is tuned; 2,000 for stochastic gradients that fit or learn, and for GibbsNN if its ``anneal`` is a number;
+        0 where nothing is tuned.
     chains : int
         How many chains to run.
     thin : int
@@ -110,7 +111,8 @@ def sample(
     local_rows : bool
         Whether the model of each process, after ``jax.distributed.initialize``, has only rows of its own, as many as
         that of any other process. The data are then the rows of all processes, in the order of the processes. This is
-        for :class:`GibbsNN`, which then starts at weights of zero, since no process has all rows to fit; ``shards``
+        for :class:`GibbsNN`, which then starts at weights of zero and makes one sweep a draw unless it is told
+        otherwise, since no process has all rows; ``shards``
         must be a multiple of the number of processes, and ``var_names`` must not name latents.
     store : path, optional
         A new Zarr store on disk, a folder that does not exist or is empty, to which draws are written instead of being

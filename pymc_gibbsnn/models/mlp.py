@@ -43,9 +43,10 @@ def mlp(
         A_{l+1} \sim \mathrm{Normal}(\sigma(Z_{l+1}), s), \quad
         W_l, b_l \sim \mathrm{Normal}(0, \lambda_l^{-1/2}),
 
-    where the second argument of Normal is a standard deviation, A_1 = X, the precision λ_l is by default the width d_l
-    of layer l, and the last Z is observed as y [1]_ (eq. 7). For a probit likelihood the last Z is a latent, whose
-    argmax or sign is the label y (appendix E); for a Student likelihood it is a latent around which y has heavy tails.
+    where the second argument of Normal is a standard deviation, A_1 = X, and the last Z is observed as y. By default s
+    and λ_l are learned; in [1]_ (eq. 7) s is fixed, and λ_l is the number of inputs of layer l, as with ``prior=None``.
+    For a probit likelihood the last Z is a latent, whose argmax or sign is the label y (appendix E); for a Student
+    likelihood it is a latent around which y has heavy tails.
     The latents Z_l and A_l, the noisy pre- and post-activations, are variables of the model like the weights, so that
     each has a closed-form conditional for :class:`GibbsNN`. The model is plain PyMC: it holds nothing that could not be
     written by hand.
