@@ -18,6 +18,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import describe, posterior_of, whole
+from pymc_gibbsnn._compat import dataset_of
 from pymc_gibbsnn.diagnostics.convergence import (
     blockwise_rhat,
     check_series,
@@ -30,7 +31,7 @@ from pymc_gibbsnn.diagnostics.convergence import (
 from pymc_gibbsnn.diagnostics.verdicts import in_words
 from pymc_gibbsnn.drivers.gibbs_step import GibbsNN
 from pymc_gibbsnn.drivers.given_steps import steps_of
-from pymc_gibbsnn.drivers.thinning import AUTO
+from pymc_gibbsnn.drivers.thinning import AUTO, SWEEPS
 from pymc_gibbsnn.models.initial_values import check_initvals, initial_values
 from pymc_gibbsnn.models.teachers import TeacherStudent, check_teacher
 from pymc_gibbsnn.models.without_latents import without_latents
@@ -88,7 +89,7 @@ def thermalisation(
         A function from a dataset like that of :func:`function_space`, at the test points, to a series (chain, draw). By
         default it is the mean squared difference of ``output`` from the teacher's function.
     sweeps_per_draw : int, optional
-        How many sweeps a draw counts in times; by default as many as the step makes, or 1.
+        How many sweeps a draw counts in times; by default as many as the step made, or 1 where that is not known.
     random_seed : int, optional
         The seed of all chains.
     **sample_arguments
@@ -156,18 +157,35 @@ def thermalisation(
         with study.model:
             step = GibbsNN() if step is None else step
         steps = steps_of(step, study.model, context="with study.model:")
+        steps = [method for one in steps for method in getattr(one, "methods", [one])]
         steps = [one.with_sweeps(1) if getattr(one, "sweeps_per_draw", 1) == AUTO else one for one in steps]
         results = _run(study, steps, starts, draws, tune, random_seed, sample_arguments)
         sweeps_per_draw = sweeps_per_draw or getattr(steps[0], "sweeps_per_draw", 1)
     elif not isinstance(results, Mapping):
         raise TypeError(f"results must map names of starts to what pm.sample returned; found {describe(results)}.")
+    else:
+        sweeps_per_draw = sweeps_per_draw or _sweeps_of(results)
     series, outputs, scores = _evaluate(
         study, _chains(study.model, results, block), test_function or _error(study), points
     )
-    return _judge(series, outputs, scores, block, sweeps_per_draw or 1)
+    return _judge(series, outputs, scores, block, sweeps_per_draw)
 
 
 # Chains
+
+
+def _sweeps_of(results: Mapping[str, object]) -> int:
+    """Return how many sweeps a draw of these chains has, 1 where they do not say; refuse chains that differ in it."""
+    found = set()
+    for result in results.values():
+        stats = dataset_of(result, "sample_stats") if "sample_stats" in result else {}
+        found |= {*np.unique(stats[SWEEPS]).astype(int).tolist()} if SWEEPS in stats else set()
+    if len(found) > 1:
+        raise ValueError(
+            f"The chains of results have {sorted(found)} sweeps a draw, and can only be compared sweep by sweep: run "
+            f"them with the same number, such as GibbsNN(sweeps_per_draw=1)."
+        )
+    return found.pop() if found else 1
 
 
 def _checked_starts(model: pm.Model, starts: object) -> list:

@@ -111,15 +111,16 @@ def run_chains(
                 chooses = tunes and thinning.tune > 0
                 count = min(count, program.capacity, (thinning.next_choice if chooses else end) - first)
                 # The first process decides; what happens in any of them, all do at this place.
-                said = all_say([count, results.is_due, until.is_reached, bool(interrupts.came), failed is not None])
-                count, is_due, is_reached, *_ = (int(x) for x in said[0])
+                came = max((1 + (number == SIGTERM) for number, _ in interrupts.came), default=0)
+                said = all_say([count, results.is_due, until.is_reached, came, failed is not None, thinning.sweeps])
+                count, is_due, is_reached, *_, thinning.sweeps = (int(x) for x in said[0])
                 if said[:, 4].any():
                     can_go_on = can_go_on and not one_of_many()
                     raise failed or RuntimeError("Another process of this run has stopped: see its error.")
                 if said[:, 3].any():
                     interrupts()
                     if one_of_many():
-                        raise KeyboardInterrupt
+                        raise SystemExit(128 + SIGTERM) if said[:, 3].max() == 2 else KeyboardInterrupt
                 if is_reached or first == end:
                     break
                 if is_due:
@@ -154,7 +155,7 @@ def run_chains(
                 if reason:
                     raise FloatingPointError(reason)
                 seconds = max(time.perf_counter() - before, 1e-6)
-                count = max(1, int(min(count * SECONDS_A_CALL / seconds, 10 * count)))
+                count = max(1, int(min(count * SECONDS_A_CALL / seconds, 10 * count) * sweeps / thinning.sweeps))
                 if tunes and results.tuned == schedule.tune:
                     count = 1  # a draw may take longer than a tuning step
         except BaseException as error:

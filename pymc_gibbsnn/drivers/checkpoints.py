@@ -32,8 +32,9 @@ class Checkpoint:
         How many tuning steps each chain has made, and how many draws are recorded.
     seconds : float
         How long it has run.
-    state : dict of str to array, (chain, ...)
-        Where each chain is: the state of its random generator, its values, and what its samplers remember.
+    state : dict of str to array
+        Where each chain is, (chain, ...): the state of its random generator, its values, and what its samplers
+        remember; and what automatic thinning remembers of all.
     """
 
     run: dict[str, Any]

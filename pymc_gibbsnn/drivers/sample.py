@@ -119,9 +119,10 @@ def sample(
         kept in memory. Needs ``zarr``. :func:`open` reads it at any time.
     resume : path, optional
         The store of a run that was killed, interrupted or has ended, to go on with it, in tuning too, up to ``draws``
-        draws in all. They are the draws that an uninterrupted run would have made. All other arguments must be those
-        with which the run began; ``random_seed`` and ``initvals`` may be left out. Where there is nothing yet, or an
-        empty folder, the run begins. ``store`` may name the same path.
+        draws in all. They are the draws that an uninterrupted run would have made, with as many sweeps a draw as were
+        chosen for the ``draws`` with which it began. All other arguments must be those with which the run began;
+        ``random_seed`` and ``initvals`` may be left out. Where there is nothing yet, or an empty folder, the run
+        begins. ``store`` may name the same path.
     checkpoint_every : float
         How many seconds lie between checkpoints, at which draws are written to the store, and with them all that is
         needed to go on. There is one more at the end, at an interrupt (Ctrl-C), and at SIGTERM, which schedulers send
@@ -271,7 +272,7 @@ def sample(
                 if before and is_first():
                     for posterior, _ in results.parts():
                         ends.take(posterior)
-            elif message := memory_warning(program.sizes, schedule.draws):
+            elif message := memory_warning({k: x for k, x in program.sizes.items() if k != WATCHED}, schedule.draws):
                 warnings.warn(message, UserWarning, stacklevel=2)
             advice = next((t.advice for t in transitions if t.advice), PRECISION)
             interrupts()
@@ -318,8 +319,8 @@ def _schedule(steps: list[GraphStep], draws: int, tune: int | None, thin: int, c
     most, [sweeps] = most_sweeps(step.transition for step in steps), numbers
     if is_auto and not local_rows:
         sweeps = int(max(step.first_sweeps.max() for step in steps))
-        return Schedule(tune, draws, Thinning(tune, draws * thin, chains, most, sweeps), thin)
-    return Schedule(tune, draws, Thinning(0, draws, chains, most, sweeps), thin)
+    chooses = is_auto and not local_rows and most > 1
+    return Schedule(tune, draws, Thinning(tune if chooses else 0, draws * thin, chains, most, sweeps), thin)
 
 
 def _seeds_of_chains(random_seed, chains: int, before: Checkpoint | None) -> list[int]:

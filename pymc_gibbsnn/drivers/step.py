@@ -321,6 +321,7 @@ class GraphStep(BlockedStep):
 
     def setup_chain(self, rng, tune: int, draws: int) -> None:
         """Start a chain: a generator of its own and a fresh carry (PyMC 6)."""
+        self._call = self._call._replace(draws=draws)
         self._start(rng, tune)
         self.tune = tune > 0
 
@@ -339,8 +340,9 @@ class GraphStep(BlockedStep):
         start |= {name: np.asarray(x[chain], start[name].dtype) for name, x in self.tuned.items()}
         is_auto = self.sweeps_per_draw == AUTO
         sweeps = int(self.first_sweeps[chain % len(self.first_sweeps)]) if is_auto else self.sweeps_per_draw
-        steps = (tune or 0) if is_auto else 0
-        self.thinning = Thinning(steps, self._call.draws, self._call.chains, most_sweeps([self.transition]), sweeps)
+        most = most_sweeps([self.transition])
+        steps = (tune or 0) if is_auto and most > 1 else 0
+        self.thinning = Thinning(steps, self._call.draws, self._call.chains, most, sweeps)
         self.carry = {name: _in_order(value) for name, value in start.items()}
         self._data = [(v, v.container.storage[0]) for v in self.transition.data]
         self._is_over, self._is_by_hand = False, tune is None

@@ -11,7 +11,8 @@ as independent, and a draw of
 sweeps makes all draws together worth twice as much as asked for. The factor is there since e is an estimate from few
 steps. k is at least 1 and at most 10, and smaller for large networks and data, where ten times the time would often
 not reach the aim either: k forward passes of all rows may make at most a million multiplications by weights, unless k
-is 1. Nothing here looks at a clock, so that the same seed gives the same draws.
+is 1. Nothing here looks at a clock, so that the same seed gives the same draws. ``pm.sample`` chooses for each chain by
+itself, ``pmg.sample`` for all together.
 
 References
 ----------
@@ -47,7 +48,8 @@ class Thinning:
     Parameters
     ----------
     tune, draws : int
-        How many tuning steps a chain makes, and how many draws after them.
+        How many tuning steps a chain makes, 0 if nothing is to be chosen, and how many draws after them, thinned ones
+        included.
     chains : int
         How many chains the run has.
     most : int
@@ -94,7 +96,7 @@ class Thinning:
         with np.errstate(all="ignore"):
             ess = az.ess(data, method="bulk")["x"].values
         apart = self.sweeps * series.shape[0] * series.shape[1] / np.nanmin(ess)
-        asked = MARGIN * max(PER_RUN, PER_CHAIN * self.chains) / (self.chains * self.draws)
+        asked = MARGIN * max(PER_RUN, PER_CHAIN * self.chains) / (self.chains * max(1, self.draws))
         self.sweeps = min(max(1, math.ceil(asked * apart)), self.most)
 
     def state(self) -> dict[str, np.ndarray]:

@@ -21,6 +21,7 @@ import pymc as pm
 import xarray as xr
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.graph.utils import MethodNotDefined
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.random.op import RandomVariable
@@ -210,7 +211,7 @@ def _value(op, inputs: list[np.ndarray]) -> np.ndarray:
         for numbers in zip(*inputs, strict=True):
             try:
                 found.append(float(op.scalar_op.impl(*numbers)))
-            except (ValueError, TypeError, ArithmeticError, NotImplementedError):
+            except (ValueError, TypeError, ArithmeticError, NotImplementedError, MethodNotDefined):
                 found.append(np.nan)
     return np.array(found)
 

@@ -1,7 +1,8 @@
 """What automatic thinning watches of a noisy network: numbers whose autocorrelation says how far sweeps are apart.
 
 They are the outputs at some rows of the data, without noise, and the logarithms of learned variances and precisions.
-Class labels do not change when all outputs of a row are shifted, so there it is their differences from the row's mean.
+The class of the largest output does not change when all outputs of a row are shifted, so there it is their differences
+from the row's mean.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.networks.function import forward
 from pymc_gibbsnn.networks.given import given
-from pymc_gibbsnn.networks.likelihoods import LabelLikelihood
+from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLikelihood
 from pymc_gibbsnn.networks.network import Network
 
 __all__ = ["multiplications", "watched"]
@@ -27,8 +28,9 @@ def watched(networks: Sequence[Network]) -> Variable:
     found = []
     for network in networks:
         rows = given(np.unique(np.linspace(0, len(network.data()) - 1, ROWS).astype(int)))
+        rows = pt.minimum(rows, network.inputs.shape[0] - 1)  # the data may be others, with fewer rows, when it runs
         *_, (outputs, _) = forward(network, {v.name: v for v in network.weights}, network.inputs[rows])
-        if isinstance(network.observation, LabelLikelihood) and network.layers[-1].shape[0] > 1:
+        if isinstance(network.observation, ArgmaxLikelihood):
             outputs = outputs - outputs.mean(axis=-1, keepdims=True)
         found += [outputs, *(variance.log_precision(variance.value) for variance in network.variances)]
     return pt.concatenate([x.ravel() for x in found])

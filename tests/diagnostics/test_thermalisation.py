@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn import _compat
 from pymc_gibbsnn.models.teachers import check_teacher
 from pymc_gibbsnn.plots import plot_rhat, plot_thermalisation
 from tests.helpers import in_python
@@ -69,7 +70,12 @@ def test_chains_that_were_run_already(study, step, monkeypatch):
                 **QUIET,
             )
     monkeypatch.setattr(import_module("pymc_gibbsnn.diagnostics.thermalisation"), "NUMBERS", 59 * 30)  # two parts
-    again = pmg.thermalisation(study, results, block=20, sweeps_per_draw=2)
+    again = pmg.thermalisation(study, results, block=20)
+    assert again.attrs["sweeps_per_draw"] == 2  # as the draws say
+    stats = {group: _compat.dataset_of(results["zero"], group) for group in ("posterior", "sample_stats")}
+    stats["sample_stats"] = stats["sample_stats"].assign(sweeps_per_draw=stats["sample_stats"]["sweeps_per_draw"] + 1)
+    with pytest.raises(ValueError, match=r"have \[2, 3\] sweeps a draw"):
+        pmg.thermalisation(study, results | {"zero": stats}, block=20)
     error = ((pmg.function_space(results["zero"], study.model, study.X_test)["output"] - study.f_test) ** 2).mean(
         "point"
     )

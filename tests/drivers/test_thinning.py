@@ -10,6 +10,7 @@ import xarray as xr
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.drivers import chain_loop, thinning
+from pymc_gibbsnn.drivers.sample import _schedule
 from pymc_gibbsnn.drivers.thinning import Thinning, most_sweeps
 from pymc_gibbsnn.networks.reader import read_networks
 from pymc_gibbsnn.samplers.transition import Transition
@@ -118,7 +119,6 @@ def test_a_step_goes_on_in_the_middle_of_its_tuning(monkeypatch):
     model = pmg.mlp(X, Y, 3, noise=0.3, prior=None)
     one, two = (pmg.GibbsNN(model=model, compile_kwargs=PYTHON, anneal=None) for _ in range(2))
     for seed, step in enumerate((one, two)):
-        step._call = step._call._replace(draws=10)
         step.setup_chain(np.random.default_rng(seed), 48, 10)
     point = model.initial_point()
     for _ in range(30):
@@ -165,8 +165,6 @@ def test_other_samplers_take_part_unless_they_ask_for_several_steps():
         noise = pm.HalfNormal("noise")
         z = pm.Normal("z", X @ pm.Normal("w", shape=2), 0.3, shape=8)
         pm.Normal("y", z, noise, observed=Y)
-    from pymc_gibbsnn.drivers.sample import _schedule
-
     gibbs = pmg.GibbsNN(model=model, compile_kwargs=PYTHON)
     for sweeps, expected in ((1, (100, 1)), (5, (0, 5))):
         mala = pmg.MALA([noise], model=model, sweeps_per_draw=sweeps)
@@ -184,3 +182,29 @@ def test_the_user_is_told_that_a_start_is_fitted(caplog):
             pm_sample(model, 2, tune=tune, step=step, **QUIET)
             said = [record.message for record in caplog.records if record.message.startswith("Fitting a start")]
             assert len(said) == tune
+
+
+def test_no_draws_after_the_tuning_are_no_error():
+    """PyMC allows them, to look at the tuning alone."""
+    found = Thinning(60, 0, 4, 10)
+    found.add(autoregressive(0.9, found.next_choice, 4, 1)[..., None])
+    while found.steps < 60:
+        found.add(autoregressive(0.9, found.next_choice - found.steps, 4, found.steps)[..., None])
+    assert found.sweeps == 10
+
+
+def test_fewer_rows_may_be_set_than_a_step_was_made_with():
+    model = pmg.mlp(X, Y, 3, noise=0.3, prior=None)
+    transition, point = pmg.GibbsNN(model=model, compile_kwargs=PYTHON).transition, model.initial_point()
+    with model:
+        pm.set_data({"X": X[:4], "y_data": Y[:4]})
+    assert np.isfinite(transition.watch(point)).all()
+
+
+def test_nothing_is_watched_where_nothing_can_be_chosen(monkeypatch):
+    monkeypatch.setattr(thinning, "MOST_MULTIPLICATIONS", 1)
+    model = pmg.mlp(X, Y, 3, noise=0.3, prior=None)
+    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON)
+    step.setup_chain(np.random.default_rng(1), 100, 10)
+    assert step.thinning.tune == 0
+    assert _schedule([step], 10, 100, 1, 4, False).thinning.tune == 0
