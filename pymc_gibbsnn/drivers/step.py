@@ -458,6 +458,10 @@ class GraphStep(BlockedStep):
         return (lambda stats: {name: stats[name] for name in ("lp", SWEEPS)},)
 
 
+# What help and the documentation show is the constructor's, not that of __new__.
+GraphStep.__signature__ = Signature([*signature(GraphStep.__init__).parameters.values()][1:])  # type: ignore[attr-defined]
+
+
 def _with_options(constructor: Signature, build: Signature) -> Signature:
     """Make the signature of a step method: ``vars``, then its own options, then the arguments that all steps share.
 
