@@ -163,12 +163,9 @@ def thermalisation(
         sweeps_per_draw = sweeps_per_draw or getattr(steps[0], "sweeps_per_draw", 1)
     elif not isinstance(results, Mapping):
         raise TypeError(f"results must map names of starts to what pm.sample returned; found {describe(results)}.")
-    else:
-        sweeps_per_draw = sweeps_per_draw or _sweeps_of(results)
-    series, outputs, scores = _evaluate(
-        study, _chains(study.model, results, block), test_function or _error(study), points
-    )
-    return _judge(series, outputs, scores, block, sweeps_per_draw)
+    chains = _chains(study.model, results, block)
+    series, outputs, scores = _evaluate(study, chains, test_function or _error(study), points)
+    return _judge(series, outputs, scores, block, sweeps_per_draw or _sweeps_of(results))
 
 
 # Chains
