@@ -317,10 +317,11 @@ def _schedule(steps: list[GraphStep], draws: int, tune: int | None, thin: int, c
         tune = max(step.default_tune_steps for step in steps)
     tune, draws, thin = whole("tune", tune, least=0), whole("draws", draws), whole("thin", thin)
     most, [sweeps] = most_sweeps(step.transition for step in steps), numbers
-    if is_auto and not local_rows:
+    chooses = is_auto and not local_rows
+    if chooses:
         sweeps = int(max(step.first_sweeps.max() for step in steps))
-    chooses = is_auto and not local_rows and most > 1
-    return Schedule(tune, draws, Thinning(tune if chooses else 0, draws * thin, chains, most, sweeps), thin)
+    steps_to_watch = tune if chooses and most > 1 else 0
+    return Schedule(tune, draws, Thinning(steps_to_watch, draws * thin, chains, most, sweeps), thin)
 
 
 def _seeds_of_chains(random_seed, chains: int, before: Checkpoint | None) -> list[int]:

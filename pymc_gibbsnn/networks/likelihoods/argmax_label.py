@@ -25,6 +25,7 @@ from scipy.special import log_ndtr, softmax
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.layers.weighted import Array, library
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.random.argmax_normal import argmax_normal
 from pymc_gibbsnn.random.draw import draw
@@ -186,18 +187,23 @@ class ArgmaxLikelihood(LabelLikelihood):
         return total * step / (sigma * np.sqrt(2 * np.pi))
 
     @staticmethod
-    def logistic_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Compute softmax(c mean), with c² = π²/6 over the variance.
+    def logits(mean: Array, variance: Array) -> Array:
+        """Compute c mean, with c² = π²/6 over the variance, that of Gumbel's distribution."""
+        return mean * (np.pi / library(variance).sqrt(6 * variance))
+
+    @classmethod
+    def logistic_probabilities(cls, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Compute the softmax of the logits.
 
         Parameters
         ----------
         mean, variance
             As in :meth:`LabelLikelihood.logistic_probabilities`.
         """
-        return softmax(mean * (np.pi / np.sqrt(6 * variance)), axis=-1)
+        return softmax(cls.logits(mean, variance), axis=-1)
 
-    @staticmethod
-    def logistic_log_probability(mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
+    @classmethod
+    def logistic_log_probability(cls, mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
         """Compute Σ log softmax(c mean)_y, which the noise of Gumbel's law gives whose variance is π²/6c².
 
         Parameters
@@ -205,8 +211,7 @@ class ArgmaxLikelihood(LabelLikelihood):
         mean, variance, y
             As in :meth:`LabelLikelihood.logistic_log_probability`.
         """
-        logits = mean * (np.pi / pt.sqrt(6 * variance))
-        return pt.special.log_softmax(logits, axis=1)[np.arange(len(y)), y].sum()
+        return pt.special.log_softmax(cls.logits(mean, variance), axis=1)[np.arange(len(y)), y].sum()
 
     def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
         """Compute Σ log Φ((m_y − max_j z_j)/s) with z_j = m_j + noise_j of the other classes j.

@@ -354,8 +354,8 @@ class LabelLikelihood(LatentLikelihood):
         """
         raise NotImplementedError
 
-    @staticmethod
-    def logistic_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    @classmethod
+    def logistic_probabilities(cls, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Compute the probabilities of classes by the rule of :meth:`logistic_log_probability`, with NumPy.
 
         Parameters
@@ -372,8 +372,8 @@ class LabelLikelihood(LatentLikelihood):
         """
         raise NotImplementedError
 
-    @staticmethod
-    def logistic_log_probability(mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
+    @classmethod
+    def logistic_log_probability(cls, mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
         """Compute Σ log p(y | mean) as if noise made differences of the latents, or the only latent, logistic.
 
         This is smooth, quick, and close to the probability under normal noise of the same variance. It is written with

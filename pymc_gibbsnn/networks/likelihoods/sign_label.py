@@ -21,6 +21,7 @@ from scipy.special import expit, log_ndtr, ndtr
 
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.networks.forms import evaluate
+from pymc_gibbsnn.networks.layers.weighted import Array, library
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.log_normal_cdf import log_normal_cdf
@@ -139,18 +140,23 @@ class SignLikelihood(LabelLikelihood):
         return np.stack([ndtr(-mean / sigma), ndtr(mean / sigma)], axis=-1)
 
     @staticmethod
-    def logistic_probabilities(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Compute sigmoid(c mean), with c² = π²/3 over the variance.
+    def logits(mean: Array, variance: Array) -> Array:
+        """Compute c mean, with c² = π²/3 over the variance, that of the logistic distribution."""
+        return mean * (np.pi / library(variance).sqrt(3 * variance))
+
+    @classmethod
+    def logistic_probabilities(cls, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Compute the sigmoid of the logits.
 
         Parameters
         ----------
         mean, variance
             As in :meth:`LabelLikelihood.logistic_probabilities`.
         """
-        return expit(mean * (np.pi / np.sqrt(3 * variance)))
+        return expit(cls.logits(mean, variance))
 
-    @staticmethod
-    def logistic_log_probability(mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
+    @classmethod
+    def logistic_log_probability(cls, mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
         """Compute Σ log sigmoid(±c mean), which logistic noise gives whose variance is π²/3c².
 
         Parameters
@@ -159,7 +165,7 @@ class SignLikelihood(LabelLikelihood):
             As in :meth:`LabelLikelihood.logistic_log_probability`.
         """
         signs = np.where(y == 1, 1.0, -1.0).reshape(len(y), -1)
-        x = signs * mean * (np.pi / pt.sqrt(3 * variance))
+        x = signs * cls.logits(mean, variance)
         return (pt.minimum(x, 0) - pt.log1p(pt.exp(-abs(x)))).sum()
 
     def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
