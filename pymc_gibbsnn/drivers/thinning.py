@@ -27,8 +27,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import xarray as xr
 
+from pymc_gibbsnn.drivers.mixing import ess_of
 from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["AUTO", "SWEEPS", "Thinning", "most_sweeps"]
@@ -87,14 +87,11 @@ class Thinning:
 
     def _choose(self, series: np.ndarray) -> None:
         """Choose the number of sweeps by steps that all have the present one."""
-        import arviz as az
-
         moving = series[..., np.ptp(series, axis=0).all(axis=0)]
         if len(series) < SHORTEST or not (moving.size and np.isfinite(moving).all()):
             return
-        data = xr.Dataset({"x": (("draw", "chain", "number"), moving)}).transpose("chain", "draw", "number")
         with np.errstate(all="ignore"):
-            ess = az.ess(data, method="bulk")["x"].values
+            ess = ess_of(moving.swapaxes(0, 1))
         apart = self.sweeps * series.shape[0] * series.shape[1] / np.nanmin(ess)
         asked = MARGIN * max(PER_RUN, PER_CHAIN * self.chains) / (self.chains * max(1, self.draws))
         self.sweeps = min(max(1, math.ceil(asked * apart)), self.most)

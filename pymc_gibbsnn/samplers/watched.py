@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
@@ -17,6 +16,7 @@ from pymc_gibbsnn.networks.function import forward
 from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLikelihood
 from pymc_gibbsnn.networks.network import Network
+from pymc_gibbsnn.networks.new_inputs import evenly_spaced
 
 __all__ = ["multiplications", "watched"]
 
@@ -27,7 +27,7 @@ def watched(networks: Sequence[Network]) -> Variable:
     """Write the numbers that are watched, a vector, as an expression of the value variables of the networks."""
     found = []
     for network in networks:
-        rows = given(np.unique(np.linspace(0, len(network.data()) - 1, ROWS).astype(int)))
+        rows = given(evenly_spaced(len(network.data()), ROWS))
         rows = pt.minimum(rows, network.inputs.shape[0] - 1)  # the data may be others, with fewer rows, when it runs
         *_, (outputs, _) = forward(network, {v.name: v for v in network.weights}, network.inputs[rows])
         if isinstance(network.observation, ArgmaxLikelihood):
