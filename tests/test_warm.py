@@ -4,7 +4,7 @@ import numpy as np
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import warm
-from tests.backends.test_numba_linker import compiled
+from tests.backends.fast_numba.test_linker import compiled
 
 X = np.random.default_rng(0).normal(size=(17, 4))
 

@@ -11,6 +11,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from numba.core.dispatcher import Dispatcher
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
@@ -18,7 +19,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn.backends.jax_backend import declare_jax
 
-__all__ = ["SAMPLED", "code_key", "declare", "key_of_sources", "properties", "source_key"]
+__all__ = ["SAMPLED", "code_key", "declare", "key_of_sources", "of_any_layout", "properties", "source_key"]
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = __name__.partition(".")[0]
@@ -65,6 +66,12 @@ def declare(op_class: type[Op], *, numba: Callable, jax: Callable | None = None)
         register_funcify_and_cache_key(op_class)(function_and_key)
     if jax is not None:
         declare_jax(op_class, lambda op, node, **kwargs: jax(op, node))
+
+
+def of_any_layout(kernel: Dispatcher, *inputs: int) -> Dispatcher:
+    """Say that a kernel may be compiled once for all layouts in memory of the inputs at these positions; return it."""
+    kernel.any_layout = inputs
+    return kernel
 
 
 def properties(op: Op) -> tuple:

@@ -45,8 +45,8 @@ from pytensor.tensor.type_other import NoneConst
 
 from pymc_gibbsnn._compat import SCALAR_SUMS, shape_inference
 from pymc_gibbsnn.backends.declare import SAMPLED, declare
-from pymc_gibbsnn.backends.numba_lapack import dot
-from pymc_gibbsnn.backends.numba_linker import KernelLinker
+from pymc_gibbsnn.backends.fast_numba import fastest
+from pymc_gibbsnn.backends.lapack import dot
 from pymc_gibbsnn.backends.tall_products import is_tall, tall_by_few, tall_by_tall
 from pymc_gibbsnn.backends.vector_math import copy_matrix, erf, erfc, vectorisable
 from pymc_gibbsnn.random.draw import apply_to_types
@@ -443,4 +443,4 @@ def with_our_kernels(mode: Mode) -> Mode:
     generators = in2out(_update_generator, ignore_newtrees=True, name="numba_generators")
     samplers, sums = in2out(_use_sampler, name="numba_samplers"), in2out(_use_matrix_sum, name="numba_sums")
     mode = mode.register((products, 10.0), (generators, 50.8), (samplers, 99.0), (sums, 101.0))
-    return Mode(KernelLinker(allow_gc=mode.linker.allow_gc), mode.provided_optimizer)
+    return Mode(fastest(mode.linker), mode.provided_optimizer)

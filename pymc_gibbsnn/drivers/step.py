@@ -32,8 +32,8 @@ from pymc_gibbsnn._compat import number_of_chain, tuning_steps
 from pymc_gibbsnn._data import check_coordinates
 from pymc_gibbsnn.backends.jax_backend import jax_settings, random_state, refuse_jax_in_fork
 from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
+from pymc_gibbsnn.backends.numba_cache import telling_of_compilation
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
-from pymc_gibbsnn.backends.numba_linker import telling_of_compilation
 from pymc_gibbsnn.backends.one_thread import ONE_THREAD
 from pymc_gibbsnn.backends.threads import take_threads_of_blas, without_threads_of_blas
 from pymc_gibbsnn.drivers.call_of_sample import CallOfSample, blas_threads_of_fork, call_of_sample, check_call_of_sample

@@ -11,8 +11,8 @@ import math
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn.backends.numba_calls import of_any_layout
-from pymc_gibbsnn.backends.numba_lapack import dot, factor_in_place
+from pymc_gibbsnn.backends.declare import of_any_layout
+from pymc_gibbsnn.backends.lapack import dot, factor_in_place
 from pymc_gibbsnn.backends.vector_math import add_multiple, copy, copy_matrix
 
 __all__ = ["numba_passes"]

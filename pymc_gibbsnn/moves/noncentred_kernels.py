@@ -10,7 +10,7 @@ import math
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn.backends.numba_calls import of_any_layout
+from pymc_gibbsnn.backends.declare import of_any_layout
 from pymc_gibbsnn.backends.threads import BLOCK
 from pymc_gibbsnn.backends.vector_math import add_multiple, summing
 

@@ -9,7 +9,8 @@ from numba import float64
 from pytensor.link.numba.cache import NUMBA_CACHE_PATH, compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn.backends.numba_calls import cached
+import pymc_gibbsnn.backends.numba_cache  # noqa: F401  which is what is tested
+from pymc_gibbsnn.backends.fast_numba.calls import cached
 
 
 def of_ours(key):

@@ -10,7 +10,7 @@ from pytensor.raise_op import Assert
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
-from tests.backends.test_numba_linker import compiled
+from tests.backends.fast_numba.test_linker import compiled
 
 RNG = np.random.default_rng(0)
 PLAIN = {"interweave": False, "scale_move": False}

@@ -11,9 +11,9 @@ from pytensor.compile.mode import Mode
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor.elemwise import Elemwise
 
+from pymc_gibbsnn.backends.fast_numba.linker import KernelLinker
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
-from pymc_gibbsnn.backends.numba_linker import KernelLinker
 
 SHAPES = [
     [(), ()],

@@ -11,9 +11,9 @@ import pytest
 from pytensor.compile.mode import Mode
 from pytensor.tensor.basic import MakeVector
 
+from pymc_gibbsnn.backends.fast_numba.linker import IN_LINE, KernelLinker
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
-from pymc_gibbsnn.backends.numba_linker import IN_LINE, KernelLinker
 
 LAYOUTS = {
     "row by row": np.ascontiguousarray,

@@ -14,7 +14,8 @@ from numba.core import event
 from numba.core.runtime import _nrt_python
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn.backends import numba_calls, numba_linker
+from pymc_gibbsnn.backends import numba_cache
+from pymc_gibbsnn.backends.fast_numba import calls
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 
@@ -22,7 +23,7 @@ TWO_PROCESSES = """
 import sys
 import numpy as np
 from pytensor.link.utils import compile_function_src
-from tests.backends.test_numba_linker import compiled, function, quotient_of_sums, softmax_of_product
+from tests.backends.fast_numba.test_linker import compiled, function, quotient_of_sums, softmax_of_product
 compile_function_src("def generated(): return 1", "generated")
 f, quotient = function(softmax_of_product), quotient_of_sums()
 with compiled() as names:
@@ -147,7 +148,7 @@ def test_an_interrupt_while_a_kernel_is_looked_for_is_raised(monkeypatch):
         raise KeyboardInterrupt
 
     copy = function(lambda x, y: pt.sinh(x) - y)
-    monkeypatch.setattr(numba_calls, "_compiled", interrupted)
+    monkeypatch.setattr(calls, "_compiled", interrupted)
     with pytest.raises(KeyboardInterrupt):
         copy(y, y)
     monkeypatch.undo()
@@ -158,11 +159,11 @@ def test_the_user_is_told_once_of_what_is_compiled(caplog):
     caplog.set_level("INFO", "pymc")
     unknown = uuid.uuid4().int / 2**128  # a constant that no other code has
     for build in (softmax_of_product, lambda x, y: y - x):
-        with numba_linker.telling_of_compilation("Compiling"):
+        with numba_cache.telling_of_compilation("Compiling"):
             function(lambda x, y, build=build: build(x, y) + unknown)(np.ones((2, 2)), np.ones((2, 2)))
             function(lambda x, y, build=build: build(x, y) - unknown)(np.ones((2, 2)), np.ones((2, 2)))
     assert caplog.messages == ["Compiling", "Compiling"]
-    with numba_linker.telling_of_compilation("Compiling"):
+    with numba_cache.telling_of_compilation("Compiling"):
         function(lambda x, y: y - x + unknown)(np.ones((2, 2)), np.ones((2, 2)))
     assert len(caplog.messages) == 2
 
@@ -184,8 +185,8 @@ def held():
 def test_outputs_that_are_inputs_constants_or_the_same(held):
     """Each output holds its memory itself, however often it is returned and whether or not it is computed."""
     constant = np.arange(3.0)
-    total = numba_calls.Call(numba_njit(lambda x, y: x + y), [0, 1], 1)
-    f = numba_njit(numba_calls.graph_function("f", 2, [constant], [total], [0, 3, 3, 2]), final_function=True)
+    total = calls.Call(numba_njit(lambda x, y: x + y), [0, 1], 1)
+    f = numba_njit(calls.graph_function("f", 2, [constant], [total], [0, 3, 3, 2]), final_function=True)
     x, y = np.random.default_rng(5).normal(size=(2, 3))
     f(x, y)
     references, before = sys.getrefcount(x), held()

@@ -22,7 +22,7 @@ from pytensor.tensor.elemwise import Elemwise
 
 from pymc_gibbsnn._compat import JOINS_ALONG_INPUT, TELLS_WHAT_OVERLAPS
 from pymc_gibbsnn.backends.declare import code_key
-from pymc_gibbsnn.backends.numba_calls import Writer, named_intrinsic, typed
+from pymc_gibbsnn.backends.fast_numba.calls import Writer, named_intrinsic, typed
 
 __all__ = ["elementwise", "filled", "joined"]
 

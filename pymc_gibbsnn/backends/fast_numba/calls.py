@@ -27,8 +27,7 @@ from numba.extending import intrinsic
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn.backends.numba_cache import forgive_damage
-from pymc_gibbsnn.backends.numba_parts import in_parts
+from pymc_gibbsnn.backends.fast_numba.parts import in_parts
 
 __all__ = [
     "CacheByKey",
@@ -40,7 +39,6 @@ __all__ = [
     "kernels",
     "mistaking_columns",
     "named_intrinsic",
-    "of_any_layout",
     "typed",
 ]
 
@@ -101,7 +99,7 @@ def cached(function: Dispatcher, key: str, cache: type[CacheByKey] = CacheByKey)
     # It names files after the file of the function, to which PyTensor gives a random name: another stands for it.
     stand_in = FunctionType(_stand_in.__code__, {})
     CACHED_SRC_FUNCTIONS[stand_in] = key
-    function._cache = cache(stand_in)
+    function._cache, _ = cache(stand_in), function._cache  # an error if Numba should have no such attribute
     return function
 
 
@@ -144,12 +142,6 @@ def named_intrinsic(names: Sequence[str], typed: Callable) -> Callable:
     return intrinsic(
         eval(f"lambda {', '.join(['typing_context', *names])}: typed({', '.join(names)})", {"typed": typed})
     )
-
-
-def of_any_layout(kernel: Dispatcher, *inputs: int) -> Dispatcher:
-    """Let a kernel be compiled once for all layouts in memory of the inputs at these positions, and return it."""
-    kernel.any_layout = inputs
-    return kernel
 
 
 def mistaking_columns(kernel: Callable) -> Callable:
@@ -366,4 +358,3 @@ def _resolve(described: bytes, table) -> int | None:
 
 
 llvm.add_symbol(RESOLVER, ctypes.cast(_resolve, ctypes.c_void_p).value)
-forgive_damage()

@@ -1,99 +1,29 @@
-"""Products of matrices, Cholesky factors, eigenvectors and triangular systems in Numba, by calls of BLAS and LAPACK.
+"""Cholesky factors, eigenvectors and triangular systems for Numba, by calls of LAPACK.
 
-PyTensor's and Numba's own code for these looks at layouts and raises errors in functions of its own, which take a
-second each to compile. What is computed, and in which order, is the same; eigenvectors are found as NumPy finds them.
+PyTensor's own code for these looks at layouts and raises errors in functions of its own, which take a second each to
+compile. What is computed, and in which order, is the same; eigenvectors are found as NumPy finds them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import llvmlite.binding as llvm
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import get_cython_function_address, intrinsic
-from numba.np.arrayobj import make_array
-from numba.np.linalg import dot_3_mm, dot_3_vm, ensure_blas
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_gibbsnn._compat import SOLVES_FROM_THE_RIGHT
-from pymc_gibbsnn.backends.declare import code_key, properties
-from pymc_gibbsnn.backends.numba_calls import of_any_layout
+from pymc_gibbsnn.backends.declare import code_key, of_any_layout, properties
+from pymc_gibbsnn.backends.lapack import routine
 
-__all__ = ["cholesky", "dot", "eigh", "factor_in_place", "solve_triangular"]
+__all__ = ["cholesky", "eigh", "solve_triangular"]
 
 # The letters by which BLAS and LAPACK are told what to do
 LEFT, RIGHT, LOWER, UPPER, TRANSPOSED, AS_IT_IS, OF_ONES, WITH_VECTORS = map(ord, "LRLUTNUV")
 
-
-@intrinsic
-def dot(typing_context, x, y, out):
-    """Write the product of two matrices, or of a matrix and a vector, into ``out``, as ``np.dot(x, y, out)`` does.
-
-    In compiled code this is called with three arguments, ``dot(x, y, out)``.
-
-    Parameters
-    ----------
-    typing_context
-        Numba's, which Numba passes itself.
-    x, y : array
-        Row by row or column by column in memory.
-    out : array
-        Row by row in memory.
-    """
-    product = dot_3_mm if x.ndim == y.ndim else dot_3_vm
-
-    def code(context, builder, signature, values):
-        ensure_blas()
-        return product(context, builder, signature, values)
-
-    return out(x, y, out), code
-
-
-def _routine(library: str, name: str) -> Callable:
-    """Return what Numba can call as a routine of BLAS or LAPACK, with a tuple of its arguments.
-
-    It returns the last argument as the routine leaves it, which for LAPACK is whether it has succeeded. The name lacks
-    its first letter, which is that of the precision. Arrays of whole numbers are of 32 bits.
-    """
-    for letter in "sd":
-        address = get_cython_function_address(f"scipy.linalg.cython_{library}", letter + name)
-        llvm.add_symbol(_symbol(letter + name), address)
-
-    @intrinsic
-    def routine(typing_context, arguments):
-        arrays = {kind.dtype for kind in arguments.types if isinstance(kind, types.Array)}
-        [dtype] = arrays - {types.int32}
-
-        def code(context, builder, signature, values):
-            pointers = []
-            for kind, value in zip(arguments.types, cgutils.unpack_tuple(builder, values[0]), strict=True):
-                if isinstance(kind, types.Array):
-                    pointer = make_array(kind)(context, builder, value).data
-                else:
-                    value = builder.trunc(value, ir.IntType(32)) if isinstance(kind, types.Integer) else value
-                    pointer = cgutils.alloca_once_value(builder, value)
-                pointers.append(pointer)
-            function_type = ir.FunctionType(ir.VoidType(), [pointer.type for pointer in pointers])
-            symbol = _symbol(("s" if dtype == types.float32 else "d") + name)
-            builder.call(cgutils.get_or_insert_function(builder.module, function_type, symbol), pointers)
-            return builder.load(pointers[-1])
-
-        return types.int32(arguments), code
-
-    return routine
-
-
-def _symbol(name: str) -> str:
-    """Return the symbol by which compiled code finds a routine."""
-    return f"pymc_gibbsnn_{name}"
-
-
-_potrf, _trtrs, _trsm = _routine("lapack", "potrf"), _routine("lapack", "trtrs"), _routine("blas", "trsm")
-_syevd = _routine("lapack", "syevd")
+_potrf, _trtrs, _trsm = routine("lapack", "potrf"), routine("lapack", "trtrs"), routine("blas", "trsm")
+_syevd = routine("lapack", "syevd")
 
 
 def _is_real(node: Apply) -> bool:
@@ -131,20 +61,6 @@ def cholesky(op: Op, node: Apply) -> tuple[Callable, str] | None:
         return found if transposed else found.T
 
     return factor, code_key(type(op), properties(op), __name__)
-
-
-@numba_njit
-def factor_in_place(q):
-    """Factor a finite matrix Q = L Lᵀ in place, and return whether that was possible: whether Q is positive definite.
-
-    Parameters
-    ----------
-    q : array, (n, n)
-        Q, row by row in memory, with n > 0. Its upper triangle becomes that of Lᵀ, the rest stays as it is; if there is
-        no factor, the upper triangle is spoilt.
-    """
-    n = len(q)
-    return _potrf((LOWER, n, q, n, 0)) == 0
 
 
 def eigh(op: Op, node: Apply) -> tuple[Callable, str] | None:

@@ -4,7 +4,7 @@ import numba
 import numpy as np
 import pytest
 
-from pymc_gibbsnn.backends.numba_parts import in_parts
+from pymc_gibbsnn.backends.fast_numba.parts import in_parts
 from pymc_gibbsnn.networks.likelihoods.bernoulli import BernoulliLikelihood
 
 COUNTS = np.arange(4.0)

@@ -23,7 +23,7 @@ from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
 from pymc_gibbsnn.backends.declare import code_key
-from pymc_gibbsnn.backends.numba_calls import Writer, named_intrinsic, typed
+from pymc_gibbsnn.backends.fast_numba.calls import Writer, named_intrinsic, typed
 
 __all__ = ["array_of", "length", "number_of", "part", "vector", "view"]
 
