@@ -35,6 +35,7 @@ __all__ = [
     "posterior_of",
     "positive_array",
     "positive_numbers",
+    "seeds_of_chains",
     "string_list",
     "whole",
     "widths",
@@ -236,6 +237,34 @@ def widths(name: str, value: Any, each: str = "one for each hidden layer") -> li
         if not (math.isfinite(one) and one == int(one) and one > 0):
             raise ValueError(f"{what}; found {describe(value)}.")
     return [int(one) for one in listed]
+
+
+def seeds_of_chains(random_seed: Any, chains: int) -> list[int]:
+    """Return a seed for each chain, those that ``pm.sample`` would use.
+
+    Raises
+    ------
+    TypeError
+        If ``random_seed`` is neither an integer, a NumPy generator, a sequence of integers nor None.
+    ValueError
+        If a sequence holds another number of seeds than there are chains.
+    """
+    if isinstance(random_seed, np.random.Generator | np.random.RandomState):
+        generator = random_seed
+    elif isinstance(random_seed, Sequence | np.ndarray) and np.ndim(random_seed) == 1:
+        if len(random_seed) != chains:
+            raise ValueError(f"random_seed must hold a seed for each of {chains} chains; found {len(random_seed)}.")
+        return [whole("random_seed", seed, 0) for seed in random_seed]
+    else:
+        seed = None if random_seed is None else whole("random_seed", random_seed, 0, why=", a generator or None")
+        if chains == 1 and seed is not None:
+            return [seed]
+        generator = np.random.default_rng(seed)
+    integers = generator.randint if isinstance(generator, np.random.RandomState) else generator.integers
+    seeds: list[int] = []
+    while len(set(seeds)) != chains:  # so that no two are the same
+        seeds = integers(2**30, dtype=np.int64, size=chains).tolist()
+    return seeds
 
 
 def model_of(value: Any) -> pm.Model:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import warnings
 from collections.abc import Callable
 from copy import copy
@@ -12,10 +11,13 @@ from functools import wraps
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
+from inspect import currentframe
+from operator import attrgetter
 from pathlib import Path
 from shutil import rmtree
 from tempfile import NamedTemporaryFile, mkdtemp
-from types import FrameType
+from types import FrameType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -145,9 +147,10 @@ def call_in_pymc(*functions: str) -> FrameType | None:
     PyMC hands a step method no more than points, one at a time. Before version 6 it does not even say how many tuning
     steps a chain has; and no version says which variables are recorded, where the user lets chains start, and how many
     threads a forked chain may take. What a step has to know of these before anything is drawn is read here, and
-    nowhere else.
+    nowhere else. A release of PyMC in which names differ is one outside of which the step finds itself: it works as
+    where it is called by hand.
     """
-    frame = sys._getframe(1)
+    frame = currentframe()
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith("pymc.sampling.") and frame.f_code.co_name in functions:
             return frame
@@ -155,25 +158,34 @@ def call_in_pymc(*functions: str) -> FrameType | None:
     return None
 
 
+def read_locals(call: FrameType | None, *names: str) -> list[Any] | None:
+    """Read local variables of a call, such as "tune", or attributes of one, such as "self.chain".
+
+    None if there is no call, or if one of the names is not known there.
+    """
+    try:
+        return None if call is None else [attrgetter(name)(SimpleNamespace(**call.f_locals)) for name in names]
+    except AttributeError:
+        return None
+
+
 def tuning_steps() -> int | None:
     """Find how many tuning steps the chain has that ``pm.sample`` is about to start; None where this is not known.
 
     PyMC 6 tells the step itself.
     """
-    call = None if PYMC_6 else call_in_pymc("_iter_sample", "_prepare_iter_population", "_start_loop")
-    if call is None:
+    if PYMC_6:
         return None
-    known = call.f_locals
-    return int(known["self"]._tune if "self" in known else known["tune"])
+    known = read_locals(call_in_pymc("_iter_sample", "_prepare_iter_population"), "tune")
+    known = known or read_locals(call_in_pymc("_start_loop"), "self._tune")
+    return int(known[0]) if known else None
 
 
 def number_of_chain() -> int | None:
     """Find the number of the chain that ``pm.sample`` is about to start; None where there is no such call."""
-    call = call_in_pymc("_iter_sample", "_start_loop")
-    if call is None:
-        return None
-    known = call.f_locals
-    return int(known["self"].chain if "self" in known else known["chain"])
+    known = read_locals(call_in_pymc("_iter_sample"), "chain")
+    known = known or read_locals(call_in_pymc("_start_loop"), "self.chain")
+    return int(known[0]) if known else None
 
 
 def dataset(model: pm.Model, values: dict[str, np.ndarray], first_draw: int | None) -> xr.Dataset:

@@ -9,10 +9,10 @@ such a change is seen by the thread that makes it, and by no other.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from inspect import currentframe
 from typing import Any
 
 from pytensor.configparser import ConfigParam, PyTensorConfigParser
@@ -57,8 +57,8 @@ def _in_this_thread_or(change: Callable[..., AbstractContextManager]) -> Callabl
     """Make the method that changes flags, from the one that changes them in all threads."""
 
     def change_flags(self, **flags):
-        values = {self._config_var_dict[name]: value for name, value in flags.items()}
-        caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
+        values = {getattr(type(self), name): value for name, value in flags.items()}
+        caller = currentframe().f_back.f_globals.get("__name__", "").partition(".")[0]
         if caller in LIBRARIES or values.keys() & _flags.changed.keys():
             return _in_this_thread(values)
         return change(self, **flags)
@@ -85,7 +85,7 @@ def _of_this_thread_or(read: Callable) -> Callable:
 
     def get(self, config, kind, delete_key=False):
         changed = _flags.changed
-        return changed[self] if self in changed else read(self, config, kind, delete_key)
+        return changed[self] if config is not None and self in changed else read(self, config, kind, delete_key)
 
     return get
 

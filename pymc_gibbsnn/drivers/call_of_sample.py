@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn._compat import call_in_pymc
+from pymc_gibbsnn._compat import call_in_pymc, read_locals
 from pymc_gibbsnn.backends.machine import memory_warning
 from pymc_gibbsnn.models.initial_values import check_initvals
 
@@ -44,23 +44,27 @@ def check_call_of_sample(model: pm.Model, sizes: dict[str, int], latents: Sequen
         If ``initvals`` do not go with the model.
     """
     call = call_in_pymc("sample")
-    if call is None or "initial_points" in call.f_locals:  # PyMC has already used the starts
+    asked = read_locals(call, "initvals", "chains", "draws", "tune", "var_names", "compute_convergence_checks")
+    if asked is None or read_locals(call, "initial_points"):  # PyMC has already used the starts
         return False
-    asked, names = call.f_locals, call.f_locals["var_names"]
+    initvals, chains, draws, tune, names, is_checked = asked
 
     def warn(message: str) -> None:
         warnings.warn_explicit(message, UserWarning, call.f_back.f_code.co_filename, call.f_back.f_lineno)
 
-    check_initvals(model, asked["initvals"], asked["chains"])
-    recorded = {name: size * asked["chains"] for name, size in sizes.items() if names is None or name in names}
-    if message := memory_warning(recorded, asked["draws"] + (asked["tune"] or 0)):
+    check_initvals(model, initvals, chains)
+    recorded = {name: size * chains for name, size in sizes.items() if names is None or name in names}
+    if message := memory_warning(recorded, draws + (tune or 0)):
         warn(message)
     if names is not None or not latents:
         return False
     others = [rv.name for rv in model.free_RVs if model.rvs_to_values[rv] not in latents]
-    draws, numbers = asked["chains"] * asked["draws"], sum(sizes[v.name] // np.dtype(v.dtype).itemsize for v in latents)
-    cost = f"{numbers:,} numbers a draw, {draws * sum(sizes[v.name] for v in latents) / 1e6:,.1f} MB in all"
-    if asked["compute_convergence_checks"] and asked["chains"] > 1 and (seconds := SECONDS * numbers * draws) >= 1:
+    numbers, size = (
+        sum(sizes[v.name] // np.dtype(v.dtype).itemsize for v in latents),
+        sum(sizes[v.name] for v in latents),
+    )
+    cost = f"{numbers:,} numbers a draw, {chains * draws * size / 1e6:,.1f} MB in all"
+    if is_checked and chains > 1 and (seconds := SECONDS * numbers * chains * draws) >= 1:
         cost += f", and PyMC's check of R-hat and ESS takes {seconds:,.0f} s or more for them"
     warn(
         f"The latents {', '.join(v.name for v in latents)} are recorded ({cost}), and pm.sample_posterior_predictive "
@@ -88,11 +92,11 @@ class CallOfSample(NamedTuple):
 
 def call_of_sample() -> CallOfSample | None:
     """Read what the ``pm.sample`` up the stack was asked for; None where there is none."""
-    call = call_in_pymc("sample")
-    if call is None:
+    asked = read_locals(call_in_pymc("sample"), "draws", "chains", "tune", "initvals")
+    if asked is None:
         return None
-    asked = call.f_locals
-    return CallOfSample(asked["draws"], asked["chains"], asked["tune"] != 0 and asked["initvals"] is None)
+    draws, chains, tune, initvals = asked
+    return CallOfSample(draws, chains, searches=tune != 0 and initvals is None)
 
 
 def blas_threads_of_fork() -> int | None:
@@ -100,8 +104,7 @@ def blas_threads_of_fork() -> int | None:
 
     None outside of forked processes.
     """
-    call = call_in_pymc("_start_loop")
-    process = None if call is None else call.f_locals["self"]
-    if process is None or process._mp_start_method != "fork" or process._blas_cores is None:
+    asked = read_locals(call_in_pymc("_start_loop"), "self._mp_start_method", "self._blas_cores")
+    if asked is None or asked[0] != "fork" or asked[1] is None:
         return None
-    return max(1, process._blas_cores)
+    return max(1, asked[1])

@@ -145,6 +145,6 @@ def _expressions(expressions: Iterable[Variable], known: set[Variable]) -> list[
 
 def _operation(op: Op) -> str:
     """Write an operation as text: its name, its properties, and the graph inside it if it has one."""
-    properties = getattr(op, "_props_dict", dict)()
+    properties = {name: getattr(op, name) for name in getattr(op, "__props__", ())}
     within = _expressions(getattr(op, "inner_outputs", None) or [], set())
     return _plain(f"{type(op).__name__} {op} {properties} {within}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-
-# The module ``signal`` has the same functions, but looks up a name for each handler, which takes ten times as long.
-from _signal import SIGINT, getsignal, signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from signal import SIG_DFL, SIGTERM
+from signal import SIG_DFL, SIGINT, SIGTERM
 from types import FrameType
+
+try:  # which has the functions of ``signal``, but does not look up a name for each handler: a tenth of the time
+    from _signal import getsignal, signal
+except ImportError:
+    from signal import getsignal, signal
 
 __all__ = ["remembered", "uninterrupted"]
 

@@ -17,11 +17,20 @@ import pytensor
 import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import ArrayLike
-from pymc.util import _get_seeds_per_chain
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn._arguments import boolean, describe, model_of, number, one_of, path_of, string_list, whole
+from pymc_gibbsnn._arguments import (
+    boolean,
+    describe,
+    model_of,
+    number,
+    one_of,
+    path_of,
+    seeds_of_chains,
+    string_list,
+    whole,
+)
 from pymc_gibbsnn._version import __version__
 from pymc_gibbsnn.backends.jax_backend import keep_programs
 from pymc_gibbsnn.backends.machine import memory_warning
@@ -330,7 +339,7 @@ def _seeds_of_chains(random_seed, chains: int, before: Checkpoint | None) -> lis
 
     if before and random_seed is None and before.run["chains"] == chains:
         random_seed = before.run["random_seed"]
-    return json.loads(first_says(lambda: json.dumps([*map(int, _get_seeds_per_chain(random_seed, chains))]).encode()))
+    return json.loads(first_says(lambda: json.dumps(seeds_of_chains(random_seed, chains)).encode()))
 
 
 def _results(

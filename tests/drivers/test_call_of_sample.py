@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn import _compat
 from pymc_gibbsnn.backends import machine
 from pymc_gibbsnn.drivers import call_of_sample
 from tests import helpers
@@ -44,3 +45,13 @@ def test_recorded_latents_are_told_in_memory_and_time(monkeypatch, asked, cost):
     monkeypatch.setattr(call_of_sample, "memory_warning", lambda sizes, draws: "")
     with pytest.warns(UserWarning, match=rf"The latents Z2, A2 are recorded {cost}"):
         assert call_of_sample.check_call_of_sample(model, dict.fromkeys(["Z2", "A2"], 160_000), latents)
+
+
+@pytest.mark.parametrize("call", [None, SimpleNamespace(f_locals={})], ids=["other functions", "other variables"])
+def test_another_release_of_pymc(call, monkeypatch):
+    """In which calls have other names, or their variables: chains are drawn as by a step that is called by hand."""
+    for module in (_compat, call_of_sample):
+        monkeypatch.setattr(module, "call_in_pymc", lambda *functions: call)
+    draws = pm_sample(pmg.mlp(X, X[:, 0], 3), tune=5, var_names=["W1"])["posterior"]["W1"].values
+    assert np.isfinite(draws).all()
+    assert (draws[0] != draws[1]).all()

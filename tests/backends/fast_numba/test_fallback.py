@@ -21,8 +21,7 @@ from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from tests.test_private_names import names_of_others
 
 FOLDER = Path(fast_numba.__file__).parent
-IMPORTED, LOOKED_UP = names_of_others([path.read_text() for path in FOLDER.glob("*.py")])
-NAMES = sorted({name.rpartition(".")[2] for name in IMPORTED} | LOOKED_UP)
+NAMES = sorted(names_of_others([path.read_text() for path in FOLDER.glob("*.py")]))
 
 WITHOUT_A_NAME = """
 import os
