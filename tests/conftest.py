@@ -54,6 +54,19 @@ def load_once(self, files):
 ExternalCOp.load_c_code = load_once
 
 
+def pytest_addoption(parser):
+    parser.addoption("--part", metavar="K/N", help="of the tests that are chosen, run every N-th one, from number K on")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Several runs that take a part each run all of them."""
+    if part := config.getoption("part"):
+        first, count = map(int, part.split("/"))
+        config.hook.pytest_deselected(items=[item for i, item in enumerate(items) if i % count != first % count])
+        items[:] = items[first % count :: count]
+
+
 def pytest_configure(config):
     """JAX keeps what it compiles where pytest keeps what it remembers: not in a folder that others may write to."""
     if config.pluginmanager.hasplugin("cacheprovider"):

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytensor.tensor as pt
@@ -117,7 +118,7 @@ def draw_variances(
 def collapsed_variances(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
     """Draw the noise of the post-activations of a layer, and of the layer above, with the former integrated out.
 
-    At least one of them must be a learned variance of its own; the other one is then held fixed. A is left out of date.
+    At least one of them must be a learned variance of its own; the other one is then held fixed.
     """
     eigenvalues, y, v = in_eigenvectors(site)
     squares = squares_of_residuals(y, v, site.activation.function(site.z))
@@ -126,4 +127,4 @@ def collapsed_variances(rng: Variable, site: Site, carry: dict) -> tuple[Variabl
     n = pt.cast(site.samples, squares.dtype)
     rng, drawn = draw_variances(rng, list(noises.values()), priors, n, squares, eigenvalues)
     new = {name: x for name, x in zip(noises, drawn, strict=True) if name in site.variances}
-    return rng, site.with_noise(new), carry, {}
+    return rng, replace(site.with_noise(new), post=None), carry, {}

@@ -91,7 +91,7 @@ def makes_filter_move(network: Network, l: int, widest: float = WIDEST) -> bool:
 
 
 def interweave_filters(network: Network, l: int) -> Move:
-    """Make the move of the filters of layer l; post-activations above it are left out of date."""
+    """Make the move of the filters of layer l, with the post-activations above it integrated out."""
     k, m = reach(network, l)
     acceptance = f"acceptance_{network.layers[l].operator.name}"
 
@@ -104,7 +104,10 @@ def interweave_filters(network: Network, l: int) -> Move:
             s = law.upward(law.function(z))
             maps = lambda p: p @ law.v.T, lambda r: law.noise * (r @ law.gain)
             rng, outputs[k + 1] = draw_postactivations(rng, s, law.noise, law.y, *maps, state.network.layers[m].noise)
-        posts = [*state.posts[: k + 1], outputs[k + 1], *state.posts[k + 2 :]] if m > k + 1 else state.posts
+        posts = list(state.posts)
+        posts[k] = None
+        if m > k + 1:
+            posts[k + 1] = outputs[k + 1]
         state = replace(state, weights=tuple(weights), outputs=tuple(outputs), posts=tuple(posts))
         if k > l:
             rng, state, carry, _ = at(l, direct_latents).step(rng, state, carry)

@@ -141,4 +141,4 @@ def _by_langevin(network: Network, l: int) -> Move:
 
 def _moved(site: Site, w: Variable, z: Variable) -> Site:
     """Return the site with new W̃ and Z, whose difference from its mean is as it was."""
-    return replace(site, w=w, mean=site.mean + (z - site.z), z=z)
+    return replace(site, w=w, mean=site.mean + (z - site.z), z=z, post=None)

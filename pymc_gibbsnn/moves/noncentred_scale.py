@@ -156,7 +156,7 @@ def draw_noncentred_scales(
 def noncentred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
     """Draw a scale for each unit of a layer, with A integrated out, and apply it to its weights and outgoing weights.
 
-    The activation must be homogeneous, σ(cz) = c σ(z), and the layer without offset. A is left out of date.
+    The activation must be homogeneous, σ(cz) = c σ(z), and the layer without offset.
     """
     operator, above, activation = site.layer.operator, site.above.operator, site.activation
     surroundings = site.mean, site.z, site.y, site.v, site.gain
@@ -164,7 +164,7 @@ def noncentred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable,
     law = operator.incoming(site.w), above.outgoing(site.w_above), activation.noise, power
     rng, c = draw_noncentred_scales(rng, *surroundings, *law, activation.function, operator.size[0])
     scaled = {"w": operator.scaled(site.w, c), "mean": site.mean * c, "z": site.z + site.mean * (c - 1)}
-    return rng, replace(site, **scaled, w_above=above.relieved(site.w_above, c)), carry, {}
+    return rng, replace(site, **scaled, post=None, w_above=above.relieved(site.w_above, c)), carry, {}
 
 
 def _line(z, bends, xp):

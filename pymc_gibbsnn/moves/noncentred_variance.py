@@ -11,7 +11,7 @@ x = log ΔZ has the density
     log p(x) = −½ Σ_k [n log s_k + q_k(Z)/s_k] − α x − β e^{−x} + const,   Z = M + sqrt(ΔZ) E,
 
 in the letters of :mod:`pymc_gibbsnn.moves.collapsed_variances`. One Metropolis-Hastings step proposes x + h ξ, with a
-normal number ξ and a step size h whose logarithm is uniform. A is left out of date.
+normal number ξ and a step size h whose logarithm is uniform.
 
 References
 ----------
@@ -38,7 +38,7 @@ __all__ = ["noncentred_variance"]
 def noncentred_variance(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
     """Move the noise of the pre-activations of a layer, and Z with it, by one Metropolis-Hastings step.
 
-    This noise must be a learned variance of its own. A is left out of date.
+    This noise must be a learned variance of its own.
     """
     name, noise, function = site.layer.name, site.layer.noise, site.activation.function
     alpha, rate = site.variances[name].of_noise
@@ -55,4 +55,4 @@ def noncentred_variance(rng: Variable, site: Site, carry: dict) -> tuple[Variabl
     change = ((old - new) / (site.above.noise + site.activation.noise * eigenvalues)).sum() / 2
     log_ratio = change - alpha * step - rate / noise * pt.expm1(-step)
     step = pt.switch(pt.log1p(-uniforms[1]) < log_ratio, step, 0)
-    return rng, replace(site, z=moved(step)).with_noise({name: noise * pt.exp(step)}), carry, {}
+    return rng, replace(site, z=moved(step), post=None).with_noise({name: noise * pt.exp(step)}), carry, {}

@@ -18,8 +18,8 @@ For a piecewise-linear σ these draws are exact (:mod:`pymc_gibbsnn.random.piece
 makes one Metropolis-Hastings step instead, which proposes from the same law for a piecewise-linear function close to σ
 (:mod:`pymc_gibbsnn.random.smooth_normal`).
 
-A collapsed draw leaves A out of date: a draw of A given Z must follow before anything reads A, so that the sampler is a
-valid partially collapsed one [1]_.
+A collapsed draw leaves no A: a draw of A given Z must follow before anything reads A, so that the sampler is a valid
+partially collapsed one [1]_.
 
 References
 ----------
@@ -149,7 +149,7 @@ def preactivations_collapsed(rng: Variable, site: Site, carry: dict) -> tuple[Va
     """Draw the pre-activations Z of a layer with its post-activations A integrated out, given the layer above."""
     surroundings = site.mean, site.y, site.v, site.gain
     rng, z = draw_preactivations_collapsed(rng, site.z, *surroundings, site.layer.noise, site.activation.function)
-    return rng, replace(site, z=z), carry, {}
+    return rng, replace(site, z=z, post=None), carry, {}
 
 
 @Move
@@ -167,7 +167,7 @@ def preactivations_collapsed_in_windows(rng: Variable, site: Site, carry: dict) 
     surroundings = operator.by_window(site.mean), y, w, gain
     z = operator.by_window(site.z)
     rng, z = draw_preactivations_collapsed(rng, z, *surroundings, site.layer.noise, site.activation.function)
-    return rng, replace(site, z=operator.from_windows(z)), carry, {}
+    return rng, replace(site, z=operator.from_windows(z), post=None), carry, {}
 
 
 @Move

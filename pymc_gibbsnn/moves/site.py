@@ -74,7 +74,8 @@ class Site:
     activation : Activation, optional
         The activation, with A' = σ(Z) + N(0, ΔA).
     post : Variable, (n, h), optional
-        Post-activations A', the input of the layer above; out of date after Z was drawn with A' integrated out.
+        Post-activations A', the input of the layer above. Whoever integrates A' out leaves None, so that no move can
+        read what is out of date: A' is drawn first.
     above : Layer, optional
         The layer above.
     w_above : Variable, optional
@@ -166,7 +167,8 @@ class NetworkState:
     outputs : tuple of Variable
         Z of every layer, (n, h) each; the data for the last one of a regression.
     posts : tuple of Variable
-        Post-activations A of every hidden layer, (n, h) each; its output Z where there is no activation.
+        Post-activations A of every hidden layer, (n, h) each; its output Z where there is no activation. None where A
+        was integrated out and has not been drawn since.
     tuning : Variable, ()
         The share of the tuning that is still to come; 0 after tuning.
     squares : dict of str to Variable
@@ -249,6 +251,8 @@ class NetworkState:
             squares = {site.layer.name: ((site.z - site.mean) ** 2).sum()}
             if site.data_squares is not None:
                 squares[site.observation.name] = site.data_squares
+        elif site.post is None:
+            squares = {}
         else:
             of_z, of_a = site.noise
             squares = {site.layer.name: of_z.sum(), site.activation.name: of_a.sum()}

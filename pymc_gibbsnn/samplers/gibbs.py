@@ -23,7 +23,7 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
 Here Δ are the variances of the noise, of Z_l, A_l and Z_{l+1} in a hidden layer, and λ the precisions of the priors. A
 hidden layer draws those variances that are learned and are single numbers, of one variable's noise and nothing else;
 the last line alone would hardly move them. With ``collapse=False`` the order of a hidden layer is that of Algorithm 1
-of the paper: A_l, W̃_l, then Z_l given A_l. Interweaving leaves A_l out of date and therefore comes just before A_l is
+of the paper: A_l, W̃_l, then Z_l given A_l. Interweaving integrates A_l out and therefore comes just before A_l is
 drawn, in either order. The layer-parallel order is in :mod:`pymc_gibbsnn.moves.layer_parallel`.
 
 References
