@@ -147,7 +147,8 @@ class LayerReader:
         """
         products = self._products(mean, leaves)
         if not products:
-            raise NetworkError(refusals.no_product(mean, z.name, self._centre(mean, leaves, z)))
+            observed = z in self.model.observed_RVs
+            raise NetworkError(refusals.no_product(mean, z.name, observed, self._centre(mean, leaves, z)))
         if len(products) > 1 and number is None:
             raise NetworkError(refusals.two_products(products, z.name))
         others = list(terms(mean))

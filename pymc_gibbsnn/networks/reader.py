@@ -50,24 +50,30 @@ __all__ = ["Reader", "only_network", "read_network", "read_networks", "starting_
 def read_network(model: pm.Model, vars: list[Variable] | None = None, check_data: bool = True) -> Network:
     """Read the one noisy network of a model, as :func:`read_networks` does; raise NetworkError if there are several.
 
-    Networks on which nothing but the noise of another one depends do not count.
+    Networks on which nothing but the noise of another one depends do not count; one that is a term of a mean is none.
     """
     return only_network(read_networks(model, vars, check_data))
 
 
 def only_network(networks: list[Network]) -> Network:
-    """Return the one network that is not of the noise of another; raise NetworkError if there are several."""
+    """Return the one network that gives the data, alone or but for their noise; raise NetworkError if there is none."""
     networks = [network for network in networks if not isinstance(network.observation, RowNoise)]
     if len(networks) > 1:
         names = ", ".join(f"'{network.layers[0].operator.name}'" for network in networks)
         raise NetworkError(
             f"The model holds several networks, with first weights {names}: name the variables of one in vars=."
         )
-    return networks[0]
+    [network] = networks
+    if isinstance(network.observation, EffectLikelihood):
+        latent, name = network.layers[-1].name, network.observation.name
+        raise NetworkError(f"The network of '{latent}' is one term of the mean of '{name}', beside others.")
+    return network
 
 
 def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_data: bool = True) -> list[Network]:
     """Read the noisy networks of a PyMC model: one for each product in the mean of data or of labelled latents.
+
+    Latents of such a network may be terms of this mean, too, with slopes: t * Z.
 
     Before a network whose noise differs between rows stands the one on which that depends, if there is one.
 
@@ -220,7 +226,8 @@ class Reader(LayerReader):
             if isinstance(rv.owner.op, NormalRV):
                 mean, leaves = self._simplified(self._normal(rv)[0])
                 entered = (term for term in terms(mean) if set(self._leaves_of([term], leaves)) & set(latents))
-                found = filter(None, map(refusals.unread_term, entered))
+                is_observed = rv in self.model.observed_RVs
+                found = filter(None, (refusals.unread_term(term, is_observed) for term in entered))
                 reasons = [*reasons, *(f"The mean of '{rv.name}' is {show(mean)}, {problem}" for problem in found)]
         numbers = sum(math.prod(self._shape(rv)) for rv in latents)
         message = refusals.left_to_others([rv.name for rv in latents], numbers, reasons)
