@@ -53,7 +53,9 @@ def two_networks(noise=0.7):
 
 
 def effect_alone():
-    pm.Normal("y", OTHER - effect(noise=learned()) * T, pt.sqrt(pm.InverseGamma("v", 3, 2)), observed=data())
+    """One variance is that of the latent and of the data."""
+    sd = learned()
+    pm.Normal("y", OTHER - effect(noise=sd) * T, 2 * sd, observed=data())
 
 
 def two_latents():
@@ -64,6 +66,11 @@ def two_latents():
 def three_networks():
     t = pm.Data("t", T)
     pm.Normal("y", hidden() + t * effect() + (1 - t) * effect("_b", "tau_b"), learned(), observed=data())
+
+
+def product():
+    """Each of two latents is the slope of the other."""
+    pm.Normal("y", OTHER + effect() * effect("_b", "tau_b"), learned(), observed=data())
 
 
 def label():
@@ -94,7 +101,7 @@ def rows_of_a_network():
 
 
 MODELS = [
-    two_networks, effect_alone, two_latents, three_networks, label, heavy_tails, several_outputs, rows_of_data,
+    two_networks, effect_alone, two_latents, three_networks, product, label, heavy_tails, several_outputs, rows_of_data,
     rows_of_a_network,
 ]  # fmt: skip
 
@@ -132,7 +139,7 @@ def test_forms(form, beside):
     write, slope = FORMS[form]
     with pm.Model() as model:
         other = {None: lambda: OTHER, "product": hidden, "latent": lambda: pm.Normal("mu", hidden(), 0.3)}[beside]()
-        pm.Normal("y", other + write(effect()) + 0.5, 0.4, observed=Y)
+        pm.Normal("y", write(effect()) + other + 0.5, 0.4, observed=Y)
     [law] = [x.observation for x in read_networks(model) if x.layers[-1].name == "tau"]
     assert isinstance(law, EffectLikelihood)
     np.testing.assert_allclose(np.broadcast_to(law.slope.eval(), (N, 1))[:, 0], np.broadcast_to(slope, N), rtol=1e-6)
@@ -150,6 +157,7 @@ NOT_READ = {
     "absolute value": lambda tau: T * abs(tau),
     "square": lambda tau: T * tau**2,
     "function": lambda tau: T * pt.tanh(tau),
+    "times a function of itself": lambda tau: T * tau * pt.exp(tau),
     "divisor": lambda tau: T / tau,
     "order of rows": lambda tau: T * tau[::-1],
     "some rows": lambda tau: tau[np.arange(N) % 3],
@@ -292,7 +300,15 @@ def test_log_density_of_the_sweep(build):
         label,
         *(
             pytest.param(build, marks=pytest.mark.slow)
-            for build in (effect_alone, three_networks, heavy_tails, several_outputs, rows_of_data, rows_of_a_network)
+            for build in (
+                effect_alone,
+                three_networks,
+                product,
+                heavy_tails,
+                several_outputs,
+                rows_of_data,
+                rows_of_a_network,
+            )
         ),
     ],
 )
