@@ -318,7 +318,7 @@ REFUSED += [
     (output(lambda a: a @ (pm.Normal("m") + 0.1 * w2())), r"product with m \+ .* a variable whose prior has mean 0"),
     (
         output(lambda a: T * (a @ w2())),
-        r"A2 @ W2 is multiplied by what differs between rows: .* Normal\('tau', A2 @ W2, s\), and write t \* tau",
+        r"A2 @ W2 is multiplied by what differs between rows: .* pm.Normal\('tau', A2 @ W2, s\), and write t \* tau",
     ),
     (
         output(lambda a: pm.Normal("s", shape=(2, 1))[GROUP] * (a @ w2())),
@@ -433,7 +433,7 @@ def treatment_effect(noise):
 
 
 def test_latents_that_are_left_to_other_steps_are_warned_of():
-    with pytest.warns(UserWarning, match=r"leaves \['Zu', 'Au'\], 48 numbers, .* Normal\('tau', Au @ U2, s\)"):
+    with pytest.warns(UserWarning, match=r"leaves \['Zu', 'Au'\], 48 numbers, .* pm.Normal\('tau', Au @ U2, s\)"):
         step = pmg.GibbsNN(model=treatment_effect(0.1))
     assert [v.name for v in step.vars] == ["W1", "b1", "W2", "Z2", "A2"]
     with warnings.catch_warnings():

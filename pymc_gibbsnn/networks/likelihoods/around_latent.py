@@ -8,8 +8,8 @@ where s is one number, and the factors c may differ from datum to datum: known e
 precisions τ are 1 for a normal law; where they are random, y has another law, such as Student's. The slopes t are 1
 unless a subclass says otherwise.
 
-Conditionals. Precisions that are random are no variables of the model. They are drawn, given the error y − Z, when Z is
-drawn, and forgotten afterwards:
+Conditionals. Precisions that are random are no variables of the model. They are drawn, given the error y − t Z, when Z
+is drawn, and forgotten afterwards:
 
     Z | τ, y ~ N((M/ΔZ + τ t y/σ²)/P, 1/P),   P = 1/ΔZ + τ t²/σ².
 

@@ -63,7 +63,7 @@ class EffectLikelihood(AroundLatent):
 
     def _targets(self, z: Variable) -> Variable:
         """Return y − o."""
-        return pt.cast(self.rest, z.dtype)
+        return pt.cast(self.rest.reshape(z.shape), z.dtype)
 
     def _slope(self, z: Variable) -> Variable:
         """Return t in the precision of Z."""
