@@ -32,6 +32,7 @@ __all__ = [
     "match_monomial",
     "match_product",
     "match_scaled_product",
+    "match_slope",
     "rebuild",
     "spans_channels",
     "spans_columns",
@@ -247,6 +248,19 @@ def match_monomial(x: Variable, r: Variable) -> tuple[Variable, float, Variable 
                 c, p = (c / other_c, p - other_p) if divides else (c * other_c, p + other_p)
             return c, p, e
     return None
+
+
+def match_slope(x: Variable, r: Variable) -> Variable | None:
+    """Match ``x = c r``, element by element, where c does not depend on r; return c, or None if x has another form."""
+    if x is r:
+        return pt.constant(1.0)
+    if not is_elemwise(x, (ps.Mul, ps.TrueDiv, ps.Neg)):
+        return None
+    holding = [y for y in x.owner.inputs if r in ancestors([y])]
+    if len(holding) != 1 or (is_elemwise(x, ps.TrueDiv) and holding[0] is not x.owner.inputs[0]):
+        return None
+    slope = match_slope(holding[0], r)
+    return None if slope is None else x.owner.op(*(slope if y is holding[0] else y for y in x.owner.inputs))
 
 
 def rebuild(expression: Variable, z: Variable, new: Variable) -> Variable:

@@ -147,7 +147,8 @@ class LayerReader:
         """
         products = self._products(mean, leaves)
         if not products:
-            raise NetworkError(refusals.no_product(mean, z.name, self._centre(mean, leaves, z)))
+            observed = z in self.model.observed_RVs
+            raise NetworkError(refusals.no_product(mean, z.name, observed, self._centre(mean, leaves, z)))
         if len(products) > 1 and number is None:
             raise NetworkError(refusals.two_products(products, z.name))
         others = list(terms(mean))
@@ -312,7 +313,7 @@ class LayerReader:
         leaves: dict[Variable, Variable],
         z: Variable,
         members: set[Variable],
-        operator: Operator,
+        operator: Operator | None = None,
     ) -> Variable | None:
         """Add up the other terms of the mean of Z, in value variables, as a matrix that broadcasts to (n, d_out).
 
@@ -326,8 +327,8 @@ class LayerReader:
             The random variable of which they are terms of the mean.
         members : set of Variable
             The random variables of the layer, which may not enter them.
-        operator : Operator
-            The layer.
+        operator : Operator, optional
+            The layer; it is needed where Z are images.
 
         Returns
         -------
@@ -345,7 +346,7 @@ class LayerReader:
         [offset] = self.model.replace_rvs_by_values([offset])
         if offset.ndim == z.ndim == 1:
             offset = offset[:, None]
-        if z.ndim == 4:
+        if operator is not None and z.ndim == 4:
             offset = operator.rows(pt.shape_padleft(offset, 4 - offset.ndim) + np.zeros((1, *operator.row_shapes[0])))
         return real(pt.shape_padleft(offset, 2 - offset.ndim))
 

@@ -39,7 +39,9 @@ __all__ = ["Activation", "Layer", "Network", "NetworkError", "LearnedVariance", 
 LOST = 2e-4  # a share of a Gram matrix that rounding may change: of inputs at 10^6 standard deviations from 0
 
 # The parts of a network that other variables of the model may determine
-MOVING = ("noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees", "factors", "row_scale")
+MOVING = (
+    "noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees", "factors", "row_scale", "slope", "rest",
+)  # fmt: skip
 NESTED = ("operator", "uses", "layers", "activations", "observation", "variances", "network")
 
 

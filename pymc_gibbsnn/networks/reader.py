@@ -24,11 +24,20 @@ from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks import refusals
 from pymc_gibbsnn.networks.draws_of import shapes_of
-from pymc_gibbsnn.networks.forms import AS_WRITTEN, NetworkError, match_scaled_product, terms
+from pymc_gibbsnn.networks.forms import (
+    AS_WRITTEN,
+    NetworkError,
+    evaluate,
+    match_scaled_product,
+    match_slope,
+    summands,
+    terms,
+)
 from pymc_gibbsnn.networks.given import folded, given, real
 from pymc_gibbsnn.networks.layer_reader import LayerReader, match_linear
 from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.likelihoods import LatentLikelihood, find_noisy
+from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Activation, Layer, Network
 from pymc_gibbsnn.networks.notation import show
@@ -41,24 +50,30 @@ __all__ = ["Reader", "only_network", "read_network", "read_networks", "starting_
 def read_network(model: pm.Model, vars: list[Variable] | None = None, check_data: bool = True) -> Network:
     """Read the one noisy network of a model, as :func:`read_networks` does; raise NetworkError if there are several.
 
-    Networks on which nothing but the noise of another one depends do not count.
+    Networks on which nothing but the noise of another one depends do not count; one that is a term of a mean is none.
     """
     return only_network(read_networks(model, vars, check_data))
 
 
 def only_network(networks: list[Network]) -> Network:
-    """Return the one network that is not of the noise of another; raise NetworkError if there are several."""
+    """Return the one network that gives the data, alone or but for their noise; raise NetworkError if there is none."""
     networks = [network for network in networks if not isinstance(network.observation, RowNoise)]
     if len(networks) > 1:
         names = ", ".join(f"'{network.layers[0].operator.name}'" for network in networks)
         raise NetworkError(
             f"The model holds several networks, with first weights {names}: name the variables of one in vars=."
         )
-    return networks[0]
+    [network] = networks
+    if isinstance(network.observation, EffectLikelihood):
+        latent, name = network.layers[-1].name, network.observation.name
+        raise NetworkError(f"The network of '{latent}' is one term of the mean of '{name}', beside others.")
+    return network
 
 
 def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_data: bool = True) -> list[Network]:
     """Read the noisy networks of a PyMC model: one for each product in the mean of data or of labelled latents.
+
+    Latents of such a network may be terms of this mean, too, with slopes: t * Z.
 
     Before a network whose noise differs between rows stands the one on which that depends, if there is one.
 
@@ -93,13 +108,13 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_dat
             reasons.append(refusals.missing_values(name))
             continue
         try:
-            count = reader.count(rv)
+            ends = reader.ends(rv)
         except NetworkError as refusal:
             reasons.append(str(refusal))
             continue
-        for number in range(count):
+        for z, number in ends:
             try:
-                networks += reader.read(rv, number)
+                networks += reader.read(rv, z, number)
             except NetworkError as refusal:
                 reasons.append(str(refusal))
     if not networks:
@@ -151,25 +166,33 @@ class Reader(LayerReader):
         self.check_data = check_data
         self.scales: dict[Variable, Variable | None] = {}
 
-    def count(self, observed: Variable) -> int:
-        """Count the products in the mean of an observed variable or, if it is a label, of its latent."""
-        _, z = self._observation(observed)
-        return max(1, len(self._products(*self._simplified(self._normal(z)[0]))))
+    def ends(self, observed: Variable) -> list[tuple[Variable, int]]:
+        """List the last pre-activations by which networks give an observed variable, with products in their means.
 
-    def read(self, observed: Variable, number: int = 0) -> list[Network]:
-        """Read the network whose last layer is product ``number`` in the mean of an observed variable.
+        They are the variable itself or, if it is a label, its latent, and latents that are terms of the mean of that.
+        A pre-activation stands there with the number of each product in its mean.
+        """
+        _, last = self._observation(observed)
+        found = [(z, i) for z in (last, *self._effects(last)) for i in range(self._count(z))]
+        return found or [(last, 0)]
+
+    def read(self, observed: Variable, z: Variable, number: int = 0) -> list[Network]:
+        """Read the network whose last layer is product ``number`` in the mean of a last pre-activation Z.
 
         Before it stands the network on which the scales of its rows depend, if there is one.
         """
-        observation, z = self._observation(observed)
-        network = self._read_from(z, number, observation, [] if observation is None else [observed])
+        observation, last = self._observation(observed)
+        around = [] if observation is None else [observed]
+        if z is not last:
+            observation, around = self._effect(last, z), [last]
+        network = self._read_from(z, number, observation, around)
         scale = common_scale(network, self.scales)
         if scale is None:
             return [network]
         latent = self._latent_of_scale(scale, len(network.data()))
         if latent is None:
             return [replace(network, row_scale=real(self.model.replace_rvs_by_values([scale])[0]))]
-        if self.count(observed) > 1:
+        if self._count(z) > 1:
             raise NetworkError(
                 f"The mean of '{observed.name}' holds two products, which are two networks, but only one can have "
                 f"noise with scales that depend on the latent '{latent.name}': leave one out."
@@ -203,7 +226,8 @@ class Reader(LayerReader):
             if isinstance(rv.owner.op, NormalRV):
                 mean, leaves = self._simplified(self._normal(rv)[0])
                 entered = (term for term in terms(mean) if set(self._leaves_of([term], leaves)) & set(latents))
-                found = filter(None, map(refusals.unread_term, entered))
+                is_observed = rv in self.model.observed_RVs
+                found = filter(None, (refusals.unread_term(term, is_observed) for term in entered))
                 reasons = [*reasons, *(f"The mean of '{rv.name}' is {show(mean)}, {problem}" for problem in found)]
         numbers = sum(math.prod(self._shape(rv)) for rv in latents)
         message = refusals.left_to_others([rv.name for rv in latents], numbers, reasons)
@@ -329,6 +353,44 @@ class Reader(LayerReader):
             shape = "(n, classes)" if kind.has_classes else "(n,) or (n, outputs)"
             raise NetworkError(f"'{z.name}', which gives the data '{observed.name}', must have shape {shape}.")
         return kind(observed.name, folded(self.model.rvs_to_values[observed]), **parameters), z
+
+    def _count(self, z: Variable) -> int:
+        """Count the products in the mean of a pre-activation."""
+        return len(self._products(*self._simplified(self._normal(z)[0])))
+
+    def _effects(self, z: Variable) -> dict[Variable, tuple[Variable, list[Variable]]]:
+        """Find the last latents of other networks that are terms t U of the mean of Z.
+
+        Returns
+        -------
+        dict of Variable to tuple
+            For each latent U the slope t, and the other terms.
+        """
+        mean, leaves = self._simplified(self._normal(z)[0])
+        parts, found = summands(mean), {}
+        for i, part in enumerate(parts):
+            for leaf, rv in leaves.items():
+                slope = match_slope(part, leaf)
+                if slope is not None and z.ndim <= 2 and self._is_output(rv) and self._are_alike(rv, z):
+                    found[rv] = slope, parts[:i] + parts[i + 1 :]
+        return found
+
+    def _are_alike(self, rv: Variable, z: Variable) -> bool:
+        """Whether two variables have the same shape, as far as data now tell."""
+        value = self.model.rvs_to_values[z]
+        shape = evaluate(value).shape if z in self.model.observed_RVs else self.shapes.get(value.name)
+        return rv.ndim == z.ndim and (not self.check_data or self._shape(rv) == shape)
+
+    def _effect(self, z: Variable, latent: Variable) -> EffectLikelihood:
+        """Read the law of Z given the last latent of a network that is a term of its mean."""
+        mean, sigma = self._normal(z)
+        (slope, others), (_, leaves) = self._effects(z)[latent], self._simplified(mean)
+        slope, offset = (self._offset(part, leaves, z, {latent}) for part in ([slope], others))
+        value = folded(self.model.rvs_to_values[z])
+        rest = value[:, None] if z.ndim == 1 else value
+        rest = rest if offset is None else rest - offset
+        scale = EffectLikelihood.read_scale(sigma, latent, z, self.variances)
+        return EffectLikelihood(z.name, value, slope=slope, rest=rest, **scale)
 
     def _layer(self, z: Variable, number: int | None) -> tuple[Layer, Variable, list[Variable]]:
         """Read the layer below Z, and return it with its input and its variables.

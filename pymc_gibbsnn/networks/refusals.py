@@ -38,7 +38,8 @@ __all__ = [
 
 SUMS = CAReduce, Dot, Blockwise, Einsum  # operations that sum products
 OTHERS = "FNBG, PCN, PCNL and MALA sample networks without noise inside"
-BY_ROW = "is multiplied by what differs between rows: give one network a column of the data for it"
+BY_ROW = "is multiplied by what differs between rows"
+COLUMN = "give one network a column of the data for it"
 VARIABLE_INPUTS = "Inputs that are variables are for NUTS, MALA, FNBG, PCN and PCNL, in networks without noise inside."
 GROUPS = "give each of k groups a column of the data, np.eye(k)[group], with weights like those of other columns"
 WEIGHTS = "W = pm.Normal('W', 0, scale, ...)"
@@ -63,7 +64,7 @@ def no_normal(name: str, op: RandomVariable, observed: bool) -> str:
     return f"'{name}' must be pm.Normal, or a label of a Normal; found {found}. {OTHERS}."
 
 
-def no_product(mean: Variable, name: str, latent: str | None = None) -> str:
+def no_product(mean: Variable, name: str, is_observed: bool, latent: str | None = None) -> str:
     """Say that a mean holds no product of an input with weights.
 
     Parameters
@@ -72,6 +73,8 @@ def no_product(mean: Variable, name: str, latent: str | None = None) -> str:
         The mean.
     name : str
         The name of the variable of which it is the mean.
+    is_observed : bool
+        Whether that is observed.
     latent : str, optional
         The name of the latent in it around which data lie, if it is one.
 
@@ -82,7 +85,8 @@ def no_product(mean: Variable, name: str, latent: str | None = None) -> str:
     if latent is not None:
         return (
             f"The mean of '{name}' is {show(mean)}, where data lie around a latent as it is, of the shape of the data: "
-            f"pm.Normal('{name}', {latent}, sigma, observed=y). Put what else is in the mean into that of '{latent}'."
+            f"pm.Normal('{name}', {latent}, sigma, observed=y). Put what else is in the mean into that of '{latent}', "
+            f"or add it to t * {latent} with numbers t."
         )
     if not any(map(_is_variable, ancestors([mean]))):
         return f"The mean of '{name}' is {show(mean)}, which holds no weights."
@@ -90,14 +94,14 @@ def no_product(mean: Variable, name: str, latent: str | None = None) -> str:
         product = _product_inside(term)
         if product is not None and is_elemwise(term, ps.Second):  # what PyTensor makes of a product times 0
             return impossible_factor(show(product), 0, name)
-        problem = unread_term(term)
+        problem = unread_term(term, is_observed)
         if problem is not None:
             return f"The mean of '{name}' is {show(mean)}, {problem}"
     return f"The mean of '{name}' is {show(mean)}, where a layer is A @ W.T + b with weights {WEIGHTS}."
 
 
-def unread_term(term: Variable) -> str | None:
-    """Say why a term of a mean, which looks like a layer, is none; None if it does not look like one."""
+def unread_term(term: Variable, is_of_data: bool) -> str | None:
+    """Say why a term of a mean, that of data or of a latent, is no layer; None if it does not look like one."""
     op, operands = (term.owner.op, term.owner.inputs) if term.owner else (None, [])
     product, picked = _product_inside(term), _picked(term)
     factors = [x for x in operands if _product_inside(x) is None]
@@ -111,7 +115,9 @@ def unread_term(term: Variable) -> str | None:
     if not is_elemwise(term, (ps.Mul, ps.TrueDiv, ps.Neg)) or len(factors) < len(operands) - 1:
         return f"where the product {show(product)} of a layer must be a term by itself. {OTHERS}."
     if any(map(_differs_between_rows, factors)):
-        return f"where the product {show(product)} {BY_ROW}. {OTHERS}."
+        [inner] = [x for x in operands if x not in factors]
+        latent = f"give it a latent of its own, tau = pm.Normal('tau', {show(inner)}, s), and write t * tau"
+        return f"where the product {show(product)} {BY_ROW}: {latent if is_of_data else COLUMN}. {OTHERS}."
     weights = show(match_product(product)[1])
     return (
         f"where the product {show(product)} must be a term by itself: put a factor into its prior, {weights} = "
@@ -197,7 +203,7 @@ def noiseless_input(source: Variable, inner: str, name: str, is_latent: bool) ->
         )
     factors = source.owner.inputs if is_elemwise(source, (ps.Mul, ps.TrueDiv)) else []
     if any(_differs_between_rows(x) and not any(map(_is_variable, ancestors([x]))) for x in factors):
-        return f"{enters}, which {BY_ROW}. {OTHERS}."
+        return f"{enters}, which {BY_ROW}: {COLUMN}. {OTHERS}."
     return (
         f"{enters}, which carries no noise: give it a latent of its own, A = pm.Normal('A', {show(source)}, sigma), "
         f"and let '{name}' take A. {OTHERS}."
@@ -292,7 +298,9 @@ def left_to_others(latents: list[str], numbers: int, reasons: list[str]) -> str:
     -------
     str
     """
-    reason = " ".join(dict.fromkeys(reasons)) or "Their network must end in the mean of data, as A @ W.T + b."
+    reason = " ".join(dict.fromkeys(reasons)) or (
+        "Their network must end in the mean of data, as A @ W.T + b, or in a latent in it, as t * Z with numbers t."
+    )
     return (
         f"GibbsNN leaves {latents}, {numbers:,} numbers, to other steps, which move such latents far more slowly. "
         f"{reason} Without the noise inside it, this network would have none for other steps to move."

@@ -15,9 +15,9 @@ law of squared scale v. Where the noise differs between data or rows, errors are
 Learned variances and precisions are held at the values at which the chain would start until a good valley is found.
 Then they and the weights take turns, as far as the data determine these scales (:mod:`pymc_gibbsnn.samplers.evidence`).
 
-Networks with convolutions and learned noise, dense networks with class labels, whose chains get no further from a fit
-than with heat, and networks so large that a fit would take long beside the tuning, start from zero, with heat
-(:mod:`pymc_gibbsnn.samplers.heat`) where their noise is known.
+Networks beside other terms in the mean of data, networks with convolutions and learned noise, dense networks with class
+labels, whose chains get no further from a fit than with heat, and networks so large that a fit would take long beside
+the tuning, start from zero, with heat (:mod:`pymc_gibbsnn.samplers.heat`) where their noise is known.
 
 The tuning steps that follow are plain sweeps, which need not know any of this: a sampler is exact from any start.
 """
@@ -33,6 +33,7 @@ from pytensor.graph.traversal import explicit_graph_inputs
 
 from pymc_gibbsnn.networks.function import forward
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
+from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
@@ -49,8 +50,8 @@ ROUNDS = 15  # in which learned scales and weights take turns, a step each
 def can_be_fitted(network: Network) -> bool:
     """Whether a fit is worth its time; all noise must be known or, in dense networks, drawn with the network."""
     layers, observation = network.layers, network.observation
-    of_noise = isinstance(observation, RowNoise)
-    if len(layers) == 1 or of_noise or any(layer.offset is not None for layer in layers):
+    is_part = isinstance(observation, EffectLikelihood | RowNoise)
+    if len(layers) == 1 or is_part or any(layer.offset is not None for layer in layers):
         return False
     noises = [part.noise for part in network.noisy]
     if isinstance(observation, AroundLatent) and observation.factors is not None:

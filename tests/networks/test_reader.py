@@ -318,11 +318,11 @@ REFUSED += [
     (output(lambda a: a @ (pm.Normal("m") + 0.1 * w2())), r"product with m \+ .* a variable whose prior has mean 0"),
     (
         output(lambda a: T * (a @ w2())),
-        "A2 @ W2 is multiplied by what differs between rows: .* column of the data",
+        r"A2 @ W2 is multiplied by what differs between rows: .* pm.Normal\('tau', A2 @ W2, s\), and write t \* tau",
     ),
     (
         output(lambda a: pm.Normal("s", shape=(2, 1))[GROUP] * (a @ w2())),
-        "A2 @ W2 is multiplied by what .* column",
+        "A2 @ W2 is multiplied by what .* a latent of its own",
     ),
     (output(lambda a: pm.math.exp(a @ w2())), "product A2 @ W2 of a layer must be a term by itself. FNBG, .* MALA"),
     (output(lambda a: pm.math.switch(T, a @ w2(), 0)), "product A2 @ W2 of a layer must be a term by itself. FNBG"),
@@ -433,7 +433,7 @@ def treatment_effect(noise):
 
 
 def test_latents_that_are_left_to_other_steps_are_warned_of():
-    with pytest.warns(UserWarning, match=r"leaves \['Zu', 'Au'\], 48 numbers, .* Au @ U2 is multiplied by"):
+    with pytest.warns(UserWarning, match=r"leaves \['Zu', 'Au'\], 48 numbers, .* pm.Normal\('tau', Au @ U2, s\)"):
         step = pmg.GibbsNN(model=treatment_effect(0.1))
     assert [v.name for v in step.vars] == ["W1", "b1", "W2", "Z2", "A2"]
     with warnings.catch_warnings():

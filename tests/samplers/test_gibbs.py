@@ -13,6 +13,7 @@ from pymc_gibbsnn.moves.preactivations import draw_preactivations, draw_preactiv
 from pymc_gibbsnn.moves.weights import draw_weights
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.likelihoods import AroundLatent
+from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from tests.helpers import check_mean, check_same_law, compile_draw, dense, random_point, value
 
@@ -74,15 +75,17 @@ def test_statistics_of_noise():
 
 def geweke(model, draws, **kwargs):
     """Draws of test functions by the successive-conditional simulator, and by the prior."""
-    network_ = read_networks(model)[-1]
+    # Networks that are terms of the mean of data need nothing: the data given all variables are redrawn
+    networks = [x for x in read_networks(model) if not isinstance(x.observation, EffectLikelihood)]
+    observation = networks[-1].observation if networks else None
+    output = model[networks[-1].layers[-1].name] if networks else model.observed_RVs[0]
     step = gibbs(model, **kwargs)
     step.stop_tuning()
     generator = np.random.default_rng(5)
     free = {rv.name: model.rvs_to_values[rv].name for rv in model.free_RVs}
     names = list(free)
-    last, observation = network_.layers[-1], network_.observation
     if observation:  # (Z, y) given the rest is redrawn as one
-        names.remove(last.name)
+        names.remove(output.name)
     values = [free[name] for name in names]
 
     def functions(variables, y):
@@ -91,11 +94,7 @@ def geweke(model, draws, **kwargs):
         moments = [f for x in flat for f in (x.mean(1), (x**2).mean(1), x[:, 0] ** 3)]
         return np.stack([*moments, (y**2).mean(1), y.mean(1) * flat[-2][:, 0]], axis=1)
 
-    output = model[last.name]
-    [mean] = model.replace_rvs_by_values([output.owner.op.dist_params(output.owner)[0]])
-    law = [mean, pt.sqrt(last.noise)]
-    if network_.row_scale is not None:
-        law[1] *= network_.row_scale.reshape((-1, *[1] * (output.ndim - 1)))
+    law = model.replace_rvs_by_values(output.owner.op.dist_params(output.owner))
     if isinstance(observation, AroundLatent):  # y ~ StudentT(ν, Z, σ) or N(Z, σ)
         factors = 1 if observation.factors is None else observation.factors.reshape(model["y_data"].shape)
         law, degrees = [*law, pt.sqrt(observation.noise) * factors], getattr(observation, "degrees", pt.constant(1e9))
@@ -106,20 +105,20 @@ def geweke(model, draws, **kwargs):
     forward = functions(prior, y)
     point = {name: x[0] for name, x in zip(values, prior, strict=True)}
     if observation:
-        point[last.name] = y[0]
+        point[output.name] = y[0]
     chain, data = [], []
     for _ in range(draws):
         z, s, *scale = law(*(point[v.name] for v in model.value_vars))
         z = z + s * generator.normal(size=z.shape)
         if observation:
-            point = {**point, last.name: z}
+            point = {**point, output.name: z}
         y = observation.label(z) if observation else z
         if scale:
             y = y + scale[0] * generator.standard_t(degrees, size=y.shape)
         model["y_data"].set_value(y.astype(model["y_data"].dtype))
         point, _ = step.step(point)
         chain.append([point[name] for name in values])
-        data.append(point[last.name] if observation else y)
+        data.append(point[output.name] if observation else y)
     return functions(zip(*chain, strict=True), data), forward
 
 

@@ -2,21 +2,23 @@ r"""Data with noise of their own around the last pre-activation Z of a noisy net
 
 Model, elementwise, with M the mean that the layers below give Z,
 
-    Z = M + N(0, ΔZ),   M = Ã W̃ᵀ + offset,   y | Z, τ ~ N(Z, σ²/τ),   σ = c s,
+    Z = M + N(0, ΔZ),   M = Ã W̃ᵀ + offset,   y | Z, τ ~ N(t Z, σ²/τ),   σ = c s,
 
 where s is one number, and the factors c may differ from datum to datum: known errors of measurement, say. The
-precisions τ are 1 for a normal law; where they are random, y has another law, such as Student's.
+precisions τ are 1 for a normal law; where they are random, y has another law, such as Student's. The slopes t are 1
+unless a subclass says otherwise.
 
-Conditionals. Precisions that are random are no variables of the model. They are drawn, given the error y − Z, when Z is
-drawn, and forgotten afterwards:
+Conditionals. Precisions that are random are no variables of the model. They are drawn, given the error y − t Z, when Z
+is drawn, and forgotten afterwards:
 
-    Z | τ, y ~ N((M/ΔZ + τ y/σ²)/P, 1/P),   P = 1/ΔZ + τ/σ².
+    Z | τ, y ~ N((M/ΔZ + τ t y/σ²)/P, 1/P),   P = 1/ΔZ + τ t²/σ².
 
-A learned variance s² is drawn after Z with the same τ, from the noises √τ (y − Z)/c ~ N(0, s²).
+A learned variance s² is drawn after Z with the same τ, from the noises √τ (y − t Z)/c ~ N(0, s²).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +37,7 @@ __all__ = ["AroundLatent"]
 
 @dataclass(frozen=True, eq=False)
 class AroundLatent(LatentLikelihood):
-    """A likelihood of data y around Z with the scale σ = c s.
+    """A likelihood of data y around Z with the scale σ = c s; a normal law unless a subclass has another.
 
     Attributes
     ----------
@@ -84,8 +86,8 @@ class AroundLatent(LatentLikelihood):
         super().check(x, layer)
         if self.factors is None or list(explicit_graph_inputs([self.factors])):  # they change with other variables
             return
-        shape, found = (len(x), layer.shape[0]), evaluate(self.factors).shape
-        if any(a != b and not is_one for a, b, is_one in zip(found, shape, self.factors.broadcastable, strict=True)):
+        found = evaluate(self.factors).shape
+        if not self._fits(self.factors, (len(x), layer.shape[0])):
             y, own = evaluate(self.value).shape, found[:1] if self.value.ndim == 1 else found
             raise NetworkError(
                 f"sigma of '{self.name}' must be one number, or an array that gives one to each number of the data, of "
@@ -93,53 +95,59 @@ class AroundLatent(LatentLikelihood):
                 f"pm.Data, is not repeated where it has length 1."
             )
 
+    @staticmethod
+    def _fits(part: Variable, shape: tuple[int, ...]) -> bool:
+        """Whether an array as it is now broadcasts to the shape of Z; only axes that are known to be 1 are repeated."""
+        found = zip(evaluate(part).shape, shape, part.broadcastable, strict=True)
+        return all(a == b or is_one for a, b, is_one in found)
+
     def draw_latent(
         self, rng: Variable, z: Variable, m: Variable, noise: Variable
     ) -> tuple[Variable, Variable, Variable]:
-        """Draw the precisions τ given Z, then Z given τ; return the sum of the squares τ (y − Z)²/c² beside it.
+        """Draw the precisions τ given Z, then Z given τ; return the sum of the squares τ (y − t Z)²/c² beside it.
 
         Parameters
         ----------
         rng, z, m, noise
             As in :meth:`LatentLikelihood.draw_latent`.
         """
-        y, squared = self._targets(z), self._squared(z)
-        rng, tau = self.draw_precisions(rng, (y - z) ** 2 / squared)
-        # Z | τ, y ~ N((M/ΔZ + τ y/σ²)/P, 1/P) with P = 1/ΔZ + τ/σ²
-        precision = 1 / noise + tau / squared
+        y, squared, t = self._targets(z), self._squared(z), self._slope(z)
+        rng, tau = self.draw_precisions(rng, (y - t * z) ** 2 / squared)
+        # Z | τ, y ~ N((M/ΔZ + τ t y/σ²)/P, 1/P) with P = 1/ΔZ + τ t²/σ²
+        precision = 1 / noise + tau * t**2 / squared
         rng, xi = draw(normal, rng, 0.0, 1.0, size=z.shape)
-        z = (m / noise + tau * y / squared) / precision + pt.cast(xi, z.dtype) / pt.sqrt(precision)
-        squares = tau * (y - z) ** 2
+        z = (m / noise + tau * t * y / squared) / precision + pt.cast(xi, z.dtype) / pt.sqrt(precision)
+        squares = tau * (y - t * z) ** 2
         return rng, z, (squares if self.factors is None else squares / pt.cast(self.factors, z.dtype) ** 2).sum()
 
     def draw_precisions(self, rng: Variable, squares: Variable) -> tuple[Variable, Variable]:
-        """Draw the precisions τ given (y − Z)²/σ², if they are random; else return 1.
+        """Draw the precisions τ given (y − t Z)²/σ², if they are random; else return 1.
 
         Parameters
         ----------
         rng : Variable
             The random generator.
         squares : Variable, (n, units)
-            (y − Z)²/σ².
+            (y − t Z)²/σ².
 
         Returns
         -------
         rng, tau : Variable
         """
-        raise NotImplementedError
+        return rng, pt.ones_like(squares)
 
     def log_density_given(self, z: Variable) -> Variable:
         """Compute Σ log p(y | Z) for the rows of Z (n, units)."""
         squared = self._squared(z)
-        return self.log_density_of_squares((self._targets(z) - z) ** 2 / squared, squared).sum()
+        return self.log_density_of_squares((self._targets(z) - self._slope(z) * z) ** 2 / squared, squared).sum()
 
     def log_density_of_squares(self, squares: Variable, squared: Variable) -> Variable:
-        """Compute log p(y | Z) of each datum from (y − Z)²/σ² and σ².
+        """Compute log p(y | Z) of each datum from (y − t Z)²/σ² and σ².
 
         Parameters
         ----------
         squares : Variable, (n, units)
-            (y − Z)²/σ².
+            (y − t Z)²/σ².
         squared : Variable
             σ², which broadcasts to the same shape.
 
@@ -147,7 +155,7 @@ class AroundLatent(LatentLikelihood):
         -------
         Variable, (n, units)
         """
-        raise NotImplementedError
+        return -0.5 * (squares + pt.log(2 * math.pi * squared))
 
     @staticmethod
     def label(z: np.ndarray) -> np.ndarray:
@@ -157,6 +165,10 @@ class AroundLatent(LatentLikelihood):
     def _targets(self, z: Variable) -> Variable:
         """Return y in the shape of Z."""
         return pt.cast(self.value.reshape(z.shape), z.dtype)
+
+    def _slope(self, z: Variable) -> Variable:
+        """Return t in the precision of Z: a number, or one for each datum."""
+        return pt.constant(np.asarray(1, z.dtype))
 
     def _squared(self, z: Variable) -> Variable:
         """Return σ² in the precision of Z: a number, or one for each datum."""

@@ -13,7 +13,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.basic import NormalRV
 
@@ -43,26 +42,6 @@ class MeasurementLikelihood(AroundLatent):
             return False
         mean = cls.centre(node)
         return mean.owner is not None and isinstance(mean.owner.op, NormalRV)
-
-    def draw_precisions(self, rng: Variable, squares: Variable) -> tuple[Variable, Variable]:
-        """Return 1: the precisions of a normal law are not random.
-
-        Parameters
-        ----------
-        rng, squares
-            As in :meth:`AroundLatent.draw_precisions`.
-        """
-        return rng, pt.ones_like(squares)
-
-    def log_density_of_squares(self, squares: Variable, squared: Variable) -> Variable:
-        """Compute log N(y; Z, σ²).
-
-        Parameters
-        ----------
-        squares, squared
-            As in :meth:`AroundLatent.log_density_of_squares`.
-        """
-        return -0.5 * (squares + pt.log(2 * math.pi * squared))
 
     @staticmethod
     def log_probability(
