@@ -182,6 +182,20 @@ def test_classes_of_the_same_name_are_refused():
 
 
 @pytest.mark.parametrize(
+    "names",
+    [
+        pd.date_range("2026-01-01", periods=3),
+        pd.period_range("2026-01-01", periods=3),
+        pd.Index([("a", 1), ("b", 2), ("c", 3)], tupleize_cols=False),
+    ],
+)
+def test_labels_of_other_types_are_told_what_makes_names_of_them(names):
+    y = names[LABELS]
+    refuses(lambda: pmg.classical_mlp(X, y, 2), r"pd.Categorical\(y\) takes dates, tuples and the like for names")
+    assert len(pmg.classical_mlp(X, pd.Categorical(y), 2).coords["class"]) == 3
+
+
+@pytest.mark.parametrize(
     ("names", "shown"),
     [
         (pd.MultiIndex.from_product([range(3), range(4)]), r"\(0, 0\)"),

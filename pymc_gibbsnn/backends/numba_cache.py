@@ -38,9 +38,9 @@ def _or_else(read: Callable, nothing: Callable, path_of: Callable[..., str]) -> 
     def read_or_delete(files: IndexDataCacheFile, *name: str):
         try:
             return read(files, *name)
-        except (OSError, MemoryError):
+        except OSError:
             raise
-        except Exception as error:  # of garbage, pickle raises errors of any kind
+        except Exception as error:  # of garbage, pickle raises errors of any kind, where it tells of a size MemoryError
             path = path_of(files, *name)
             with suppress(FileNotFoundError):  # another process may have met it, too
                 os.unlink(path)

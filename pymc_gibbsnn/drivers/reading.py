@@ -94,7 +94,8 @@ def attributes_of(path: Path) -> dict[str, Any]:
         about = {"draws": int(about["draws"]), "groups": {**about["groups"]}} if found == FORMAT else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{path} is no store that pymc_gibbsnn.sample has written, or its file zarr.json is damaged: {error!r}."
+            f"{path} is no store that pymc_gibbsnn.sample has written, or its file zarr.json is damaged: "
+            f"{_in_words(error)}."
         ) from error
     if about is None:
         raise ValueError(f"{path} is no store that pymc_gibbsnn.sample has written, or one of another version.")
@@ -147,19 +148,26 @@ def read(path: Path, draws_alone: bool = False, checks_all: bool = False) -> tup
                         raise ValueError(f"it tells of {length} draws in place of {about['draws']}")
                     data = xr.merge([data, part], compat="override", join="exact")
             except Exception as error:  # of any kind, since damaged metadata may say anything
-                why = f"is damaged ({error!r})" if file.exists() else "is missing"
-                damage.append(f"The file {file} {why}. So {name} of {group} is left out.")
+                damage.append(f"{_fault(file, error)} So {name} of {group} is left out.")
         groups[group] = data
         try:
             data.attrs = json.loads((folder / METADATA).read_bytes())["attributes"]
         except (OSError, ValueError, KeyError) as error:
-            damage.append(
-                f"The file {folder / METADATA} is damaged ({error!r}). So the attributes of {group} are lost."
-            )
+            damage.append(f"{_fault(folder / METADATA, error)} So the attributes of {group} are lost.")
     for group in DRAWN:
         numbers = {"draw": np.arange(draws)}
         groups[group] = groups[group].isel(draw=slice(draws), missing_dims="ignore").assign_coords(numbers)
     return groups, damage
+
+
+def _fault(file: Path, error: Exception) -> str:
+    """Say in a sentence what is wrong with a file that could not be read."""
+    return f"The file {file} is damaged ({_in_words(error)})." if file.exists() else f"The file {file} is missing."
+
+
+def _in_words(error: Exception) -> str:
+    """Write an error without what it holds beside its message: where text cannot be decoded, all bytes of the file."""
+    return f"{type(error).__name__}: {error}"
 
 
 def _damaged_chunk(array, folder: Path, draws: int, checks_all: bool) -> tuple[str, int | None]:

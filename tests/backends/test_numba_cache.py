@@ -12,6 +12,8 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 import pymc_gibbsnn.backends.numba_cache  # noqa: F401  which is what is tested
 from pymc_gibbsnn.backends.fast_numba.calls import cached
 
+TOO_LONG = b"\x8e" + (2**62).to_bytes(8, "little")  # a pickle of more bytes than any machine has, a MemoryError
+
 
 def of_ours(key):
     return cached(numba_njit(lambda x: x + 1, final_function=True), key)
@@ -47,7 +49,7 @@ def test_damaged_files_are_deleted_and_made_anew(key, make):
     assert (data.suffix, index.suffix) == (".nbc", ".nbi")
     for damaged in (data, index):
         whole = damaged.read_bytes()
-        for left in (b"", whole[:10], whole[:-10], b"no pickle"):
+        for left in (b"", whole[:10], whole[:-10], b"no pickle", TOO_LONG):
             damaged.write_bytes(left)
             with pytest.warns(UserWarning, match=f"{damaged.name} of Numba's cache is damaged"):
                 assert not compiled_from_disk(make(key))

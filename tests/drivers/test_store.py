@@ -626,13 +626,24 @@ def flip(file):
     file.write_bytes(content)
 
 
+def with_no_text(file):
+    file.write_bytes(b"\xff" * len(file.read_bytes()))
+
+
 @pytest.mark.parametrize(
     ("file", "damage", "message", "lost"),
     [
         ("posterior/w/zarr.json", Path.unlink, "w/zarr.json is missing. So w of posterior is left out", "w"),
         ("posterior/w/zarr.json", lambda file: file.write_text("{"), "w/zarr.json is damaged", "w"),
         ("posterior/w", shutil.rmtree, "w/zarr.json is missing. So w of posterior is left out", "w"),
-        ("posterior/zarr.json", Path.unlink, "posterior/zarr.json is damaged", None),
+        ("posterior/zarr.json", Path.unlink, "posterior/zarr.json is missing. So the attributes of posterior", None),
+        (
+            "posterior/zarr.json",
+            with_no_text,
+            r"is damaged \(UnicodeDecodeError: .{,99}\). So the",
+            None,
+        ),
+        ("sample_stats/lp/zarr.json", with_no_text, r"is damaged \(UnicodeDecodeError: .{,99}\). So lp", "lp"),
         ("posterior/draw/zarr.json", Path.unlink, "draw/zarr.json is missing", None),
         ("posterior/draw/c/0", flip, "draw/c/0 is damaged: its bytes do not have the checksum", None),
         ("posterior/draw/c/0", Path.unlink, "draw/c/0 is missing. Draws are counted without it", None),

@@ -16,6 +16,7 @@ HOW_TO_NUMBER = (
     "np.unique(y, return_inverse=True)[1] numbers them so; pd.Categorical(y, categories=[...]) may name classes that "
     "have no examples."
 )
+OTHER_NAMES = "pd.Categorical(y) takes dates, tuples and the like for names."
 
 
 def read_labels(y: ArrayLike, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -111,10 +112,13 @@ def _counted(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         strange = [one for one in y.ravel().tolist() if not isinstance(one, str)]
         if strange:
             raise ValueError(
-                f"y must hold integer labels or names of classes; found {describe(strange[0])} among them."
+                f"y must hold integer labels or names of classes; found {describe(strange[0])} among them. "
+                f"{OTHER_NAMES}"
             )
         classes, labels = np.unique(y.astype(str), return_inverse=True)
         return labels.reshape(y.shape).astype("int64"), classes
+    if y.dtype.kind in "mM":
+        raise ValueError(f"y must hold integer labels or names of classes; found dtype {y.dtype}. {OTHER_NAMES}")
     if y.dtype.kind not in "biu":
         raise ValueError(
             f"y must hold integer labels; found dtype {y.dtype}: write y.astype(int) if these are numbers of classes, "
