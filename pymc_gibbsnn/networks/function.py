@@ -14,7 +14,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 
-from pymc_gibbsnn._data import finite, warn_of_units
+from pymc_gibbsnn._data import array_of, finite, warn_of_units
 from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
 from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
@@ -173,7 +173,7 @@ def _inputs_of(
 
 def _is_of_layer(X_new: ArrayLike, network: Network, data: Variable) -> bool:
     """Whether new rows have a shape that the first layer takes, as flattened images have, but not that of the data."""
-    row = np.shape(X_new)[1:]
+    row = array_of("X_new", X_new).shape[1:]
     return row != np.shape(evaluate(data))[1:] and row in network.layers[0].operator.input_shapes
 
 

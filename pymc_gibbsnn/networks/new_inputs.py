@@ -18,7 +18,7 @@ from pytensor.tensor.elemwise import DimShuffle
 
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
-from pymc_gibbsnn._data import finite, named_columns, of_dtype, refuse_lazy, warn_of_units
+from pymc_gibbsnn._data import array_of, finite, named_columns, of_dtype, refuse_lazy, warn_of_units
 from pymc_gibbsnn.networks.draws_of import shapes_of
 from pymc_gibbsnn.networks.forms import is_elemwise
 from pymc_gibbsnn.networks.laws import law_node
@@ -221,7 +221,7 @@ class Inputs:
         """Return new rows of a leaf as an array of its dtype; raise ValueError if they do not fit it."""
         old = evaluate_leaf(leaf)
         check_columns(self.model, leaf.name, name, x)
-        given, x = x, x if np.ma.isMaskedArray(x) else np.asarray(x)
+        given, x = x, x if np.ma.isMaskedArray(x) else array_of(name, x)
         if x.shape[1:] != old.shape[1:] or x.ndim != old.ndim or not len(x):
             whole = str(("m", *old.shape[1:])).replace("'", "")
             of = f"'{leaf.name}'" if leaf.name else "the inputs"

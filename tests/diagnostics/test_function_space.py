@@ -285,6 +285,7 @@ def test_new_rows_that_are_none_or_not_those_of_the_inputs():
     idata, model = posterior(W1=(3, 2), b1=(3,), W2=(3,), b2=()), pmg.mlp(X, X[:, 0], 3, noise=0.1, prior=None)
     for new, message in [
         (X[:0], r"X_new must have shape \(m, 2\), rows like those of 'X'; found \(0, 2\)"),
+        ([[1.0, 2.0], [3.0]], "X_new must be an array; found lists of different lengths in it"),
         ({}, "X_new must hold new rows of the pm.Data \\['X'\\], by their names; found {}"),
         ({"Q": X}, "X_new names 'Q', but 'y' depends on the pm.Data \\['X'\\]"),
     ]:

@@ -336,6 +336,7 @@ def test_bad_arguments_are_refused():
         (X_NEW, "'y' at new inputs is not known: it depends on 'groups'"),
         ({"X": X_NEW, "groups": [0, 1]}, "same number of rows; found {'X': 4, 'groups': 2}"),
         ({"X": X_NEW, "groups": [0, 1, 1.5, 0]}, "groups must hold whole numbers"),
+        ({"X": [[1.0, 2.0], [3.0]], "groups": [0, 1]}, "X must be an array; found lists of different lengths in it"),
         ({"Q": X_NEW}, r"names 'Q', but 'y' depends on the pm.Data \['X', 'groups'\]"),
         ({}, r"X_new must hold new rows of the pm.Data \['X', 'groups'\], by their names; found {}"),
     ]:
