@@ -82,13 +82,16 @@ def posterior_for(model: pm.Model, idata, name: str = "idata", thin: int = 1) ->
         other = [f"another {part}" for part in PARTS if there[part] != here[part]]
         if not other:
             continue
+        is_other_model = len(other) == len(PARTS)
+        if there["likelihood"] != here["likelihood"]:  # its mean and noise are parts of the others, which tell no more
+            other = [words for words in other if words in ("another likelihood", "another prior")]
         shapes = shapes_of(model.free_RVs)
         for variable in parts["prior"].keys() & posterior.keys():  # which may say more
             draws_of(posterior, model, variable, shapes[variable])
         names = [_activation(model, parts, one["activation"]) for one in (there, here)]
-        if there["activation"] != here["activation"] and all(names):
+        if other[0] == "another activation" and all(names):
             other[0] = f"the activation {names[0]}, where this one has {names[1]}"
-        which = "another model" if len(other) == len(PARTS) else f"a model with {'; '.join(other)}"
+        which = "another model" if is_other_model else f"a model with {'; '.join(other)}"
         raise ValueError(
             f"The draws of {name} are those of {which}: give the model that was sampled. To "
             f"read them with this one all the same, drop '{FINGERPRINT}' from their sample_stats."

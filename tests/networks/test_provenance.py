@@ -123,12 +123,12 @@ def test_thermalisation_refuses_another_model():
         ({"noise": [0.1, 0.1, 0.2]}, "another noise"),
         ({"noise": "learned"}, "another noise; another prior"),
         ({"prior": 3.0}, "another prior"),
-        ({"likelihood": "student"}, "another likelihood; another noise"),
+        ({"likelihood": "student"}, "another likelihood:"),
         ({"activation": lambda z: pm.math.maximum(z, -0.2)}, "another activation:"),
     ],
 )
 def test_the_error_says_what_differs(options, part):
-    with pytest.raises(ValueError, match=f"those of a model with .*{part}"):
+    with pytest.raises(ValueError, match=f"those of a model with {part}"):
         pmg.predict(draws(network(**options)), RELU, X)
 
 
