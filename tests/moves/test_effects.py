@@ -296,11 +296,11 @@ def test_log_density_of_the_sweep(build):
     "build",
     [
         two_networks,
-        two_latents,
-        label,
         *(
             pytest.param(build, marks=pytest.mark.slow)
             for build in (
+                two_latents,
+                label,
                 effect_alone,
                 three_networks,
                 product,
