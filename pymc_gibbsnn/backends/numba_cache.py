@@ -17,7 +17,7 @@ from functools import wraps
 from numba.core import event
 from numba.core.caching import IndexDataCacheFile
 
-__all__ = ["forgive_damage", "telling_of_compilation"]
+__all__ = ["GRAPH", "forgive_damage", "telling_of_compilation"]
 
 METHODS = "_load_index", "_load_data", "_data_path"
 GRAPH = "numba_funcified_fgraph"  # the name that PyTensor gives the function of a graph

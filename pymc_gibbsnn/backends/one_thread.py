@@ -57,7 +57,7 @@ def _in_this_thread_or(change: Callable[..., AbstractContextManager]) -> Callabl
     """Make the method that changes flags, from the one that changes them in all threads."""
 
     def change_flags(self, **flags):
-        values = {getattr(type(self), name): value for name, value in flags.items()}
+        values = {vars(type(self))[name]: value for name, value in flags.items()}
         caller = currentframe().f_back.f_globals.get("__name__", "").partition(".")[0]
         if caller in LIBRARIES or values.keys() & _flags.changed.keys():
             return _in_this_thread(values)
@@ -85,7 +85,7 @@ def _of_this_thread_or(read: Callable) -> Callable:
 
     def get(self, config, kind, delete_key=False):
         changed = _flags.changed
-        return changed[self] if config is not None and self in changed else read(self, config, kind, delete_key)
+        return changed[self] if self in changed else read(self, config, kind, delete_key)
 
     return get
 

@@ -49,6 +49,7 @@ from pymc_gibbsnn.backends.fast_numba.elementwise import elementwise, filled, jo
 from pymc_gibbsnn.backends.fast_numba.linear_algebra import cholesky, eigh, solve_triangular
 from pymc_gibbsnn.backends.fast_numba.parts import in_parts
 from pymc_gibbsnn.backends.fast_numba.views import array_of, length, number_of, part, vector, view
+from pymc_gibbsnn.backends.numba_cache import GRAPH
 
 __all__ = ["KernelLinker"]
 
@@ -74,8 +75,6 @@ IN_LINE = {
     **dict.fromkeys(SCALAR_ITEMS, part),
     **dict.fromkeys(SCALAR_JOINS, vector),
 }
-
-GRAPH = "numba_funcified_fgraph"  # the name of the function of a graph, as PyTensor has it
 
 
 class KernelLinker(NumbaLinker):
