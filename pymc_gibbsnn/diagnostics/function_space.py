@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import model_of
 from pymc_gibbsnn.networks.function import function_evaluator
+from pymc_gibbsnn.networks.observed_shapes import check_observed_shapes
 from pymc_gibbsnn.networks.provenance import posterior_for
 
 __all__ = ["function_space"]
@@ -57,7 +58,8 @@ def function_space(
         - ``output`` (chain, draw, point), or (chain, draw, point, component) for more than one output. For a noisy
           network this is f(x): the activation is applied to pre-activations without any noise, labels are not taken,
           and what other parts of the model add to the means of its layers is left out. For any other model it is the
-          mean of what the model observes, with latents that have a row for each row of the inputs replaced by their
+          mean of what the model observes (where PyMC does not know that of a censored or truncated distribution, the
+          mean without its bounds), with latents that have a row for each row of the inputs replaced by their
           means; for a StudentT its location; for classes, their probabilities; for a Bernoulli, that of class 1. It has
           the units of y.
         - ``log_noise`` (chain, draw, point), or (chain, draw, point, component): where a second network learns how
@@ -78,7 +80,7 @@ def function_space(
         If the posterior lacks weights or is that of another model (with another activation, likelihood, noise or prior,
         say, where a step of this package made the draws), X_new has a wrong shape or no rows, is not finite, is a data
         frame whose columns are not those of the data in their order, or names other data than those on which y depends,
-        or ``thin`` is no positive integer.
+        observed data have another shape than their mean, or ``thin`` is no positive integer.
     NetworkError
         If the model has no network that can be read and the mean of what it observes is not known; if its rows at X_new
         depend on each other; or if it observes nothing, several variables and ``name`` is not given, or none of that
@@ -104,4 +106,5 @@ def function_space(
     ...     space = pmg.function_space(idata)  # doctest: +SKIP
     """
     model = model_of(model)
+    check_observed_shapes(model)
     return function_evaluator(model, X_new, name)(posterior_for(model, idata, thin=thin))

@@ -14,7 +14,9 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import DTypeLike
+from pymc.distributions.censored import CensoredRV
 from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.distributions.truncated import Truncated, TruncatedRV
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.replace import clone_replace
@@ -25,7 +27,19 @@ from pytensor.tensor.random.type import RandomType, random_generator_type
 from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.random.draw import draw
 
-__all__ = ["IN_NUMPY", "Centre", "Composed", "Distribution", "in_64_bits", "parameters_of", "stand_ins", "variable_of"]
+__all__ = [
+    "IN_NUMPY",
+    "Centre",
+    "Composed",
+    "Distribution",
+    "before_bounds",
+    "in_64_bits",
+    "is_part",
+    "parameters_of",
+    "size_of",
+    "stand_ins",
+    "variable_of",
+]
 
 # NumPy is fast at arrays of many draws and rows, and there is nothing to compile.
 IN_NUMPY = Mode(linker="py", optimizer="fast_compile")
@@ -51,15 +65,36 @@ def parameters_of(node: Apply, variables: Collection[Variable]) -> list[tuple[Va
         The random variables of the model, which are no parts of a distribution.
     """
     found = []
-    for p, core in zip(node.op.dist_params(node), node.op.ndims_params, strict=True):
-        if _is_part(p, variables):
+    for p, core in parts_of(node):
+        if is_part(p, variables):
             found += [(inner, core + own) for inner, own in parameters_of(p.owner, variables)]
         else:
             found.append((p, core))
     return found
 
 
-def _is_part(p: Variable, variables: Collection[Variable]) -> bool:
+def parts_of(node: Apply) -> list[tuple[Variable, int]]:
+    """List what a distribution is made of, parameters or other distributions, each with the number of its own axes."""
+    if isinstance(node.op, TruncatedRV):
+        return [(_not_truncated(node), node.op.ndim_supp), *((bound, 0) for bound in node.inputs[-2:])]
+    if node.op.ndims_params is None:
+        raise NetworkError(f"{node.op} does not say what its parameters are.")
+    return list(zip(node.op.dist_params(node), node.op.ndims_params, strict=True))
+
+
+def size_of(node: Apply) -> Variable | None:
+    """Return the size that a random variable was given."""
+    while isinstance(node.op, TruncatedRV):
+        node = _not_truncated(node).owner
+    return node.op.size_param(node)
+
+
+def _not_truncated(node: Apply) -> Variable:
+    """Return the variable that is truncated; PyMC keeps its parameters in place of it."""
+    return node.op.base_rv_op.make_node(*node.inputs[:-2]).default_output()
+
+
+def is_part(p: Variable, variables: Collection[Variable]) -> bool:
     """Whether a parameter is itself a distribution, as those of a mixture are."""
     is_random = p.owner is not None and isinstance(p.owner.op, RandomVariable | SymbolicRandomVariable)
     return is_random and p not in variables
@@ -71,14 +106,31 @@ def _built(node: Apply, parameters: Iterator[Variable], variables: Collection[Va
         rng = pytensor.shared(np.random.default_rng(0))  # densities of mixtures look at the shapes of drawn parts
         return draw(node.op, rng, *(next(parameters) for _ in node.op.ndims_params))[1]
     made = [
-        _built(p.owner, parameters, variables) if _is_part(p, variables) else next(parameters)
-        for p in node.op.dist_params(node)
+        _built(p.owner, parameters, variables) if is_part(p, variables) else next(parameters) for p, _ in parts_of(node)
     ]
     try:
+        if isinstance(node.op, TruncatedRV):
+            return Truncated.dist(*made, max_n_steps=node.op.max_n_steps)
         found = node.op.rebuild_rv(*made)
     except (NotImplementedError, TypeError, ValueError):
         raise NetworkError(f"{node.op} cannot be built of other parameters.") from None
     return found[1] if isinstance(found, tuple | list) else found
+
+
+def before_bounds(rv: Variable, variables: Collection[Variable]) -> Variable:
+    """Return a random variable as it is before it is censored or truncated; those that a mixture is made of likewise.
+
+    ``variables`` are the random variables of the model, which are no parts of a distribution.
+    """
+    node = rv.owner
+    if isinstance(node.op, TruncatedRV):
+        return before_bounds(_not_truncated(node), variables)
+    if isinstance(node.op, CensoredRV):
+        return before_bounds(node.inputs[0], variables)
+    if not any(is_part(p, variables) for p in node.inputs):
+        return rv
+    inputs = [before_bounds(p, variables) if is_part(p, variables) else p for p in node.inputs]
+    return node.op.make_node(*inputs).outputs[node.outputs.index(rv)]
 
 
 class Composed:

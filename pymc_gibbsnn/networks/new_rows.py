@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike
 from pymc.data import MinibatchOp
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.moments import mean
+from pymc.distributions.moments.means import marginal_mixture_mean
 from pymc.exceptions import UndefinedMomentException
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
@@ -43,8 +44,11 @@ from pymc_gibbsnn.networks.distributions import (
     Centre,
     Composed,
     Distribution,
+    before_bounds,
     in_64_bits,
+    is_part,
     parameters_of,
+    size_of,
     variable_of,
 )
 from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
@@ -307,7 +311,7 @@ class NewRows:
     def _distribution(self, rv: Variable) -> tuple[Distribution, list[Variable], int]:
         """Return the distribution of a variable, its parameters, and how many axes a draw has before an event's."""
         node = law_node(rv)
-        if not isinstance(node.op, RandomVariable | SymbolicRandomVariable) or node.op.ndims_params is None:
+        if not isinstance(node.op, RandomVariable | SymbolicRandomVariable):
             raise NetworkError(f"'{rv.name}' is {node.op}, whose law at new rows is not known.")
         op, axes = node.op, rv.ndim - node.op.ndim_supp
         if not isinstance(op, RandomVariable):
@@ -339,11 +343,13 @@ class NewRows:
         elif rv is self.observed:
             core = op.ndim_supp
             try:
-                centre = mean(variable_of(op, parameters))
+                centre = self._mean(variable_of(op, parameters))
                 # That of a mixture looks at the shapes of its parts, which are those of their means.
-                random = [v for v in ancestors([centre], blockers=self._rvs) if _is_random(v) and v not in self._rvs]
-                parts = {v: mean(v) for v in random if isinstance(v.type, TensorType)}
-                [centre] = substitute([centre], parts)
+                while parts := self._parts(centre):
+                    means = {v: self._mean(v) for v in parts}
+                    [centre] = substitute([centre], means)
+                    if any(v in ancestors([x]) for v, x in means.items()):
+                        break
             except (UndefinedMomentException, NotImplementedError) as error:
                 reason = str(error).rstrip(".")
                 raise NetworkError(f"The function is the mean of '{rv.name}', which is not known: {reason}.") from None
@@ -356,11 +362,25 @@ class NewRows:
         ]
         return Centre(core, tuple(k for _, k in others)), [centre, *(p for p, _ in others)], axes
 
+    def _parts(self, expression: Variable) -> list[Variable]:
+        """List what is drawn on the way to an expression and is no variable of the model."""
+        found = [v for v in ancestors([expression], blockers=self._rvs) if is_part(v, self._rvs)]
+        return [v for v in found if isinstance(v.type, TensorType)]
+
+    def _mean(self, rv: Variable) -> Variable:
+        """Return the mean of a random variable or, where PyMC does not know it, the mean without its bounds."""
+        try:
+            return mean(rv)
+        except NotImplementedError:
+            rv = before_bounds(rv, self._rvs)
+        hurdle = type(pm.HurdlePoisson.dist(0.5, 1).owner.op)  # a mixture, which PyMC's mean does not know as one
+        return marginal_mixture_mean(rv.owner.op, rv, *rv.owner.inputs) if isinstance(rv.owner.op, hurdle) else mean(rv)
+
     def _conditional(self, rv: Variable) -> tuple[Conditional, list[Variable], list[Variable]]:
         """Make the law of a variable a function of inputs and draws of its parents; return its graph, too."""
         node = law_node(rv)
         op, parameters, axes = self._distribution(rv)
-        size = node.op.size_param(node)
+        size = size_of(node)
         sees_batches = size is not None and any(v in self._batches for v in ancestors([size]))  # that of targets
         has_size = not (size is None or isinstance(size.type, NoneTypeT) or sees_batches)
         expressions = [pt.as_tensor(size if has_size else np.zeros(0, "int64")), *parameters]

@@ -164,6 +164,23 @@ MEANS = {
         lambda f: np.stack([f, -f], axis=-1),
     ),
     "NormalMixture": (lambda f: pm.NormalMixture("y", [0.25, 0.75], both(f), 1, observed=REAL), lambda f: -f / 2),
+    # Those of which PyMC does not know the mean: without their bounds.
+    "Censored": (
+        lambda f: pm.Censored("y", pm.LogNormal.dist(f, 1), lower=None, upper=2.0, observed=np.minimum(POSITIVE, 2)),
+        lambda f: np.exp(f + 0.5),
+    ),
+    "Truncated": (
+        lambda f: pm.Truncated("y", pm.Gamma.dist(2, pm.math.exp(f)), lower=0.1, upper=4, observed=POSITIVE),
+        lambda f: 2 * np.exp(-f),
+    ),
+    "HurdlePoisson": (
+        lambda f: pm.HurdlePoisson("y", psi=0.3, mu=pm.math.exp(f), observed=GROUPS),
+        lambda f: 0.3 * np.exp(f),
+    ),
+    "HurdleGamma": (
+        lambda f: pm.HurdleGamma("y", psi=0.3, mu=pm.math.exp(f), sigma=2, observed=np.where(GROUPS > 0, POSITIVE, 0)),
+        lambda f: 0.3 * np.exp(f),
+    ),
 }
 
 

@@ -770,6 +770,16 @@ COMPOSED = {  # how y is observed, its mean, and the log density of y = 1
         lambda f: f,
         lambda f: norm.logpdf(1, f),
     ),
+    "Truncated": (
+        lambda f: pm.Truncated("y", pm.Exponential.dist(pm.math.exp(f)), lower=0.5, observed=np.full(len(Y), 1.0)),
+        lambda f: 0.5 + np.exp(-f),
+        lambda f: f - np.exp(f) / 2,
+    ),
+    "HurdlePoisson": (
+        lambda f: pm.HurdlePoisson("y", 0.5, pm.math.exp(f), observed=GROUPS),
+        lambda f: np.exp(f) / (1 - np.exp(-np.exp(f))) / 2,
+        lambda f: np.log(0.5) + poisson.logpmf(1, np.exp(f)) - np.log1p(-np.exp(-np.exp(f))),
+    ),
 }
 
 

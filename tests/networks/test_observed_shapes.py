@@ -45,7 +45,8 @@ def test_stochastic_samplers_refuse_it(step):
         step(model=classical(Y[:, None], minibatch=True))
 
 
-def test_gibbs_and_summary_refuse_it():
+@pytest.mark.parametrize("read", [pmg.summary, pmg.function_space])
+def test_gibbs_and_what_reads_a_posterior_refuse_it(read):
     with pytest.raises(ValueError, match=REFUSED):
         pmg.GibbsNN(model=noisy(Y[:, None]))
     weights = {"W1": (2, 3), "W2": (3,)}
@@ -54,7 +55,7 @@ def test_gibbs_and_summary_refuse_it():
         for name, shape in weights.items()
     }
     with pytest.raises(ValueError, match=REFUSED), in_python():
-        pmg.summary({"posterior": xr.Dataset(draws)}, classical(Y[:, None]))
+        read({"posterior": xr.Dataset(draws)}, classical(Y[:, None]))
 
 
 @pytest.mark.parametrize("model", [classical(Y), classical(Y, minibatch=True), noisy(Y)])
