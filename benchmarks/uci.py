@@ -72,7 +72,7 @@ def gibbs(
 ) -> Predicted:
     """Networks as ``pmg.mlp`` writes them, of which ``noise`` is an argument, by GibbsNN."""
     sample = pmg.sample if in_jax else partial(pm.sample, cores=1, compute_convergence_checks=False)
-    with pmg.mlp(X, y, hidden, noise="learned", prior="relevance", **dict([noise])) as model:
+    with pmg.mlp(X, y, hidden, **dict([noise])) as model:
         idata = sample(
             draws, tune=1000, chains=chains, step=pmg.GibbsNN(anneal=anneal, sweeps_per_draw=sweeps),
             var_names=pmg.without_latents(),
@@ -131,8 +131,7 @@ METHODS = {  # the method and its hidden layers
     "GibbsNN, one chain": (partial(gibbs, chains=1), [50]),
     "GibbsNN, 8,000 draws": (partial(gibbs, draws=8000), [50]),
     "GibbsNN, from zero": (partial(gibbs, anneal=None), [50]),
-    "GibbsNN, as called": (partial(gibbs, noise=("likelihood", "normal"), sweeps="auto"), [50]),
-    "GibbsNN, automatic thinning": (partial(gibbs, sweeps="auto"), [50]),
+    "GibbsNN, as called": (partial(gibbs, sweeps="auto"), [50]),
     "GibbsNN, 100 units": (gibbs, [100]),
     "GibbsNN, two layers": (gibbs, [30, 30]),
     "GibbsNN, Gaussian noise": (partial(gibbs, noise=("likelihood", "normal")), [50]),

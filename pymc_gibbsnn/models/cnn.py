@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from pymc_gibbsnn._arguments import boolean, describe, each, pair, widths
 from pymc_gibbsnn._data import finite, warn_of_size
 from pymc_gibbsnn.models.images import average_pool2d, conv2d
-from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of, read_targets, scales
+from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of, likelihood_of, read_targets, scales
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import named_activation
 
@@ -33,7 +33,7 @@ def cnn(
     activation: str | PiecewiseLinear | Callable = "relu",
     noise: float | str | Sequence[float | str] = "learned",
     prior: float | str | Sequence[float | str] | None = "learned",
-    likelihood: str = "normal",
+    likelihood: str | None = None,
     bias: bool = True,
 ) -> pm.Model:
     r"""Write the model of a convolutional network with Gaussian noise after every operation.
@@ -76,9 +76,10 @@ def cnn(
         Precision λ (one over the variance) of the prior of a layer's weights and biases: one for all layers, or one for
         each. Where it is "learned", the default, it has the prior that :func:`mlp` describes; there is none for each
         input, since a filter looks at all pixels alike. None makes λ the number of weights that come into a unit.
-    likelihood : {"normal", "probit", "student"}
-        What y is given the last layer: its noisy outputs themselves, the class label that they give, or numbers around
-        them with heavy tails, as :func:`mlp` says.
+    likelihood : {"student", "normal", "probit"}, optional
+        What y is given the last layer: numbers around its noisy outputs with heavy tails, these outputs themselves, or
+        the class label that they give. Where none is named, it is "student" if the noise of y is learned and "normal"
+        otherwise, as :func:`mlp` says.
     bias : bool
         Whether the layers have biases, one for each channel of a convolution.
 
@@ -150,6 +151,7 @@ def cnn(
     noisy += [f"{kind}{l}" for l in range(layers + 2, total + 1) for kind in "ZA"]
     noisy.append(f"Z{total + 1}" if probit else "y")
     noises = deviations_of(noise, noisy, probit)
+    likelihood = likelihood_of(likelihood, noises[-1])
     names = [f"W{l}" for l in range(1, total + 1)]
     priors = [None] * total if prior is None else each("prior", prior, names, ["learned"], "a precision")
     coords |= {f"hidden_{l}": np.arange(width) for l, width in enumerate(hidden, start=layers + 2)}

@@ -14,6 +14,7 @@ from pymc_gibbsnn.models.noisy_layers import (
     dense_layers,
     deviation,
     deviations_of,
+    likelihood_of,
     read_targets,
     scales_of_rows,
 )
@@ -31,7 +32,7 @@ def mlp(
     activation: str | PiecewiseLinear | Callable = "relu",
     noise: float | str | Sequence[float | str] = "learned",
     prior: float | str | Sequence[float | str] | None = "relevance",
-    likelihood: str = "normal",
+    likelihood: str | None = None,
     bias: bool = True,
     noise_hidden: int | Sequence[int] | None = None,
 ) -> pm.Model:
@@ -43,10 +44,10 @@ def mlp(
         A_{l+1} \sim \mathrm{Normal}(\sigma(Z_{l+1}), s), \quad
         W_l, b_l \sim \mathrm{Normal}(0, \lambda_l^{-1/2}),
 
-    where the second argument of Normal is a standard deviation, A_1 = X, and the last Z is observed as y. By default s
-    and λ_l are learned; in [1]_ (eq. 7) s is fixed, and λ_l is the number of inputs of layer l, as with ``prior=None``.
-    For a probit likelihood the last Z is a latent, whose argmax or sign is the label y (appendix E); for a Student
-    likelihood it is a latent around which y has heavy tails.
+    where the second argument of Normal is a standard deviation, and A_1 = X. By default s and λ_l are learned, and the
+    last Z is a latent around which y has the heavy tails of Student's t distribution. In [1]_ (eq. 7) the last Z is
+    observed as y, s is fixed, and λ_l is the number of inputs of layer l, as with ``noise=0.1, prior=None``. For a
+    probit likelihood the last Z is a latent, whose argmax or sign is the label y (appendix E).
     The latents Z_l and A_l, the noisy pre- and post-activations, are variables of the model like the weights, so that
     each has a closed-form conditional for :class:`GibbsNN`. The model is plain PyMC: it holds nothing that could not be
     written by hand.
@@ -82,10 +83,12 @@ def mlp(
         one for each input of the layer, which tells those that matter from those that do not (automatic relevance
         determination [2]_). ``prior="relevance"``, the default, is that for the first layer, and "learned" for the
         others. The biases of such layers have the prior Normal(0, 1). None makes λ the number of the layer's inputs.
-    likelihood : {"normal", "probit", "student"}
-        What y is given the last layer: its noisy outputs themselves; the class label that they give; or numbers whose
-        noise has heavy tails, so that outliers pull less. The last is y ~ StudentT(4, Z, s) around a last latent Z
-        whose Gaussian noise has the same s.
+    likelihood : {"student", "normal", "probit"}, optional
+        What y is given the last layer: numbers whose noise has heavy tails, so that outliers pull less; its noisy
+        outputs themselves; or the class label that they give. The first is y ~ StudentT(4, Z, s) around a last latent Z
+        whose Gaussian noise has the same s. It is the default where the noise of y is learned, since one outlier among
+        Gaussian errors could set the noise of all rows; where that noise is given, or ``noise_hidden`` is, the default
+        is "normal".
     bias : bool
         Whether the layers have biases.
     noise_hidden : int or sequence of int, optional
@@ -105,10 +108,10 @@ def mlp(
     Returns
     -------
     pm.Model
-        A model with the free variables W1, b1, Z2, A2, W2, b2, ..., the learned variances and precisions, and the
-        observed variable y, and with the dimensions "row", "feature", "hidden_2", ..., "output" or "class". Each W has
-        shape (units, inputs); for a single output of shape (n,) the last weights are a vector and the last bias is a
-        number.
+        A model with the free variables W1, b1, Z2, A2, W2, b2, ... up to the last Z where it is a latent, the learned
+        variances and precisions, and the observed variable y, and with the dimensions "row", "feature", "hidden_2",
+        ..., "output" or "class". Each W has shape (units, inputs); for a single output of shape (n,) the last weights
+        are a vector and the last bias is a number.
 
     Raises
     ------
@@ -156,6 +159,7 @@ def mlp(
     noisy = [f"{kind}{l}" for l in range(2, len(hidden) + 2) for kind in "ZA"]
     noisy.append(f"Z{len(hidden) + 2}" if probit else "y")
     noises = deviations_of(noise, noisy, probit)
+    likelihood = likelihood_of(likelihood, noises[-1], by_row=noise_hidden is not None)
     sizes = [X.shape[1], *hidden]
     weights = [f"W{l}" for l in range(1, len(sizes) + 1)]
     if isinstance(prior, str) and prior == "relevance":

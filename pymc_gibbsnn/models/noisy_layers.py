@@ -15,7 +15,7 @@ from pymc_gibbsnn._data import column_names, finite
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL, ArgmaxLabel, SignLabel
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 
-__all__ = ["dense_layers", "deviation", "deviations_of", "read_targets", "scales", "scales_of_rows"]
+__all__ = ["dense_layers", "deviation", "deviations_of", "likelihood_of", "read_targets", "scales", "scales_of_rows"]
 
 # Parameters of priors and likelihoods are numbers in double precision: PyMC takes the logarithm of a plain 5, or 0.5,
 # in single precision.
@@ -155,15 +155,15 @@ def _affine(a: Variable, d: int, dims: tuple[str, ...], prior: float | str, bias
     return mean + pm.Normal(f"b{number}", 0, **of_biases, dims=dims[:-1] or None) if bias else mean
 
 
-def read_targets(y: ArrayLike, likelihood: str) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
+def read_targets(y: ArrayLike, likelihood: str | None) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
     """Check what is observed, and name the outputs of the last layer.
 
     Parameters
     ----------
     y : array_like, shape (n,) or (n, k)
         What the user gave: numbers or, for a probit likelihood, labels.
-    likelihood : {"normal", "probit", "student"}
-        What y is given the last layer.
+    likelihood : {"student", "normal", "probit"}, optional
+        What y is given the last layer; None stands for one of real numbers.
 
     Returns
     -------
@@ -179,7 +179,7 @@ def read_targets(y: ArrayLike, likelihood: str) -> tuple[np.ndarray, tuple[str, 
     ValueError
         If the likelihood is not known, or data are not finite or no labels.
     """
-    known = ("normal", "probit", "student")
+    known = ("student", "normal", "probit")
     if isinstance(likelihood, str) and likelihood in CLASSICAL.keys() - known:
         raise ValueError(
             f"likelihood must be {', '.join(map(repr, known[:-1]))} or {known[-1]!r}; found {likelihood!r}, which "
@@ -187,7 +187,8 @@ def read_targets(y: ArrayLike, likelihood: str) -> tuple[np.ndarray, tuple[str, 
             f"likelihood={likelihood!r}), for FNBG, MALA or NUTS."
             + (" For labels, likelihood='probit' serves here." if likelihood in LABELS else "")
         )
-    one_of("likelihood", likelihood, known)
+    if likelihood is not None:
+        one_of("likelihood", likelihood, known)
     if likelihood == "probit":
         labels, classes = read_labels(y)
         return labels, () if len(classes) == 2 else ("class",), {"class": classes}
@@ -212,6 +213,15 @@ def deviations_of(noise: float | str | Sequence[float | str], noisy: list[str], 
             f"size of the last weights; found 'learned': write 1."
         )
     return noises
+
+
+def likelihood_of(likelihood: str | None, noise_of_y: float | str, by_row: bool = False) -> str:
+    """Return the likelihood that a user asks for or, where none is named, that of real targets.
+
+    It is Student's where the noise of y is learned, since one outlier could otherwise set the noise of all rows. A
+    known noise is taken at its word, and noise that is learned by row needs Gaussian noise.
+    """
+    return likelihood or ("student" if noise_of_y == "learned" and not by_row else "normal")
 
 
 def deviation(name: str, noise: float | str, prior: np.ndarray | None = None) -> float | Variable:

@@ -76,6 +76,12 @@ def test_inputs_of_a_study_are_what_predict_takes():
         assert found.sizes["point"] == 4
 
 
+@pytest.mark.parametrize(("noise", "likelihood"), [("learned", "student"), (0.1, "normal")])
+def test_outliers_are_allowed_for_where_the_noise_of_y_is_learned(noise, likelihood):
+    model = pmg.cnn(X, X[:, 0, 0], 2, noise=noise)
+    assert model.str_repr() == pmg.cnn(X, X[:, 0, 0], 2, noise=noise, likelihood=likelihood).str_repr()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

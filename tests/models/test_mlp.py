@@ -44,11 +44,28 @@ def test_learned_scales_are_the_model_one_would_write_by_hand(prior):
         a2 = pm.Normal("A2", pm.math.maximum(z2, 0), 0.2)
         w2 = pm.Normal("W2", 0, tau=tau2, shape=4)
         b2 = pm.Normal("b2", 0, tau=1 if prior[1] == "learned" else 5.0)
-        pm.Normal("y", a2 @ w2 + b2, variance_y**0.5, observed=Y)
+        z3 = pm.Normal("Z3", a2 @ w2 + b2, variance_y**0.5)
+        pm.StudentT("y", 4.0, z3, sigma=variance_y**0.5, observed=Y)
     rng = np.random.default_rng(1)
     point = {name: rng.normal(size=np.shape(x)) for name, x in model.initial_point().items()}
     logps = [m.compile_logp(mode="AS_WRITTEN")(point) for m in (model, by_hand)]
     np.testing.assert_allclose(*logps)
+
+
+@pytest.mark.parametrize(
+    ("options", "likelihood"),
+    [
+        ({}, "student"),
+        ({"noise": [0.1, 0.1, "learned"]}, "student"),
+        ({"hidden": []}, "student"),
+        ({"noise": 0.1}, "normal"),
+        ({"noise": ["learned", "learned", 0.1]}, "normal"),
+        ({"noise_hidden": 2}, "normal"),
+    ],
+)
+def test_outliers_are_allowed_for_where_the_noise_of_y_is_learned_alike_in_all_rows(options, likelihood):
+    called = {"hidden": 3} | options
+    assert pmg.mlp(X, Y, **called).str_repr() == pmg.mlp(X, Y, **called, likelihood=likelihood).str_repr()
 
 
 @pytest.mark.parametrize(
@@ -195,7 +212,8 @@ def test_counts_labels_and_outliers_may_be_large():
         ),
         ({"activation": "softmax"}, "activation must be one of"),
         ({"activation": 3}, "activation must be a name"),
-        ({"likelihood": "laplace"}, "likelihood must be 'normal'"),
+        ({"likelihood": "laplace"}, "likelihood must be 'student'"),
+        ({"likelihood": ""}, "likelihood must be 'student'"),
     ],
 )
 def test_bad_arguments_are_refused(change, message):
