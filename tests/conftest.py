@@ -33,10 +33,17 @@ import pytest  # noqa: E402
 from pytensor.compile.mode import Mode, register_mode  # noqa: E402
 from pytensor.link.c.op import ExternalCOp  # noqa: E402
 from pytensor.link.vm import VMLinker  # noqa: E402
+from pytensor.scan import op  # noqa: E402
 
 # Most graphs of tests are evaluated a few times, as they are written: to rewrite them would take far longer.
-register_mode("AS_WRITTEN", Mode(VMLinker(use_cloop=False, c_thunks=False), "merge"))
+IN_PYTHON = VMLinker(use_cloop=False, c_thunks=False)
+register_mode("AS_WRITTEN", Mode(IN_PYTHON, "merge"))
 
+# What a scan repeats is compiled in C even then, in a hundred files of C++, before PyTensor 3 with all rewrites, too.
+if hasattr(op, "link_only_mode"):
+    op.Scan.link_mode = lambda self, impl: op.link_only_mode(IN_PYTHON)
+else:
+    op.Mode = lambda linker, optimizer: Mode(IN_PYTHON, "merge")
 
 # Operations such as DimShuffle, of which graphs have thousands, read their code for C from disk whenever one is made.
 load_c_code, loaded = ExternalCOp.load_c_code, {}

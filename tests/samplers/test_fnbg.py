@@ -218,7 +218,7 @@ def test_flat_acceptance_without_a_likelihood():
     with pm.Model():
         pm.Normal("theta", shape=(13, 3))
         idata = pm.sample(
-            4000, tune=0, chains=1, random_seed=1, step=pmg.FNBG(scale=1.2, compile_kwargs=PYTHON), **QUIET
+            4000, tune=0, chains=1, random_seed=1, step=pmg.FNBG(scale=1.2, compile_kwargs={"mode": "NUMBA"}), **QUIET
         )
     stats, theta = idata["sample_stats"], idata["posterior"]["theta"].values
     for k in range(13):
