@@ -82,7 +82,7 @@ def draw_study(part: Part, delta: float, seed: int) -> pmg.TeacherStudent:
         study = pmg.teacher_student(part.widths, part.n, noisy=part.noisy, noise=delta**0.5, random_seed=seed)
         if not part.learned:
             return study
-        model = pmg.mlp(study.X, study.y, part.widths[1:-1], noise="learned", prior="learned")
+        model = pmg.mlp(study.X, study.y, part.widths[1:-1], noise="learned", prior="learned", likelihood="normal")
         scales = {f"precision_W{l}": d for l, d in enumerate(part.widths[:-1], start=1)}
         scales |= {rv.name: delta for rv in model.free_RVs if rv.name.startswith("variance")}
         return replace(study, model=model, teacher=study.teacher | scales)
