@@ -12,7 +12,7 @@ from numba.np.arrayobj import make_array
 from numba.np.linalg import dot_3_mm, dot_3_vm, ensure_blas
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-__all__ = ["dot", "factor_in_place", "routine"]
+__all__ = ["LOWER", "dot", "factor_in_place", "potrf", "routine"]
 
 
 @intrinsic
@@ -80,7 +80,7 @@ def _symbol(name: str) -> str:
 
 LOWER = ord("L")  # the letter by which LAPACK is told of a triangle
 
-_potrf = routine("lapack", "potrf")
+potrf = routine("lapack", "potrf")
 
 
 @numba_njit
@@ -94,4 +94,4 @@ def factor_in_place(q):
         no factor, the upper triangle is spoilt.
     """
     n = len(q)
-    return _potrf((LOWER, n, q, n, 0)) == 0
+    return potrf((LOWER, n, q, n, 0)) == 0

@@ -15,15 +15,14 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_gibbsnn._compat import SOLVES_FROM_THE_RIGHT
 from pymc_gibbsnn.backends.declare import code_key, of_any_layout, properties
-from pymc_gibbsnn.backends.lapack import routine
+from pymc_gibbsnn.backends.lapack import LOWER, potrf, routine
 
 __all__ = ["cholesky", "eigh", "solve_triangular"]
 
 # The letters by which BLAS and LAPACK are told what to do
-LEFT, RIGHT, LOWER, UPPER, TRANSPOSED, AS_IT_IS, OF_ONES, WITH_VECTORS = map(ord, "LRLUTNUV")
+LEFT, RIGHT, UPPER, TRANSPOSED, AS_IT_IS, OF_ONES, WITH_VECTORS = map(ord, "LRUTNUV")
 
-_potrf, _trtrs, _trsm = routine("lapack", "potrf"), routine("lapack", "trtrs"), routine("blas", "trsm")
-_syevd = routine("lapack", "syevd")
+_trtrs, _trsm, _syevd = routine("lapack", "trtrs"), routine("blas", "trsm"), routine("lapack", "syevd")
 
 
 def _is_real(node: Apply) -> bool:
@@ -51,7 +50,7 @@ def cholesky(op: Op, node: Apply) -> tuple[Callable, str] | None:
         for i in range(n):
             for j in range(n):
                 found[i, j] = a[i, j] if transposed else a[j, i]
-        failed = n > 0 and _potrf((triangle, n, found, n, 0)) != 0
+        failed = n > 0 and potrf((triangle, n, found, n, 0)) != 0
         for i in range(n):
             for j in range(n):
                 if failed:
