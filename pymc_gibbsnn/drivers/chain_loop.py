@@ -112,18 +112,21 @@ def run_chains(
                 count = min(count, program.capacity, (thinning.next_choice if chooses else end) - first)
                 # The first process decides; what happens in any of them, all do at this place.
                 came = max((1 + (number == SIGTERM) for number, _ in interrupts.came), default=0)
-                said = all_say([count, results.is_due, until.is_reached, came, failed is not None, thinning.sweeps])
-                count, is_due, is_reached, *_, thinning.sweeps = (int(x) for x in said[0])
-                if said[:, 4].any():
+                said = all_say(
+                    count=count, sweeps=thinning.sweeps, is_due=results.is_due, is_reached=until.is_reached,
+                    came=came, failed=failed is not None,
+                )  # fmt: skip
+                count, thinning.sweeps = int(said["count"][0]), int(said["sweeps"][0])
+                if said["failed"].any():
                     can_go_on = can_go_on and not one_of_many()
                     raise failed or RuntimeError("Another process of this run has stopped: see its error.")
-                if said[:, 3].any():
+                if said["came"].any():
                     interrupts()
                     if one_of_many():
-                        raise SystemExit(128 + SIGTERM) if said[:, 3].max() == 2 else KeyboardInterrupt
-                if is_reached or first == end:
+                        raise SystemExit(128 + SIGTERM) if said["came"].max() == 2 else KeyboardInterrupt
+                if said["is_reached"][0] or first == end:
                     break
-                if is_due:
+                if said["is_due"][0]:
                     try:
                         save()
                     except OSError as error:

@@ -6,7 +6,7 @@ same order, with arrays of the same shapes. Where there is one process, these fu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -25,10 +25,11 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def all_say(numbers: Sequence[int]) -> np.ndarray:
-    """Return some numbers of each process, (process, number)."""
-    mine = np.asarray(numbers, "int32")
-    return np.asarray(multihost_utils.process_allgather(mine)) if one_of_many() else mine[None]
+def all_say(**numbers: int) -> dict[str, np.ndarray]:
+    """Return what each process says of some numbers, (process,), by their names."""
+    mine = np.asarray([*numbers.values()], "int32")
+    said = np.asarray(multihost_utils.process_allgather(mine)) if one_of_many() else mine[None]
+    return dict(zip(numbers, said.T, strict=True))
 
 
 def first_says(make: Callable[[], bytes]) -> bytes:
@@ -47,7 +48,7 @@ def first_says(make: Callable[[], bytes]) -> bytes:
             answer = b"+" + make()
         except Exception as reason:
             error, answer = reason, b"-" + str(reason).encode()
-    length = int(all_say([len(answer)])[0, 0])
+    length = int(all_say(length=len(answer))["length"][0])
     found = np.zeros(length, "uint8")
     if is_first():
         found[:] = np.frombuffer(answer, "uint8")

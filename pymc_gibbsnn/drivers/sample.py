@@ -407,10 +407,10 @@ def _run_of_all(model: pm.Model, steps: Sequence[GraphStep], arguments: dict[str
     if placement.local_rows:
         own = {name: run.pop(name) for name in list(run) if name.startswith("the data")}
         run["initvals"] = ""  # latents start at values that depend on the data
-    shared, owns = all_say([int(fingerprint_of(part)[-7:], 16) for part in (run, own)]).T.tolist()
-    if len({*shared}) > 1:
+    said = all_say(**{name: int(fingerprint_of(part)[-7:], 16) for name, part in {"run": run, "own": own}.items()})
+    if len({*said["run"]}) > 1:
         raise ValueError("All processes must build the same model and steps, from the same data; found others.")
-    return run | {"the data of each process": owns} if own else run
+    return run | {"the data of each process": said["own"].tolist()} if own else run
 
 
 def _machine(placement) -> dict[str, str | int]:
