@@ -44,7 +44,7 @@ if count == "1":
     arguments.setdefault("devices", devices)
 # no fit where rows are spread: a process that has some of them alone could not make it
 moves = {"interweave": False, "scale_move": False} | ({} if kind == "chains" else {"anneal": None})
-with pmg.mlp(X, np.maximum(X[:, 0], 0), 3, noise=0.3):
+with pmg.mlp(X, np.maximum(X[:, 0], 0), 3, noise=0.3, prior=None):
     step = pmg.GibbsNN(**moves)
 
     def sample(draws, **more):
@@ -73,7 +73,7 @@ with pmg.mlp(X, np.maximum(X[:, 0], 0), 3, noise=0.3):
         np.savez(f"{folder}/{count} {index}.npz", **{name: x.values for name, x in draws.items()})
 if kind == "rows" and count == "2":
     X = X[5 * int(index):][:5]
-    with pmg.mlp(X, np.maximum(X[:, 0], 0), 3, noise=0.3):
+    with pmg.mlp(X, np.maximum(X[:, 0], 0), 3, noise=0.3, prior=None):
         step = pmg.GibbsNN(**moves)
         local = {"devices": None, "local_rows": True}
         draws = sample(6, **local, var_names=["W1", "b1", "W2", "b2"])["posterior"].data_vars
