@@ -13,7 +13,7 @@ Run::
 
 FOLDER holds ``mnist.npz`` with x_train (60000, 28, 28), y_train, x_test and y_test. With --compare, the time of a sweep
 over 2,000 images is compared with that of the same sweep in NumPy, where the convolution and the pool are dense
-matrices for an image, and every conditional law a dense Gaussian.
+matrices for an image, and every conditional distribution a dense Gaussian.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def draw_relu(rng: np.random.Generator, m: np.ndarray, v: float, t: np.ndarray, 
 
 
 def draw_gig(rng: np.random.Generator, p: float, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """x with density ∝ x^{p−1} exp(−(a x + b/x)/2), p > 1: rejection from the gamma law with the same mode x₀.
+    """x with density ∝ x^{p−1} exp(−(a x + b/x)/2), p > 1: rejection from the gamma distribution with the same mode x₀.
 
     1/x lies above its tangent at x₀, 2/x₀ − x/x₀², by (1 − x/x₀)²/x.
     """

@@ -76,10 +76,10 @@ def toy(samplers: list[str], results: Results, figure: Path | None) -> None:
             })  # fmt: skip
     results["toy"] = rows
     print_table("Ratios to the exact posterior", rows)
-    results["toy in the long run"] = laws = [
+    results["toy in the long run"] = long_run = [
         {"batch": size, **stationary(basis(x), y, variance, size)} for size in (10, 50, 200)
     ]
-    print_table("I-SGD in the long run: variance in the narrowest and in the widest direction, as ratios", laws)
+    print_table("I-SGD in the long run: variance in the narrowest and in the widest direction, as ratios", long_run)
     if figure:
         mean = at @ covariance @ basis(x).T @ y / variance
         draw_bands(places, mean, 1.645 * exact, functions, (x, y), figure)

@@ -1,9 +1,9 @@
 """What a user might take instead of a Gibbs sampler, for ``uci.py``: each fits (X, y) and predicts y at X_test.
 
-Inputs and targets are standardised. Every method returns its predictive law at each test point as a mixture of normals:
-means and standard deviations, (component, point) each. All networks but MILE's have the layers of the Gibbs sampler's
-and are trained by Adam (Kingma, Ba, 2015), here in JAX; nothing is tuned by data set but what a method tunes itself, on
-a part of its training data.
+Inputs and targets are standardised. Every method returns its predictive distribution at each test point as a mixture of
+normals: means and standard deviations, (component, point) each. All networks but MILE's have the layers of the Gibbs
+sampler's and are trained by Adam (Kingma, Ba, 2015), here in JAX; nothing is tuned by data set but what a method tunes
+itself, on a part of its training data.
 """
 
 from __future__ import annotations

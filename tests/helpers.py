@@ -1,4 +1,4 @@
-"""What the tests share: small networks, brute-force laws, and one rule for statistical agreement."""
+"""What the tests share: small networks, distributions by brute force, and one rule for statistical agreement."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def check_mean(draws: np.ndarray, truth: float, name: str = "mean", truth_mcse: 
     assert abs(draws.mean() - truth) < 5 * mcse, f"{name}: {draws.mean():.5g}, not {truth:.5g}; MCSE {mcse:.2g}"
 
 
-def check_same_law(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], powers: tuple[int, ...] = (1, 2)):
+def check_same_distribution(
+    found: dict[str, np.ndarray], expected: dict[str, np.ndarray], powers: tuple[int, ...] = (1, 2)
+):
     """Fail unless the powers of each quantity, (chain, draw), have the means of those that another sampler draws."""
     for name, theirs in expected.items():
         for power in powers:

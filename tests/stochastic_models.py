@@ -1,4 +1,4 @@
-"""Conjugate models on minibatches, and the laws that stochastic-gradient chains have there, computed exactly."""
+"""Conjugate models on minibatches, and the exact distributions of stochastic-gradient chains there."""
 
 import numpy as np
 import pymc as pm

@@ -7,8 +7,8 @@ of U, and let
 
     D = (m_U − m_I)/s_I,    h = t_{ν, 0.995} sqrt(s_I²/e_I + s_U²/e_U)/s_I,
 
-where t_{ν, q} is the q-quantile of Student's law with ν degrees of freedom, here those of Welch and Satterthwaite from
-e − 1. The verdict on U is
+where t_{ν, q} is the q-quantile of Student's t distribution with ν degrees of freedom, here those of Welch and
+Satterthwaite from e − 1. The verdict on U is
 
 - thermalised, if abs(D) + h < 1 for the second half or the last quarter of U, so that the 99% interval of the
   difference lies within one posterior standard deviation, and the last block of U lies in the band below;
@@ -116,23 +116,23 @@ def merge(informed: ArrayLike, uninformed: ArrayLike, block: int = 50) -> Merge:
             f"The series must not differ in length; found {len(series['informed'])} and {len(series['uninformed'])}."
         )
     a, b = scaled(*series.values())
-    law, settled = stretch_of(a), when_settled(b, stretch_of(a), block)
-    bound = float(stdtrit(max(law.ess - 1, 1), (1 + CONFIDENCE) / 2) * np.sqrt(3 / law.ess))
+    reference, settled = stretch_of(a), when_settled(b, stretch_of(a), block)
+    bound = float(stdtrit(max(reference.ess - 1, 1), (1 + CONFIDENCE) / 2) * np.sqrt(3 / reference.ess))
     for part, share in (("second half", 1 / 2), ("last quarter", 1 / 4)):
-        difference, half_width = _compare(law, stretch_of(b, share))
+        difference, half_width = _compare(reference, stretch_of(b, share))
         if abs(difference) + half_width < MARGIN and np.isfinite(settled):
-            return Merge("thermalised", settled, difference, half_width, law.ess, part, bound)
-    differs = abs(difference) > bound and law.ess >= LEAST_ESS
+            return Merge("thermalised", settled, difference, half_width, reference.ess, part, bound)
+    differs = abs(difference) > bound and reference.ess >= LEAST_ESS
     verdict = "not thermalised" if differs else "undecided"
-    return Merge(verdict, np.nan, difference, half_width, law.ess, part, bound)
+    return Merge(verdict, np.nan, difference, half_width, reference.ess, part, bound)
 
 
-def _compare(law: Stretch, other: Stretch) -> tuple[float, float]:
-    """Compute D and h from the laws of the informed chain and of the other one."""
-    errors = [x.sd**2 / x.ess for x in (law, other)]
-    freedom = sum(errors) ** 2 / sum(v**2 / max(x.ess - 1, 1) for v, x in zip(errors, (law, other), strict=True))
+def _compare(reference: Stretch, other: Stretch) -> tuple[float, float]:
+    """Compute D and h from stretches of the informed chain and of the other one."""
+    errors = [x.sd**2 / x.ess for x in (reference, other)]
+    freedom = sum(errors) ** 2 / sum(v**2 / max(x.ess - 1, 1) for v, x in zip(errors, (reference, other), strict=True))
     half_width = stdtrit(freedom, (1 + CONFIDENCE) / 2) * np.sqrt(sum(errors))
-    return float((other.mean - law.mean) / law.sd), float(half_width / law.sd)
+    return float((other.mean - reference.mean) / reference.sd), float(half_width / reference.sd)
 
 
 def blockwise_rhat(outputs: ArrayLike, block: int = 50, *, rank: bool = False) -> np.ndarray:
@@ -211,24 +211,24 @@ def stretch_of(series: np.ndarray, share: float = 1 / 2) -> Stretch:
     )
 
 
-def when_settled(series: np.ndarray, law: Stretch, block: int) -> float:
-    """Count the draws after which all means of blocks lie in the band of a stationary series with this law.
+def when_settled(series: np.ndarray, reference: Stretch, block: int) -> float:
+    """Count the draws after which all means of blocks lie in the band of a stationary series like the reference.
 
     NaN stands for never: the last block lies outside the band.
     """
     k = len(series) // block
     means = series[: k * block].reshape(k, block).mean(axis=1)
-    t = stdtrit(max(law.ess - 1, 1), 1 - (1 - BAND) / (2 * k))
-    in_block = max(1.0, law.ess * block / law.length)
-    outside = np.abs(means - law.mean) > t * law.sd * np.sqrt(1 / in_block + 1 / law.ess)
+    t = stdtrit(max(reference.ess - 1, 1), 1 - (1 - BAND) / (2 * k))
+    in_block = max(1.0, reference.ess * block / reference.length)
+    outside = np.abs(means - reference.mean) > t * reference.sd * np.sqrt(1 / in_block + 1 / reference.ess)
     return _after_last(outside, block)
 
 
 def when_stationary(series: np.ndarray, block: int) -> float:
     """Count the draws after which a series is as in its own second half; NaN if that half tells too little."""
     [series] = scaled(series)
-    law = stretch_of(series)
-    return when_settled(series, law, block) if law.ess >= LEAST_ESS else np.nan
+    reference = stretch_of(series)
+    return when_settled(series, reference, block) if reference.ess >= LEAST_ESS else np.nan
 
 
 def when_close(rhat: np.ndarray, block: int) -> float:

@@ -21,7 +21,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
-from pymc_gibbsnn.networks.laws import law_node
+from pymc_gibbsnn.networks.conditionals import distribution_node
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.new_inputs import find_observed
 from pymc_gibbsnn.networks.new_rows import NewRows
@@ -68,13 +68,13 @@ def noise_in_words(
         return []
     try:
         observed = find_observed(model, name)
-        node, value = law_node(observed), model.rvs_to_values.get(observed)
+        node, value = distribution_node(observed), model.rvs_to_values.get(observed)
         if value is None or not isinstance(node.op, NormalRV) or _is_learned(model, node):
             return []
         every = int(np.ceil(posterior.sizes["chain"] * posterior.sizes["draw"] / DRAWS))
         new = NewRows(model, posterior.isel(draw=slice(None, None, every)), None, name, points=points)
         fixed, noise = _noise(new, output[:, ::every])
-    except (NetworkError, ValueError):  # the law at new rows is not known, or the posterior lacks a learned variance
+    except (NetworkError, ValueError):  # the likelihood at new rows is not known, or the posterior lacks a variance
         return []
     y, rows = evaluate(value), new.chosen
     if len(y) != rows[-1] + 1 or y[rows].shape != output.shape[2:]:  # other data have been set since
@@ -117,7 +117,7 @@ def _noise(new: NewRows, output: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     output, found = output.reshape(-1, *output.shape[2:]), np.zeros(output.shape[2:])
     for rows in new.chunks():
         for draws, parameters in new.batches(rows):
-            law = new.law(rows, new.draw_latents(rng, rows, parameters))
-            mean, sigma = law.parameters
+            distribution = new.distribution(rows, new.draw_latents(rng, rows, parameters))
+            mean, sigma = distribution.parameters
             found[rows] += ((mean - output[draws, rows]) ** 2 + sigma**2).sum(axis=0)
     return sigma, found / len(output)

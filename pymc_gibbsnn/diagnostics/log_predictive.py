@@ -8,8 +8,8 @@ and b the last weights and bias,
 
 which is a closed form. Then p(y | x, θ) = E[p(y | Z)] is a mean over Z, which is drawn anew by running the network
 below forwards, ``latent_draws`` times for each draw of the posterior. Where a second network sets the scale of a row
-by a latent G, the law of G is divided into latent_draws/2 parts of equal probability, in each of which G is drawn twice
-(stratified sampling): much of the density at an outlier comes from few values of G.
+by a latent G, the distribution of G is divided into latent_draws/2 parts of equal probability, in each of which G is
+drawn twice (stratified sampling): much of the density at an outlier comes from few values of G.
 
 For a binary label, P(y = 1 | Z) = Φ(m/s), with mean m and variance s² as above. For a label that is the largest of k
 pre-activations, let u be the noise of pre-activation y in its standard deviations; P(y | A, u) is the product over the
@@ -35,7 +35,7 @@ from pymc_gibbsnn._compat import add_group, dataset_of
 from pymc_gibbsnn._data import check_labels, finite, warn_of_units
 from pymc_gibbsnn.diagnostics.outcomes import class_names, count_classes, log_density, log_normal
 from pymc_gibbsnn.diagnostics.prediction import name_axes
-from pymc_gibbsnn.networks.laws import Conditional, Law, law_node
+from pymc_gibbsnn.networks.conditionals import Conditional, FrozenDistribution, distribution_node
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_noisy
 from pymc_gibbsnn.networks.likelihoods.class_labels import numbered
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
@@ -125,8 +125,8 @@ def log_predictive(
         integer, data that were fitted have missing values, the rows of two frames of pandas have other labels, or the
         posterior is refused as by :func:`predict`.
     NetworkError
-        If the law of y at new inputs cannot be known (see :func:`predict`), or if the model observes nothing, several
-        variables and ``name`` is not given, or none of that name.
+        If the distribution of y at new inputs cannot be known (see :func:`predict`), or if the model observes nothing,
+        several variables and ``name`` is not given, or none of that name.
 
     Warns
     -----
@@ -228,7 +228,7 @@ class _Density:
 
     def __init__(self, model: pm.Model, rows: NewRows, latent_draws: int):
         self.rows = rows
-        kind = find_noisy(law_node(rows.observed))
+        kind = find_noisy(distribution_node(rows.observed))
         if kind is not None and issubclass(kind, LabelLikelihood) and rows.noisy_output is None:
             raise NetworkError(f"'{rows.observed.name}' is not given by a noisy pre-activation.")
         self.observation = kind if rows.noisy_output is not None else None
@@ -236,7 +236,7 @@ class _Density:
         conditionals = {conditional.rv: conditional for conditional in rows.latents}
         # The last Normal is y, or the pre-activation that gives a label or what else is observed.
         self.last = rows.noisy_output or rows.last
-        self.is_normal = isinstance(law_node(self.last.rv).op, NormalRV)
+        self.is_normal = isinstance(distribution_node(self.last.rv).op, NormalRV)
         self.integrated: dict[Variable, Network] = {}
         self.row_noise: set[Variable] = set()
         if self.is_normal and not estimates:
@@ -261,12 +261,12 @@ class _Density:
         }
         self.integrated = {a: network for a, network in found.items() if a in conditionals}
 
-    def _stratified(self, law: Law, rng: np.random.Generator) -> np.ndarray:
-        """Draw a normal latent with two draws in each of repeats/2 parts of equal probability of its law."""
-        mean, sigma = law.parameters
+    def _stratified(self, distribution: FrozenDistribution, rng: np.random.Generator) -> np.ndarray:
+        """Draw a normal latent with two draws in each of repeats/2 parts of equal probability of its distribution."""
+        mean, sigma = distribution.parameters
         parts = max(1, self.repeats // 2)
-        part = (np.arange(law.shape[0]) % parts).reshape(-1, *[1] * (len(law.shape) - 1))
-        return mean + sigma * ndtri((part + rng.random(law.shape)) / parts)
+        part = (np.arange(distribution.shape[0]) % parts).reshape(-1, *[1] * (len(distribution.shape) - 1))
+        return mean + sigma * ndtri((part + rng.random(distribution.shape)) / parts)
 
     def __call__(
         self, these: slice, parameters: Mapping[Variable, np.ndarray], y: np.ndarray, rng: np.random.Generator
@@ -291,27 +291,27 @@ class _Density:
         draws, weights = len(next(iter(values.values()))), {rv.name: x for rv, x in parameters.items()}
         added: list[tuple[np.ndarray, np.ndarray]] = []  # W Wᵀ (draw, k, k) and the standard deviations sqrt(ΔA)
         for conditional in self.latents:
-            law = conditional.law(data, values, draws)
+            distribution = conditional.distribution(data, values, draws)
             if conditional.rv in self.integrated:
-                values[conditional.rv] = np.broadcast_to(law.parameters[0], law.shape)
+                values[conditional.rv] = np.broadcast_to(distribution.parameters[0], distribution.shape)
                 operator = self.integrated[conditional.rv].layers[-1].operator
                 w = operator.linear(operator.named_matrix(weights))
-                added.append((w @ np.swapaxes(w, -1, -2), law.parameters[1].astype(float)))
+                added.append((w @ np.swapaxes(w, -1, -2), distribution.parameters[1].astype(float)))
             elif conditional.rv in self.row_noise:
-                values[conditional.rv] = self._stratified(law, rng)
+                values[conditional.rv] = self._stratified(distribution, rng)
             else:
-                values[conditional.rv] = law.draw(rng)
-        law = self.last.law(data, values, draws)
+                values[conditional.rv] = distribution.draw(rng)
+        distribution = self.last.distribution(data, values, draws)
         if self.observation is not None:
-            mean, sigma = np.broadcast_to(law.parameters[0], law.shape), law.parameters[1]
+            mean, sigma = np.broadcast_to(distribution.parameters[0], distribution.shape), distribution.parameters[1]
             for squares, sd in added:
                 variance = squares[:, 0, 0] * _of_rows(sd)[:, 0] ** 2
                 sigma = np.sqrt(sigma**2 + variance.reshape(-1, *[1] * (mean.ndim - 1)))
             values[self.last.rv] = mean
-            parameters = self.rows.last.law(data, values, draws).parameters
+            parameters = self.rows.last.distribution(data, values, draws).parameters
             return _by_row(self.observation.log_probability(mean, sigma, y, rng, parameters))
         if added:
-            mean, sigma = (x.astype(float) for x in law.parameters)
+            mean, sigma = (x.astype(float) for x in distribution.parameters)
             k = added[0][0].shape[-1]
             covariance = np.eye(k)  # in units of sigma, in which that of all rows is the same
             for squares, sd in added:
@@ -320,7 +320,7 @@ class _Density:
             return density - k * np.log(_of_rows(sigma))
         if self.of_pymc is None:
             self.of_pymc = log_density(self.rows.last)
-        return _by_row(self.of_pymc(law, y))
+        return _by_row(self.of_pymc(distribution, y))
 
 
 def _ratio(sd: np.ndarray, sigma: np.ndarray) -> np.ndarray:

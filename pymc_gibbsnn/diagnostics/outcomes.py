@@ -26,13 +26,13 @@ from pytensor.tensor.random.basic import (
     StudentTRV,
 )
 
+from pymc_gibbsnn.networks.conditionals import Conditional, FrozenDistribution, distribution_node, in_numpy
 from pymc_gibbsnn.networks.distributions import IN_NUMPY, stand_ins, variable_of
-from pymc_gibbsnn.networks.laws import Conditional, Law, in_numpy, law_node
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_likelihood
 
 __all__ = ["class_names", "count_classes", "has_classes", "log_density", "log_normal", "mean_of", "probabilities"]
 
-# The laws of which PyMC's mean serves; some others, such as Wald's, have parameters that it leaves out.
+# The distributions of which PyMC's mean serves; some others, such as Wald's, have parameters that it leaves out.
 MEANS = (
     NormalRV, StudentTRV, LaplaceRV, LogisticRV, LogNormalRV, GammaRV, ExponentialRV, BetaRV, PoissonRV, NegBinomialRV,
     BinomialRV, BetaBinomialRV, MvNormalRV,
@@ -41,14 +41,14 @@ MEANS = (
 
 def has_classes(observed: Variable) -> bool:
     """Whether an observed variable is a class label."""
-    kind = find_likelihood(law_node(observed).op)
+    kind = find_likelihood(distribution_node(observed).op)
     return kind is not None and kind.has_classes
 
 
-def count_classes(law: Law) -> int | None:
-    """Count the classes among which a label may be; None if the law is not that of a label."""
-    kind = find_likelihood(law.op)
-    return kind.classes(*law.parameters) if kind is not None and kind.has_classes else None
+def count_classes(distribution: FrozenDistribution) -> int | None:
+    """Count the classes among which a label may be; None if the distribution is not that of a label."""
+    kind = find_likelihood(distribution.op)
+    return kind.classes(*distribution.parameters) if kind is not None and kind.has_classes else None
 
 
 def class_names(model: pm.Model, count: int) -> np.ndarray:
@@ -57,14 +57,16 @@ def class_names(model: pm.Model, count: int) -> np.ndarray:
     return np.arange(count) if names is None or len(names) != count else np.asarray(names)
 
 
-def probabilities(law: Law, y: np.ndarray, noisy: Law | None = None) -> np.ndarray:
-    """Compute the probabilities of classes for each draw (draw, row, ..., class); 0 and 1 where the law fixes y.
+def probabilities(
+    distribution: FrozenDistribution, y: np.ndarray, noisy: FrozenDistribution | None = None
+) -> np.ndarray:
+    """Compute the probabilities of classes for each draw (draw, row, ..., class); 0 and 1 where y is known exactly.
 
-    If y is a function of a normal variable, of which ``noisy`` is the law, that variable is integrated out.
+    If y is a function of a normal variable, of which ``noisy`` is the distribution, that variable is integrated out.
     """
-    kind = find_likelihood(law.op)
+    kind = find_likelihood(distribution.op)
     if noisy is None or not issubclass(kind, LabelLikelihood):
-        return kind.probabilities(y, *law.parameters)
+        return kind.probabilities(y, *distribution.parameters)
     mean, sigma = noisy.parameters
     return kind.integrated_probabilities(np.broadcast_to(mean, noisy.shape), sigma)
 
@@ -78,32 +80,32 @@ def log_normal(residual: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     return -0.5 * ((scaled**2).sum(-2) + log_determinant[:, None] + k * np.log(2 * np.pi))
 
 
-def log_density(observed: Conditional) -> Callable[[Law, np.ndarray], np.ndarray]:
-    """Make PyMC's log density or probability of an observed variable a function of its law and y, (draw, row, ...)."""
+def log_density(observed: Conditional) -> Callable[[FrozenDistribution, np.ndarray], np.ndarray]:
+    """Make PyMC's log density of an observed variable a function of its distribution and of y (draw, row, ...)."""
     value = pt.tensor(dtype=observed.rv.dtype, shape=(None,) * (observed.rv.ndim + 1))
-    function = _of_law(observed, lambda rv: pm.logp(rv, value), value)
-    return lambda law, y: function(law, np.broadcast_to(y, law.shape))
+    function = _as_function(observed, lambda rv: pm.logp(rv, value), value)
+    return lambda distribution, y: function(distribution, np.broadcast_to(y, distribution.shape))
 
 
-def mean_of(observed: Conditional) -> Callable[[Law], np.ndarray] | None:
-    """Make the mean of an observed variable a function of its law; None if it is not one of MEANS."""
-    return _of_law(observed, mean) if isinstance(observed.op, MEANS) else None
+def mean_of(observed: Conditional) -> Callable[[FrozenDistribution], np.ndarray] | None:
+    """Make the mean of an observed variable a function of its distribution; None if it is not one of MEANS."""
+    return _as_function(observed, mean) if isinstance(observed.op, MEANS) else None
 
 
-def _of_law(observed: Conditional, expression: Callable[[Variable], Variable], *inputs: Variable) -> Callable:
-    """Make an expression of an observed random variable a function of its law and of values of further inputs."""
+def _as_function(observed: Conditional, expression: Callable[[Variable], Variable], *inputs: Variable) -> Callable:
+    """Make an expression of an observed random variable a function of its distribution and of further inputs."""
     op, cores = observed.op, observed.op.ndims_params
     axes = observed.rv.ndim + 1 - op.ndim_supp
     parameters = stand_ins(op, observed.dtypes, axes)
     found = in_numpy([expression(variable_of(op, parameters))])
     function = pytensor.function([*inputs, *parameters], found, mode=IN_NUMPY, on_unused_input="ignore")
 
-    def evaluate(law: Law, *values: np.ndarray) -> np.ndarray:
-        batch = law.shape[:axes]
-        of_law = (
+    def evaluate(distribution: FrozenDistribution, *values: np.ndarray) -> np.ndarray:
+        batch = distribution.shape[:axes]
+        broadcast = (
             np.broadcast_to(x, (*batch, *x.shape[x.ndim - core :]))
-            for x, core in zip(law.parameters, cores, strict=True)
+            for x, core in zip(distribution.parameters, cores, strict=True)
         )
-        return function(*values, *of_law)[0]
+        return function(*values, *broadcast)[0]
 
     return evaluate

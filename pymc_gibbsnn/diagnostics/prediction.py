@@ -36,7 +36,7 @@ def predict(
     thin: int = 1,
     random_seed: int | np.random.Generator | None = None,
 ) -> xr.Dataset:
-    r"""Summarise the posterior predictive law of what a model observes, at new inputs.
+    r"""Summarise the posterior predictive distribution of what a model observes, at new inputs.
 
     .. math:: p(y \mid x, D) = \int p(y \mid x, \theta) \, p(\theta \mid D) \, d\theta
 
@@ -100,8 +100,8 @@ def predict(
         depends, its arrays differ in rows, the columns of a data frame are not those of the data in their order, a
         quantile is no probability, or ``thin`` is no positive integer.
     NetworkError
-        If the law of y at new inputs cannot be known, because its rows depend on each other, or on data with a row for
-        each row of the model's inputs of which no new rows are given; or if the model observes nothing, several
+        If the distribution of y at new inputs cannot be known, because its rows depend on each other, or on data with a
+        row for each row of the model's inputs of which no new rows are given; or if the model observes nothing, several
         variables and ``name`` is not given, or none of that name. The message names the variable.
 
     Warns
@@ -247,13 +247,13 @@ def _draws(rows: NewRows, rng: np.random.Generator) -> Iterator[tuple[np.ndarray
         drawn, sums = [], 0.0
         for draws, parameters in rows.batches(these):
             values = rows.draw_latents(rng, these, parameters)
-            law = rows.law(these, values)
-            y = law.draw(rng)
+            distribution = rows.distribution(these, values)
+            y = distribution.draw(rng)
             if classes:
-                noisy = rows.noisy_output and rows.noisy_output.law(rows.data(these), values, len(y))
-                expected = probabilities(law, y, noisy)
+                noisy = rows.noisy_output and rows.noisy_output.distribution(rows.data(these), values, len(y))
+                expected = probabilities(distribution, y, noisy)
             else:
-                expected = y if mean is None else mean(law)
+                expected = y if mean is None else mean(distribution)
             chain = np.arange(rows.chains * rows.draws)[draws] // rows.draws
             sums = sums + np.stack([expected[chain == c].sum(axis=0, dtype=float) for c in range(rows.chains)])
             drawn.append(y)

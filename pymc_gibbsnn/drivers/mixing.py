@@ -14,8 +14,8 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_gibbsnn.networks.conditionals import distribution_node
 from pymc_gibbsnn.networks.function import networks_of, variance_of_data
-from pymc_gibbsnn.networks.laws import law_node
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_likelihood
 from pymc_gibbsnn.networks.network import Network, NetworkError
 from pymc_gibbsnn.networks.new_inputs import find_observed
@@ -43,18 +43,18 @@ def judged(
     Its second argument is what :func:`pymc_gibbsnn.function_space` computes of the first. It returns the numbers by
     which chains are judged, as arrays (chain, draw, number) by name: "output" or "probability", perhaps "log_noise".
     """
-    kind = None if networks else find_likelihood(law_node(find_observed(model, name)).op)
+    kind = None if networks else find_likelihood(distribution_node(find_observed(model, name)).op)
     has_classes = kind is not None and kind.has_classes
     network = only_network(networks) if networks else None
-    law = network and network.observation
+    likelihood = network and network.observation
 
     def judge(posterior: xr.Dataset, space: xr.Dataset) -> dict[str, np.ndarray]:
         output, name = space["output"].values, "probability" if has_classes else "output"
-        if isinstance(law, LabelLikelihood):
+        if isinstance(likelihood, LabelLikelihood):
             variance = variance_of_data(network, posterior)
             if variance is not None:
                 variance = np.reshape(variance, np.shape(variance) + (1,) * (output.ndim - np.ndim(variance)))
-                output, name = law.logistic_probabilities(output, variance), "probability"
+                output, name = likelihood.logistic_probabilities(output, variance), "probability"
         found = {name: output} | ({"log_noise": space["log_noise"].values} if "log_noise" in space else {})
         return {name: x.reshape(*x.shape[:2], -1) for name, x in found.items()}
 

@@ -82,8 +82,8 @@ def sample(
 
     The transitions that ``pm.sample`` would call from Python one by one are compiled into a single program, a loop over
     draws. On a CPU it runs one chain on each core; on a GPU, or on several devices, it moves all chains side by side.
-    It returns to Python about once a second. The law of the draws is the same as with ``pm.sample(step=...)``; the
-    documentation of each step names its source.
+    It returns to Python about once a second. The distribution of the draws is the same as with ``pm.sample(step=...)``;
+    the documentation of each step names its source.
 
     Parameters
     ----------

@@ -357,8 +357,8 @@ class ISGD(GraphStep):
     vars : list of Variable, optional
         Free continuous variables to move; by default all of them.
     noise : {"alpha", "gaussian"}
-        How the noise is learned: by the Gaussian closest to an α-stable law, for weights and biases apart; or by mean
-        squares, summed over a layer, which is a looser bound and gives smaller steps.
+        How the noise is learned: by the Gaussian closest to an α-stable distribution, for weights and biases apart; or
+        by mean squares, summed over a layer, which is a looser bound and gives smaller steps.
     scheme : {"A", "B", "C"}
         Whether the noise is learned while the chain is trained from its start, while it is trained on from a fitted
         point, or at a fitted point where it stays.

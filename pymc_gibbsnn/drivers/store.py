@@ -123,8 +123,8 @@ class Store(AbstractContextManager):
             )
         if changed := differences(self.checkpoint.machine, machine):
             warnings.warn(
-                f"The run in {self.path} goes on where {'; '.join(changed)}: its draws follow the same law from here "
-                f"on, but they are not those that it would have made where it was.",
+                f"The run in {self.path} goes on where {'; '.join(changed)}: its draws have the same distribution from "
+                f"here on, but they are not those that it would have made where it was.",
                 UserWarning,
                 stacklevel=3,
             )

@@ -58,7 +58,7 @@ def classical_mlp(
         A name, "sigmoid" or any other that :func:`mlp` takes, a table, or an elementwise function of PyTensor
         variables.
     likelihood : {"categorical", "bernoulli", "normal", "poisson", "binomial"}
-        The law of y given the outputs f of the network.
+        The likelihood: the distribution of y given the outputs f of the network.
     prior_variance : float or sequence of float
         Variance v of weights and biases: one number, or one for each layer.
     noise : float
@@ -109,11 +109,11 @@ def classical_mlp(
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'W2', 'b2']
     """
-    law = CLASSICAL[one_of("likelihood", likelihood, CLASSICAL)]
+    kind = CLASSICAL[one_of("likelihood", likelihood, CLASSICAL)]
     frames = X, y
     check_labels("y", y, "X", X)
     X = finite("X", X)
-    y, classes = law.targets(y)
+    y, classes = kind.targets(y)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(f"X must have shape (n, d) and y (n,) or (n, k), none empty; found {X.shape} and {y.shape}.")
     warn_of_size("X", X, frames[0])
@@ -134,7 +134,7 @@ def classical_mlp(
         if batch_size is None:
             raise ValueError(f"total_size goes with batch_size, which is None; found total_size={total_size}.")
 
-    sizes = [X.shape[1], *hidden, law.width(y, classes)]
+    sizes = [X.shape[1], *hidden, kind.width(y, classes)]
     dims = ["feature", *(f"hidden_{l}" for l in range(2, len(sizes))), "class" if y.ndim == 1 else "output"]
     coords = {dim: np.arange(size) for dim, size in zip(dims, sizes, strict=True) if size is not None}
     coords["feature"] = column_names(frames[0], X.shape[1])
@@ -157,5 +157,5 @@ def classical_mlp(
             observed |= {"shape": tuple(a.shape)[: y.ndim], "dims": ("row", "output")[: y.ndim]}
         elif total_size is not None:
             observed |= {"total_size": total_size}
-        law.observe("y", a, {"noise": noise, "trials": trials}, **observed)
+        kind.observe("y", a, {"noise": noise, "trials": trials}, **observed)
     return model

@@ -78,8 +78,8 @@ def teacher_student(
 ) -> TeacherStudent:
     """Draw a teacher from a model's prior and labels from the teacher, and let the model observe them.
 
-    The teacher is θ* ~ P(θ) and its labels are y* ~ P(y | θ*, X) [1]_. Since (θ*, y*) is a draw from the joint law, θ*
-    is one exact draw from the posterior P(θ | y*): a chain that starts there starts in equilibrium.
+    The teacher is θ* ~ P(θ) and its labels are y* ~ P(y | θ*, X) [1]_. Since (θ*, y*) is a draw from the joint
+    distribution, θ* is one exact draw from the posterior P(θ | y*): a chain that starts there starts in equilibrium.
 
     Parameters
     ----------
@@ -112,8 +112,8 @@ def teacher_student(
         If ``model`` is neither a model nor widths, or another argument is of another type than asked for.
     ValueError
         If a number or the widths make no sense, arguments of :func:`mlp` are given together with a model, or labels
-        without noise are asked of a law that has none, such as class labels of a model that is no network of this
-        package.
+        without noise are asked of a likelihood that has none, such as class labels of a model that is no network of
+        this package.
     NetworkError
         If the inputs of the model cannot be found or changed, or it has not exactly one observed variable.
 
@@ -347,7 +347,7 @@ def _check_noise(network: Network, study: TeacherStudent) -> None:
             parts.append((part.name, a - part.function(z), part.noise))
         for name, noise, variance in parts:
             if not is_given(variance) or (name == layer.name and layer.offset is not None):
-                continue  # the law of this noise depends on other variables of the model
+                continue  # the distribution of this noise depends on other variables of the model
             ratio = np.mean(noise**2) / evaluate(variance)
             if ratio > 1 + 6 * np.sqrt(2 / noise.size):
                 raise ValueError(

@@ -2,8 +2,9 @@ r"""The scale of each unit of a layer, drawn exactly along the orbit that leaves
 
 Where σ(cz) = c σ(z) for c > 0, as for the ReLU, the map that multiplies W̃_j, Z_j and A_j of unit j by c and divides its
 outgoing weights w_j by c leaves A Wᵀ as it is. The values that it reaches from one point, for all c, are the orbit of
-that point; along it only the priors and the noise change. Plain Gibbs moves along this valley in small steps; a draw of
-c from its conditional law on the orbit crosses it at once. It is a generalised Gibbs step [1]_. With u = log c, exactly
+that point; along it only the priors and the noise change. Plain Gibbs moves along this narrow ridge of the posterior in
+small steps; a draw of c from its conditional distribution on the orbit crosses it at once. It is a generalised Gibbs
+step [1]_. With u = log c, exactly
 
     log p(u) = p u − ½ Q1 e^{2u} − ½ Q2 e^{−2u} + const,      p = d + 2n − c_out,
     Q1 = Σ (Z_j − M_j)²/ΔZ + Σ (A_j − σ(Z_j))²/ΔA + Σ Λ_j W̃_j²,      Q2 = Σ Λ' w_j²,
@@ -42,11 +43,11 @@ from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.generalised_inverse_gaussian import generalised_inverse_gaussian
 
-__all__ = ["centred_scales", "draw_scales", "scale_law"]
+__all__ = ["centred_scales", "draw_scales", "scale_conditional"]
 
 
 def draw_scales(rng: Variable, exponent: Variable, incoming: Variable, outgoing: Variable) -> tuple[Variable, Variable]:
-    """Draw a scale for each of the h units of a layer, by the law of this module.
+    """Draw a scale for each of the h units of a layer, from the conditional distribution of this module.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def centred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Si
     """
     operator, homogeneous = site.layer.operator, site.activation.function.is_homogeneous
     noise_z, noise_a = site.noise
-    rng, c = draw_scales(rng, *scale_law(site))
+    rng, c = draw_scales(rng, *scale_conditional(site))
     columns = operator.spread(c)
     scaled = {"w": operator.scaled(site.w, c), "z": site.z * columns, "mean": site.mean * columns}
     if homogeneous:
@@ -86,8 +87,8 @@ def centred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Si
     return rng, replace(site, **scaled, squares=(noise_z * c**2, noise_a)), carry, {}
 
 
-def scale_law(site: Site) -> tuple[Variable, Variable, Variable]:
-    """Compute p (), Q1 (h,) and Q2 (h,) of the law of the scales, for the units of a layer."""
+def scale_conditional(site: Site) -> tuple[Variable, Variable, Variable]:
+    """Compute p (), Q1 (h,) and Q2 (h,) of the conditional distribution of the scales of the units of a layer."""
     operator, above = site.layer.operator, site.above.operator
     noise_z, noise_a = site.noise
     incoming = operator.incoming(site.w) + noise_z / site.layer.noise

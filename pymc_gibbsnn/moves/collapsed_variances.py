@@ -17,8 +17,8 @@ numbers ξ_0, ..., ξ_K and a step size h, the logarithms x become one of
     x_i = x + h (ξ_i − ξ_0),   i = 0, ..., K,
 
 drawn with probabilities in proportion to their densities. These are the present x = x_0 and K points around the centre
-x − h ξ_0. Given the centre all of them have one law, whichever of them is the present one, so that the draw leaves the
-density invariant. Each variance has a step size of its own.
+x − h ξ_0. Given the centre all of them have the same distribution, whichever of them is the present one, so that the
+draw leaves the density invariant. Each variance has a step size of its own.
 
 A draw of A given Z and the new variances must follow before anything reads A.
 

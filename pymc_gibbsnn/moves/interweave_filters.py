@@ -96,14 +96,16 @@ def interweave_filters(network: Network, l: int) -> Move:
     acceptance = f"acceptance_{network.layers[l].operator.name}"
 
     def step(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
-        law = Law.of(state, l, k, m)
-        rng, w, z, accepted = two_steps(rng, law, state.weights[l], state.outputs[k])
+        conditional = FilterConditional.of(state, l, k, m)
+        rng, w, z, accepted = two_steps(rng, conditional, state.weights[l], state.outputs[k])
         weights, outputs = list(state.weights), list(state.outputs)
         weights[l], outputs[k] = w, z
-        if law.pool_above is not None:
-            s = law.upward(law.function(z))
-            maps = lambda p: p @ law.v.T, lambda r: law.noise * (r @ law.gain)
-            rng, outputs[k + 1] = draw_postactivations(rng, s, law.noise, law.y, *maps, state.network.layers[m].noise)
+        if conditional.pool_above is not None:
+            s = conditional.upward(conditional.function(z))
+            maps = lambda p: p @ conditional.v.T, lambda r: conditional.noise * (r @ conditional.gain)
+            rng, outputs[k + 1] = draw_postactivations(
+                rng, s, conditional.noise, conditional.y, *maps, state.network.layers[m].noise
+            )
         posts = list(state.posts)
         posts[k] = None
         if m > k + 1:
@@ -117,8 +119,8 @@ def interweave_filters(network: Network, l: int) -> Move:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Law:
-    """What the law of the filters depends on.
+class FilterConditional:
+    """What the conditional distribution of the filters depends on.
 
     Attributes
     ----------
@@ -153,8 +155,8 @@ class Law:
     whitened: Variable
 
     @classmethod
-    def of(cls, state: NetworkState, l: int, k: int, m: int) -> Law:
-        """Find the law for the filters of a layer.
+    def of(cls, state: NetworkState, l: int, k: int, m: int) -> FilterConditional:
+        """Collect it for the filters of a layer.
 
         Parameters
         ----------
@@ -229,15 +231,17 @@ class Law:
         return w, z, pull, gradient.ravel(), pt.linalg.cholesky(plus_diagonal(gram, precision.ravel()))
 
 
-def two_steps(rng: Variable, law: Law, w: Variable, z: Variable) -> tuple[Variable, Variable, Variable, Variable]:
+def two_steps(
+    rng: Variable, conditional: FilterConditional, w: Variable, z: Variable
+) -> tuple[Variable, Variable, Variable, Variable]:
     """Propose two steps of the filters, one after the other.
 
     Parameters
     ----------
     rng : Variable
         The random generator.
-    law : Law
-        The law of the filters.
+    conditional : FilterConditional
+        What the conditional distribution of the filters depends on.
     w : Variable, (h, d)
         The filters W̃.
     z : Variable, (n, places of all filters)
@@ -251,27 +255,29 @@ def two_steps(rng: Variable, law: Law, w: Variable, z: Variable) -> tuple[Variab
         The share of the steps that were accepted.
     """
     zero, one = pt.constant(np.array([0, 1], w.dtype))
-    rng, xi = draw(normal, rng, zero, one, size=(2, *law.conv.size))
+    rng, xi = draw(normal, rng, zero, one, size=(2, *conditional.conv.size))
     rng, u = draw(uniform, rng, zero, one, size=(3,))
-    state, accepted = law.at(w, z, law.residual_pull(z)), []
+    state, accepted = conditional.at(w, z, conditional.residual_pull(z)), []
     for i, rho in enumerate((zero, pt.minimum(u[2], 1 - 1e-6))):
-        log_ratio, new = propose(law, state, rho, xi[i])
+        log_ratio, new = propose(conditional, state, rho, xi[i])
         accept = pt.log1p(-u[i]) < log_ratio  # False for NaN
         accepted.append(pt.cast(accept, w.dtype))
         state = tuple(pt.switch(accept, *pair) for pair in zip(new, state, strict=True))
     return rng, *state[:2], sum(accepted) / 2
 
 
-def propose(law: Law, state: tuple[Variable, ...], rho: Variable, xi: Variable) -> tuple[Variable, tuple]:
+def propose(
+    conditional: FilterConditional, state: tuple[Variable, ...], rho: Variable, xi: Variable
+) -> tuple[Variable, tuple]:
     """Propose one step of the filters.
 
     Parameters
     ----------
-    law : Law
-        The law of the filters.
+    conditional : FilterConditional
+        What the conditional distribution of the filters depends on.
     state : tuple of Variable
-        What ``law.at`` returns: W̃ (h, d), Z (n, places of all filters), the pull Vᵀ S⁻¹ (y − V σ(z)) of the same shape,
-        ∇ (h d,) and L (h d, h d).
+        What ``conditional.at`` returns: W̃ (h, d), Z (n, places of all filters), the pull Vᵀ S⁻¹ (y − V σ(z)) of the
+        same shape, ∇ (h d,) and L (h d, h d).
     rho : Variable, ()
         The persistence ρ.
     xi : Variable, (h, d)
@@ -287,15 +293,15 @@ def propose(law: Law, state: tuple[Variable, ...], rho: Variable, xi: Variable) 
     (w, z, pull, gradient, factor), xi = state, xi.ravel()
     scale = pt.sqrt((1 - rho) * (1 + rho))
     step = _solve(factor, (1 - rho) * _solve(factor, gradient) + scale * xi, transposed=True)
-    step_w = step.reshape(law.conv.size, ndim=2)
-    w_new, z_new = w + step_w, z + law.moved(step_w)
-    change = law.function(z_new) - law.function(z)
-    new = law.at(w_new, z_new, pull - law.pull(law.upward(change) @ law.v.T))
+    step_w = step.reshape(conditional.conv.size, ndim=2)
+    w_new, z_new = w + step_w, z + conditional.moved(step_w)
+    change = conditional.function(z_new) - conditional.function(z)
+    new = conditional.at(w_new, z_new, pull - conditional.pull(conditional.upward(change) @ conditional.v.T))
     _, _, pull_new, gradient_new, factor_new = new
     xi_back = (factor_new.T @ step + (1 - rho) * _solve(factor_new, gradient_new)) / scale
     log_ratio = (
         (change * (pull + pull_new)).sum() / 2
-        - (law.conv.precision * step_w * (w + w_new)).sum() / 2
+        - (conditional.conv.precision * step_w * (w + w_new)).sum() / 2
         + pt.log(pt.diagonal(factor_new) / pt.diagonal(factor)).sum()
         + ((xi**2).sum() - (xi_back**2).sum()) / 2
     )

@@ -86,8 +86,10 @@ def _on_pieces(network: Network, l: int) -> Move:
     def step(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
         operator = site.layer.operator
         rows, *kept = (carry[name] for name in start) if start else (operator.design(site.a, site.samples),)
-        law = rows, site.w, site.z, site.y, site.v, site.gain, operator.precision
-        rng, w, z, *kept, accepted = interweave_pieces(rng, *law, kept or None, operator.size, site.activation.function)
+        arguments = rows, site.w, site.z, site.y, site.v, site.gain, operator.precision
+        rng, w, z, *kept, accepted = interweave_pieces(
+            rng, *arguments, kept or None, operator.size, site.activation.function
+        )
         changed = dict(zip(list(start)[1:], kept, strict=False))
         return rng, _moved(site, w, z), carry | changed, {acceptance: accepted.mean()}
 

@@ -47,14 +47,14 @@ from pymc_gibbsnn.networks.likelihoods import LabelLikelihood
 from pymc_gibbsnn.networks.network import LearnedVariance
 from pymc_gibbsnn.random.draw import draw
 
-__all__ = ["label_scale", "label_scale_law"]
+__all__ = ["label_scale", "label_scale_density"]
 
 
 @Move
 def label_scale(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
     """Move the scale of the last weights, and precisions that are theirs alone, by one Metropolis-Hastings step."""
     w, z, values = state.weights[-1], state.outputs[-1], state.values
-    log_density, linear = label_scale_law(state)
+    log_density, linear = label_scale_density(state)
     zero, one = pt.constant(np.array([0, 1], w.dtype))
     rng, xi = draw(normal, rng, zero, one)
     rng, uniforms = draw(uniform, rng, zero, one, size=(2,))
@@ -68,7 +68,7 @@ def label_scale(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variab
     return rng, replace(state, values=values, network=state.read(values), **new), carry, {}
 
 
-def label_scale_law(state: NetworkState) -> tuple[Callable[[Variable], Variable], Variable]:
+def label_scale_density(state: NetworkState) -> tuple[Callable[[Variable], Variable], Variable]:
     """Return the log density of u, up to a constant, as a function of u; and Ã W̃ᵀ (n, k)."""
     layer, w, scales = state.network.layers[-1], state.weights[-1], _own_scales(state)
     observation, operator = cast(LabelLikelihood, state.network.observation), layer.operator

@@ -31,7 +31,7 @@ from pymc_gibbsnn.moves.centred_scale import draw_scales
 from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.networks.given import given
 
-__all__ = ["layer_scale", "layer_scale_law"]
+__all__ = ["layer_scale", "layer_scale_conditional"]
 
 
 @Move
@@ -41,7 +41,7 @@ def layer_scale(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site,
     The activation must be homogeneous, σ(cz) = c σ(z), the layer without offset, and both variances learned, each of
     them of its own.
     """
-    rng, c = draw_scales(rng, *layer_scale_law(site))
+    rng, c = draw_scales(rng, *layer_scale_conditional(site))
     noises = {part.name: part.noise * c**2 for part in (site.layer, site.activation)}
     columns = c * pt.ones_like(site.z[0])
     scaled = {"w": site.w * c, "w_above": site.above.operator.relieved(site.w_above, columns)}
@@ -50,8 +50,8 @@ def layer_scale(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site,
     return rng, replace(site, **scaled, squares=squares).with_noise(noises), carry, {}
 
 
-def layer_scale_law(site: Site) -> tuple[Variable, Variable, Variable]:
-    """Compute p, Q1 and Q2 of the law of the scale, () each."""
+def layer_scale_conditional(site: Site) -> tuple[Variable, Variable, Variable]:
+    """Compute p, Q1 and Q2 of the conditional distribution of the scale, () each."""
     operator, above = site.layer.operator, site.above.operator
     incoming, outgoing = operator.incoming(site.w).sum(), above.outgoing(site.w_above).sum()
     units, fan_in = operator.augmented_shape

@@ -51,28 +51,32 @@ def has_noise_level(network: Network) -> bool:
 
     It is not made for a network of noise without hidden layers whose inputs have more columns than rows.
     """
-    law = network.observation
+    likelihood = network.observation
     is_wide = len(network.layers) == 1 and network.is_thin
-    return isinstance(law, RowNoise) and law.network.layers[-1].name in law.network.own_variances and not is_wide
+    return (
+        isinstance(likelihood, RowNoise)
+        and likelihood.network.layers[-1].name in likelihood.network.own_variances
+        and not is_wide
+    )
 
 
 @Move
 def noise_level(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
     """Move the variance of data and the scales of all rows against each other by one Metropolis-Hastings step."""
-    law: Any = state.network.observation
-    site, last = state.site(len(state.weights) - 1), law.network.layers[-1]
-    variance, outputs = law.network.own_variances[last.name], last.shape[0]
+    likelihood: Any = state.network.observation
+    site, last = state.site(len(state.weights) - 1), likelihood.network.layers[-1]
+    variance, outputs = likelihood.network.own_variances[last.name], last.shape[0]
     alpha, rate = variance.of_noise
     # The other network as it is, not divided by the scales of its rows
-    other = NetworkState.begin(lambda values: replace(law.network, row_scale=None), state.values, state.tuning)
+    other = NetworkState.begin(lambda values: replace(likelihood.network, row_scale=None), state.values, state.tuning)
     zero, one = pt.constant(np.array([0, 1], site.z.dtype))
     rng, xi = draw(normal, rng, zero, one)
     rng, uniforms = draw(uniform, rng, zero, one, size=(2,))
     t = step_sizes(uniforms[0]) * xi
-    u = _direction(site, law.slope, outputs)
-    w = site.w - t / law.slope * u
-    g = site.z - t / law.slope * site.layer.operator.forward(site.a, u)
-    old, new = law.squared_scale(site.z), law.squared_scale(g)
+    u = _direction(site, likelihood.slope, outputs)
+    w = site.w - t / likelihood.slope * u
+    g = site.z - t / likelihood.slope * site.layer.operator.forward(site.a, u)
+    old, new = likelihood.squared_scale(site.z), likelihood.squared_scale(g)
     proposed = moved(other, pt.sqrt(new / old))
 
     def of_rows(c2: Variable, state: NetworkState, t: Variable) -> Variable:

@@ -44,7 +44,7 @@ from pymc_gibbsnn.random.draw import draw
 __all__ = ["NoncentredScale", "draw_noncentred_scales", "noncentred_scales"]
 
 # How many points are tried for one scale. A slice of width .02 takes seven on average; of slices as narrow as 2e-4, one
-# in four thousand is not found. The scale then stays as it is, which leaves the law invariant too.
+# in four thousand is not found. The scale then stays as it is, which leaves the conditional distribution invariant too.
 POINTS, AT_ONCE = 32, {"cpu": 1, "gpu": 8}  # how many points are tried at most, and how many of them at a time in JAX
 
 
@@ -161,8 +161,8 @@ def noncentred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable,
     operator, above, activation = site.layer.operator, site.above.operator, site.activation
     surroundings = site.mean, site.z, site.y, site.v, site.gain
     power = given(operator.fan_in - above.fan_out)
-    law = operator.incoming(site.w), above.outgoing(site.w_above), activation.noise, power
-    rng, c = draw_noncentred_scales(rng, *surroundings, *law, activation.function, operator.size[0])
+    terms = operator.incoming(site.w), above.outgoing(site.w_above), activation.noise, power
+    rng, c = draw_noncentred_scales(rng, *surroundings, *terms, activation.function, operator.size[0])
     scaled = {"w": operator.scaled(site.w, c), "mean": site.mean * c, "z": site.z + site.mean * (c - 1)}
     return rng, replace(site, **scaled, post=None, w_above=above.relieved(site.w_above, c)), carry, {}
 

@@ -76,8 +76,8 @@ def draw_postactivations(
 @Move
 def postactivations(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
     """Draw the post-activations A of a layer, given its pre-activations Z and the layer above."""
-    law = site.activation.function(site.z), site.activation.noise
-    rng, a = draw_postactivations(rng, *law, *_above(site, law[1]))
+    prior = site.activation.function(site.z), site.activation.noise
+    rng, a = draw_postactivations(rng, *prior, *_above(site, prior[1]))
     return rng, replace(site, post=a), carry, {}
 
 

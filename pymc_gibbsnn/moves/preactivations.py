@@ -15,8 +15,8 @@ turn, each given the others, with the same form of likelihood and
     κ_j = w_jᵀ S⁻¹ w_j,   t = (Y − σ(Z) Wᵀ) S⁻¹ w_j + κ_j σ(z_j).
 
 For a piecewise-linear σ these draws are exact (:mod:`pymc_gibbsnn.random.piecewise_normal`). For another σ each element
-makes one Metropolis-Hastings step instead, which proposes from the same law for a piecewise-linear function close to σ
-(:mod:`pymc_gibbsnn.random.smooth_normal`).
+makes one Metropolis-Hastings step instead, which proposes from the conditional distribution for a piecewise-linear
+function close to σ (:mod:`pymc_gibbsnn.random.smooth_normal`).
 
 A collapsed draw leaves no A: a draw of A given Z must follow before anything reads A, so that the sampler is a valid
 partially collapsed one [1]_.

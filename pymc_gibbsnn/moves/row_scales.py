@@ -17,9 +17,9 @@ With q held fixed, f = 0 and infinite s this is log-concave, and has its mode G*
 
     G* = M − k a v/2 + t/a,   t eᵗ = a² v q/2c₀²,   c₀² = exp(a G + b) at G = M − k a v/2,
 
-with the second derivative −(1 + t)/v there. One Metropolis-Hastings step proposes G of each row from the logistic law
-of this mean and variance v/(1 + t), whose tails are heavier than those of π and which depends on the present G by q
-alone. All rows are accepted or rejected by themselves, and their Z and A move with them.
+with the second derivative −(1 + t)/v there. One Metropolis-Hastings step proposes G of each row from the logistic
+distribution of this mean and variance v/(1 + t), whose tails are heavier than those of π and which depends on the
+present G by q alone. All rows are accepted or rejected by themselves, and their Z and A move with them.
 
 References
 ----------
@@ -44,7 +44,7 @@ from pymc_gibbsnn.random.draw import draw
 __all__ = ["choose", "moved", "row_scales", "squares_of_rows"]
 
 STEPS = 4  # of Newton's method for the mode
-WIDTH = math.sqrt(3) / math.pi  # the scale of a logistic law of standard deviation 1
+WIDTH = math.sqrt(3) / math.pi  # the scale of a logistic distribution of standard deviation 1
 
 
 def row_scales(network: Network) -> Move:
@@ -72,20 +72,20 @@ def row_scales(network: Network) -> Move:
             z = abs(g - place) / width
             return -z - 2 * pt.log1p(pt.exp(-z)) - pt.log(width)
 
-        def law(squares: Variable) -> tuple[Variable, Variable]:
+        def proposal(squares: Variable) -> tuple[Variable, Variable]:
             """Return place and scale of the proposal."""
             t = _lambert(pt.log(slope**2 * noise * squares / 2) - slope * centre - observation.intercept)
             return centre + t / slope, WIDTH * pt.sqrt(noise / (1 + t))
 
         squares = squares_of_rows(other)
-        place, width = law(squares)
+        place, width = proposal(squares)
         rng, u = draw(uniform, rng, zero, one, size=size)
         new = place + width * (pt.log(u) - pt.log1p(-u))
         rng, u = draw(uniform, rng, zero, one, size=size)
         proposed = moved(other, pt.sqrt(squared_scale(new) / squared_scale(g)))
         new_squares = squares_of_rows(proposed)
         log_ratio = log_density(new, new_squares) - log_density(g, squares)
-        log_ratio += log_proposal(g, *law(new_squares)) - log_proposal(new, place, width)
+        log_ratio += log_proposal(g, *proposal(new_squares)) - log_proposal(new, place, width)
         accept = pt.log1p(-u) < log_ratio
         g = pt.switch(accept, new, g)
         values = choose(accept, proposed, other).new_values

@@ -25,7 +25,7 @@ from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.networks.network import Network
 
-__all__ = ["stretched_law", "stretched_scales", "stretches"]
+__all__ = ["stretched_conditional", "stretched_scales", "stretches"]
 
 
 def stretches(network: Network) -> dict[int, tuple[int, int]]:
@@ -49,8 +49,10 @@ def stretches(network: Network) -> dict[int, tuple[int, int]]:
     return found
 
 
-def stretched_law(state: NetworkState, l: int, m: int) -> tuple[Variable, Variable, Variable, dict[str, Variable]]:
-    """Compute the law of the scales of the units of layer l, up to layer m.
+def stretched_conditional(
+    state: NetworkState, l: int, m: int
+) -> tuple[Variable, Variable, Variable, dict[str, Variable]]:
+    """Compute the conditional distribution of the scales of the units of layer l, up to layer m.
 
     Parameters
     ----------
@@ -88,8 +90,8 @@ def stretched_scales(l: int, m: int) -> Move:
     """Make the move that draws a scale for each unit of layer l and applies it to all up to the weights of layer m."""
 
     def step(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
-        *law, squares = stretched_law(state, l, m)
-        rng, c = draw_scales(rng, *law)
+        *parameters, squares = stretched_conditional(state, l, m)
+        rng, c = draw_scales(rng, *parameters)
         weights, outputs, posts = list(state.weights), list(state.outputs), list(state.posts)
         layers, activations = state.network.layers, state.network.activations
         for k in range(l, m):

@@ -219,16 +219,16 @@ def data_weights(network: Network) -> Move:
     def step(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
         layer = state.network.layers[0]
         moments = layer.operator.moments(state.network.inputs, layer.centred(state.outputs[0]))
-        law = moments, layer.noise, layer.operator.precision, layer.operator.size
+        regression = moments, layer.noise, layer.operator.precision, layer.operator.size
         if by_spectrum:
-            rng, w = draw_weights_from_spectrum(rng, *(carry[name] for name in start), *law, thin)  # type: ignore[call-arg]
+            rng, w = draw_weights_from_spectrum(rng, *(carry[name] for name in start), *regression, thin)  # type: ignore[call-arg]
         elif is_kept:
-            rng, w = draw_weights(rng, carry[gram], *law)
+            rng, w = draw_weights(rng, carry[gram], *regression)
         elif thin and operator.shares_prior:
             found = spectrum(layer.operator, state.network.inputs, state.samples, layer.operator.precision, thin)
-            rng, w = draw_weights_from_spectrum(rng, *found, *law, thin)
+            rng, w = draw_weights_from_spectrum(rng, *found, *regression, thin)
         else:
-            rng, w = draw_weights(rng, layer.operator.gram(state.network.inputs, state.samples), *law)
+            rng, w = draw_weights(rng, layer.operator.gram(state.network.inputs, state.samples), *regression)
         return rng, replace(state, weights=(w, *state.weights[1:])), carry, {}
 
     return Move(step, start)

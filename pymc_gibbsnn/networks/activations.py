@@ -1,8 +1,8 @@
 """Activations as data: a piecewise-linear function is a table of edges, slopes and intercepts.
 
 Piece ``p`` is the line ``slopes[p] * z + intercepts[p]`` on ``(edges[p], edges[p + 1])``; the first edge is
-``-inf`` and the last ``+inf``. Given Gaussian noise before and after such an activation, the conditional law of a
-pre-activation is a mixture of truncated Gaussians, one for each piece, so that one sampler serves every table
+``-inf`` and the last ``+inf``. Given Gaussian noise before and after such an activation, the conditional distribution
+of a pre-activation is a mixture of truncated Gaussians, one for each piece, so that one sampler serves every table
 (:mod:`pymc_gibbsnn.random.piecewise_normal`).
 """
 

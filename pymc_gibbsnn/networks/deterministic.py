@@ -74,7 +74,7 @@ class ClassicalNetwork:
     activations : tuple of Elementwise
         The L − 1 activations between them.
     likelihood : Likelihood
-        The law of the data y given the output of the last layer; y may be a batch.
+        The likelihood of the data y given the output of the last layer; y may be a batch.
     weight : Variable, ()
         The power of the likelihood: 1, or total_size divided by the size of a batch.
     batches : Batches, optional
@@ -180,8 +180,8 @@ class _ClassicalReader(Reader):
         base = node.inputs[0].owner if wrapped else node
         kind = find_likelihood(base.op)
         if kind not in CLASSICAL.values():
-            law = getattr(base.op, "name", None) or base.op
-            raise NetworkError(f"'{observed.name}' is {law}, which is no known likelihood of a classical network.")
+            op_name = getattr(base.op, "name", None) or base.op
+            raise NetworkError(f"'{observed.name}' is {op_name}, which is no known likelihood of a classical network.")
         f, parameters = kind.read(base, observed, self.variances)
         value = self.model.rvs_to_values[observed]
         totals = [folded(x) if isinstance(x.type, TensorType) else x for x in node.inputs[1:]]

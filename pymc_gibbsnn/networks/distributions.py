@@ -1,7 +1,7 @@
 """Distributions as NumPy draws from them: PyTensor's, those that PyMC builds of others, and values without noise.
 
-All have what :class:`pymc_gibbsnn.networks.laws.Law` asks of PyTensor's random variables: ``ndims_params``,
-``ndim_supp``, ``rng_fn`` and ``_supp_shape_from_params``.
+All have what :class:`pymc_gibbsnn.networks.conditionals.FrozenDistribution` asks of PyTensor's random variables:
+``ndims_params``, ``ndim_supp``, ``rng_fn`` and ``_supp_shape_from_params``.
 """
 
 from __future__ import annotations

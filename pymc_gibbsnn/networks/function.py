@@ -62,11 +62,11 @@ def function_evaluator(
             if one is network or set(of_one) <= set(posterior)
         ]
         found = _evaluate_network(network, posterior, weights[-1], inputs[-1])
-        law, output, of_noise = networks[0].observation, found["output"], inputs[0]
-        if len(weights) > 1 and isinstance(law, RowNoise) and of_noise is not None:
+        likelihood, output, of_noise = networks[0].observation, found["output"], inputs[0]
+        if len(weights) > 1 and isinstance(likelihood, RowNoise) and of_noise is not None:
             variance = variance_of_data(network, posterior)
             if variance is not None:
-                log_noise = _log_noise(networks[0], law, weights[0], variance, of_noise)
+                log_noise = _log_noise(networks[0], likelihood, weights[0], variance, of_noise)
                 found["log_noise"] = xr.DataArray(log_noise, dims=output.dims[:3]).broadcast_like(output)
         return found
 
@@ -247,7 +247,7 @@ def variance_of_data(network: Network, posterior: xr.Dataset) -> np.ndarray | No
 
 
 def _log_noise(
-    of_noise: Network, law: RowNoise, weights: dict[str, np.ndarray], variance: np.ndarray, a: np.ndarray
+    of_noise: Network, likelihood: RowNoise, weights: dict[str, np.ndarray], variance: np.ndarray, a: np.ndarray
 ) -> np.ndarray:
     """Compute the log of the noise of y in each row, (chain, draw, row).
 
@@ -255,7 +255,7 @@ def _log_noise(
     ----------
     of_noise : Network
         The network whose output sets the scales of rows.
-    law : RowNoise
+    likelihood : RowNoise
         How it sets them.
     weights : dict of str to array, (chain, draw, ...)
         Its weights and biases.
@@ -265,7 +265,7 @@ def _log_noise(
         Its inputs.
     """
     g = _outputs(of_noise, weights, a)[..., 0]
-    return np.log(variance[..., None] * evaluate(law.squared_scale(g))) / 2
+    return np.log(variance[..., None] * evaluate(likelihood.squared_scale(g))) / 2
 
 
 # Other models, of which it is the mean of what is observed
@@ -299,7 +299,9 @@ def _general_evaluator(
         for these in rows.chunks():
             for draws, parameters in rows.batches(these):
                 with np.errstate(all="ignore"):
-                    outputs[draws, these] = rows.law(these, rows.draw_latents(None, these, parameters)).draw(None)
+                    outputs[draws, these] = rows.distribution(these, rows.draw_latents(None, these, parameters)).draw(
+                        None
+                    )
         if X_new is None:
             outputs = outputs[:, evenly_spaced(rows.rows, points)]
         batch = (rows.chains, rows.draws)

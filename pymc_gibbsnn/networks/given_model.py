@@ -32,7 +32,7 @@ SHAPE = 1  # which input of a random variable is its shape
 
 
 def with_given_numbers(model: pm.Model) -> pm.Model:
-    """Return a model of the same law and the same value variables, in which numbers and arrays of data are given.
+    """Return a model of the same distribution and value variables, in which numbers and arrays of data are given.
 
     It has random variables, potentials and observed values of its own, and serves to derive densities.
     """

@@ -250,7 +250,7 @@ class Network:
 
     @property
     def likelihood(self) -> Likelihood:
-        """The law of the data y: that given the last latent, or the Normal law of the last layer's output."""
+        """The likelihood of the data y: that given the last latent, or the Normal one of the last layer's output."""
         last = self.layers[-1]
         return self.observation or NormalLikelihood(last.name, last.output, last.noise)
 

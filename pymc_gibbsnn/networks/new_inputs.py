@@ -19,9 +19,9 @@ from pytensor.tensor.elemwise import DimShuffle
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
 from pymc_gibbsnn._data import array_of, finite, named_columns, of_dtype, refuse_lazy, warn_of_units
+from pymc_gibbsnn.networks.conditionals import distribution_node
 from pymc_gibbsnn.networks.draws_of import shapes_of
 from pymc_gibbsnn.networks.forms import is_elemwise
-from pymc_gibbsnn.networks.laws import law_node
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.random.draw import draw
@@ -121,7 +121,7 @@ class Inputs:
         if observed not in model.rvs_to_values:
             self.target_rows = {shapes_of([model[observed.name]])[observed.name][0]}
         known = set(model.data_vars)
-        node = law_node(observed)
+        node = distribution_node(observed)
         kind = find_likelihood(node.op)
         self._central = set(above if kind is None else ancestors([kind.centre(node)]))
         indices = [x for v in above if v.owner and isinstance(v.owner.op, SUBTENSORS) for x in v.owner.inputs[1:]]

@@ -1,4 +1,4 @@
-"""The law of what a model observes, at rows of inputs that it has not seen: with its noise, or without.
+"""The distribution of what a model observes, at rows of inputs that it has not seen: with its noise, or without.
 
 The parameters of a model (weights, biases, learned variances, effects of groups) are the same for all rows of its data,
 and a posterior has draws of them. Latents (pre- and post-activations) are not: each row has its own, and those that
@@ -6,10 +6,10 @@ were drawn for the data say nothing about other rows. So the random variables of
 row of the inputs are drawn anew, in their order, given the others. NumPy evaluates them for many draws of the posterior
 at once.
 
-That a row depends on no other row is not taken for granted. Before anything is drawn, the law of each variable is
-evaluated at some rows, and again at fewer of them in another order. A variable whose law does not follow the rows (one
-that depends on an array with a number for each row of the data, a Gaussian process, a mean over rows) is refused by
-name.
+That a row depends on no other row is not taken for granted. Before anything is drawn, the distribution of each variable
+is evaluated at some rows, and again at fewer of them in another order. A variable whose distribution does not follow
+the rows (one that depends on an array with a number for each row of the data, a Gaussian process, a mean over rows) is
+refused by name.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_gibbsnn._data import check_finite
+from pymc_gibbsnn.networks.conditionals import Conditional, FrozenDistribution, distribution_node, in_numpy
 from pymc_gibbsnn.networks.distributions import (
     IN_NUMPY,
     Centre,
@@ -53,7 +54,6 @@ from pymc_gibbsnn.networks.distributions import (
 )
 from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
 from pymc_gibbsnn.networks.forms import AS_WRITTEN
-from pymc_gibbsnn.networks.laws import Conditional, Law, in_numpy, law_node
 from pymc_gibbsnn.networks.likelihoods import find_likelihood, find_noisy
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.new_inputs import Inputs, evaluate_leaf, evenly_spaced, find_observed, is_leaf
@@ -75,7 +75,7 @@ def parts_at_once(rows: int, draws: int, width: int) -> Iterator[tuple[slice, sl
 
 
 class NewRows:
-    """The law of what a model observes at new rows of its inputs, given a posterior.
+    """The distribution of what a model observes at new rows of its inputs, given a posterior.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ class NewRows:
         Without X_new, how many rows of the model's to take at most, evenly spaced; by default all.
     noiseless : bool
         Whether to take all noise away. Each variable that is drawn anew then has the value of its mean, and what is
-        observed that of the centre of its law: its mean or location, or the probabilities of classes. Only what the
-        centres depend on is taken from the posterior.
+        observed that of the centre of its distribution: its mean or location, or the probabilities of classes. Only
+        what the centres depend on is taken from the posterior.
     together : bool
         Whether to take all rows as one, without X_new and without noise, so that they may depend on each other.
 
@@ -112,15 +112,15 @@ class NewRows:
         The variables that are drawn anew, in order.
     last : Conditional
         The observed variable given those before it.
-    example : Law
-        The law of the observed variable at some rows, given one draw of the posterior.
+    example : FrozenDistribution
+        The distribution of the observed variable at some rows, given one draw of the posterior.
     parameters : dict of Variable to array, (chain times draw, ...)
         Draws of the variables that all rows share.
 
     Raises
     ------
     NetworkError
-        If the law at new rows cannot be known; the message names the variable.
+        If the distribution at new rows cannot be known; the message names the variable.
     ValueError
         If the posterior lacks a variable or holds it in another shape, or X_new has a wrong shape.
     """
@@ -145,7 +145,7 @@ class NewRows:
             self.chosen = evenly_spaced(len(self._data[0]), points)
             self._data = self._data if points is None else [x[self.chosen] for x in self._data]
         # Where chains are to be diagnosed, those that are not finite count, too.
-        self._law_of = Conditional.law_as_it_is if noiseless else Conditional.law
+        self._distribution_of = Conditional.unchecked_distribution if noiseless else Conditional.distribution
         self._batches, self._old_rows = set(inputs.batches.values()), inputs.target_rows
         self.rows = len(self._data[0])
         self.chains, self.draws = posterior.sizes["chain"], posterior.sizes["draw"]
@@ -158,7 +158,7 @@ class NewRows:
         self._visit_all()
 
     def given(self, posterior: xr.Dataset) -> NewRows:
-        """Return the law at the same rows, given another posterior of the model."""
+        """Return the distribution at the same rows, given another posterior of the model."""
         found = copy(self)
         found._posterior, found.chains, found.draws = posterior, posterior.sizes["chain"], posterior.sizes["draw"]
         found.parameters = {rv: found._draws_of(rv) for rv in self.parameters}
@@ -168,9 +168,9 @@ class NewRows:
     def noisy_output(self) -> Conditional | None:
         """The noisy pre-activation that gives the observed label, or around which the observed number has noise.
 
-        None if what is observed is no function of one, or the law of anything else depends on it, too.
+        None if what is observed is no function of one, or the distribution of anything else depends on it, too.
         """
-        node = law_node(self.observed)
+        node = distribution_node(self.observed)
         kind = find_noisy(node)
         if kind is None:
             return None
@@ -178,7 +178,7 @@ class NewRows:
         found = [latent for latent in self.latents if latent.rv is z]
         others = [p for p in node.op.dist_params(node) if p is not z]
         used = z in ancestors(others) or any(z in latent.parents for latent in self.latents)
-        return found[0] if found and not used and isinstance(law_node(z).op, NormalRV) else None
+        return found[0] if found and not used and isinstance(distribution_node(z).op, NormalRV) else None
 
     # Evaluation
 
@@ -208,12 +208,14 @@ class NewRows:
         values, data = dict(values), self.data(rows)
         draws = len(next(iter(values.values()))) if values else 1
         for conditional in self.latents:
-            values[conditional.rv] = self._law_of(conditional, data, values, draws).draw(rng)
+            values[conditional.rv] = self._distribution_of(conditional, data, values, draws).draw(rng)
         return values
 
-    def law(self, rows: slice, values: Mapping[Variable, np.ndarray]) -> Law:
-        """Compute the law of what is observed at some rows, given parameters and latents."""
-        return self._law_of(self.last, self.data(rows), values, len(next(iter(values.values()))) if values else 1)
+    def distribution(self, rows: slice, values: Mapping[Variable, np.ndarray]) -> FrozenDistribution:
+        """Compute the distribution of what is observed at some rows, given parameters and latents."""
+        return self._distribution_of(
+            self.last, self.data(rows), values, len(next(iter(values.values()))) if values else 1
+        )
 
     # How the graph is read
 
@@ -232,7 +234,7 @@ class NewRows:
         self.shape = (self.rows, *self.example.shape[2:])
 
     def _rows_to_try(self, current: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
-        """Choose rows with which to try the laws, and an order in which to try fewer of them.
+        """Choose rows with which to try the distributions, and an order in which to try fewer of them.
 
         They come from the new and the present inputs; no other array of the model has as many rows.
         """
@@ -249,57 +251,57 @@ class NewRows:
         return few, np.arange(count)[::-1][:-1]
 
     def _visit(self, rv: Variable) -> None:
-        """Make the conditional laws of a variable and of those before it, or take the variable from the posterior."""
+        """Make the conditionals of a variable and of those before it, or take the variable from the posterior."""
         if rv in self._at_few:
             return
         if rv is not self.observed and not any(leaf in self._inputs for leaf in ancestors([rv])):
             return self._take(rv)
-        if rv is not self.observed and not isinstance(law_node(rv).op, RandomVariable):
+        if rv is not self.observed and not isinstance(distribution_node(rv).op, RandomVariable):
             return self._take(rv)
         conditional, inputs, expressions = self._conditional(rv)
         if rv is self.observed and self._together and not self.latents:
-            self.last, self.example = conditional, conditional.law_as_it_is(self._data, self._at_few, 1)
+            self.last, self.example = conditional, conditional.unchecked_distribution(self._data, self._at_few, 1)
             return
         try:
-            law = conditional.law_as_it_is(self._tried, self._at_few, 1)
-            again = conditional.law_as_it_is(self._again, self._at_fewer, 1)
+            distribution = conditional.unchecked_distribution(self._tried, self._at_few, 1)
+            again = conditional.unchecked_distribution(self._again, self._at_fewer, 1)
         except (ValueError, IndexError, TypeError, AssertionError) as error:
             self._refuse(conditional, error)
-        if rv is not self.observed and law.shape == again.shape:
+        if rv is not self.observed and distribution.shape == again.shape:
             return self._take(rv)
         if not self._noiseless:
-            law.check(rv.name)
-        elif not isinstance(law.op, Centre):
+            distribution.check(rv.name)
+        elif not isinstance(distribution.op, Centre):
             raise NetworkError(
                 f"'{rv.name}' depends on the inputs and is no Normal: its value without noise is not known."
             )
-        if not self._follows(law, again):
+        if not self._follows(distribution, again):
             self._refuse(conditional)
         self._widest = max(
-            self._widest, self._width(conditional, inputs, expressions), np.prod(law.shape[2:], dtype=int)
+            self._widest, self._width(conditional, inputs, expressions), np.prod(distribution.shape[2:], dtype=int)
         )
-        x = law.draw(self._rng)
+        x = distribution.draw(self._rng)
         self._at_few[rv], self._at_fewer[rv] = x, x[:, self._order]
         if rv is self.observed:
-            self.last, self.example = conditional, law
+            self.last, self.example = conditional, distribution
         else:
             self.latents.append(conditional)
 
     def _width(self, conditional: Conditional, inputs: list[Variable], expressions: list[Variable]) -> int:
-        """Count the numbers that each row adds to the largest array on the way to the law of a variable."""
+        """Count the numbers that each row adds to the largest array on the way to the distribution of a variable."""
         arrays = [v for v in ancestors(expressions, blockers=inputs) if v.owner and isinstance(v.type, TensorType)]
         function = pytensor.function(inputs, arrays, mode=AS_WRITTEN, on_unused_input="ignore")
         few = function(*self._tried, *conditional.given(self._at_few))
         fewer = function(*self._again, *conditional.given(self._at_fewer))  # a row less
         return max((np.size(x) - np.size(y) for x, y in zip(few, fewer, strict=True)), default=0)
 
-    def _follows(self, law: Law, again: Law) -> bool:
-        """Whether the law of each row is the same whatever other rows there are."""
+    def _follows(self, distribution: FrozenDistribution, again: FrozenDistribution) -> bool:
+        """Whether the distribution of each row is the same whatever other rows there are."""
         few, fewer = len(self._tried[0]), len(self._order)
-        axes = len(law.shape) - law.op.ndim_supp
-        if axes < 2 or law.shape[1] != few or again.shape != (1, fewer, *law.shape[2:]):
+        axes = len(distribution.shape) - distribution.op.ndim_supp
+        if axes < 2 or distribution.shape[1] != few or again.shape != (1, fewer, *distribution.shape[2:]):
             return False
-        for x, y in zip(law.parameters, again.parameters, strict=True):
+        for x, y in zip(distribution.parameters, again.parameters, strict=True):
             expected = x[:, self._order] if x.shape[1] == few else x
             tolerance = 1e-3 if x.dtype == np.float32 else 1e-7
             if expected.shape != y.shape or not np.allclose(
@@ -310,15 +312,15 @@ class NewRows:
 
     def _distribution(self, rv: Variable) -> tuple[Distribution, list[Variable], int]:
         """Return the distribution of a variable, its parameters, and how many axes a draw has before an event's."""
-        node = law_node(rv)
+        node = distribution_node(rv)
         if not isinstance(node.op, RandomVariable | SymbolicRandomVariable):
-            raise NetworkError(f"'{rv.name}' is {node.op}, whose law at new rows is not known.")
+            raise NetworkError(f"'{rv.name}' is {node.op}, whose distribution at new rows is not known.")
         op, axes = node.op, rv.ndim - node.op.ndim_supp
         if not isinstance(op, RandomVariable):
             try:
                 op = Composed(node, rv.ndim, self._rvs)
             except NetworkError as error:
-                raise NetworkError(f"The law of '{rv.name}' at new inputs is not known: {error}") from None
+                raise NetworkError(f"The distribution of '{rv.name}' at new inputs is not known: {error}") from None
         parameters = [pt.shape_padleft(p, axes + core - p.ndim) for p, core in parameters_of(node, self._rvs)]
         return self._without_noise(rv, op, parameters, axes) if self._noiseless else (op, parameters, axes)
 
@@ -334,7 +336,7 @@ class NewRows:
         op, parameters, axes
             What :meth:`_distribution` would return for it with its noise.
         """
-        node = law_node(rv)
+        node = distribution_node(rv)
         kind = find_likelihood(node.op) if rv is self.observed or isinstance(node.op, NormalRV) else None
         if kind is not None:
             centre = kind.centre(node)
@@ -377,8 +379,8 @@ class NewRows:
         return marginal_mixture_mean(rv.owner.op, rv, *rv.owner.inputs) if isinstance(rv.owner.op, hurdle) else mean(rv)
 
     def _conditional(self, rv: Variable) -> tuple[Conditional, list[Variable], list[Variable]]:
-        """Make the law of a variable a function of inputs and draws of its parents; return its graph, too."""
-        node = law_node(rv)
+        """Make the distribution of a variable a function of inputs and draws of its parents; return its graph, too."""
+        node = distribution_node(rv)
         op, parameters, axes = self._distribution(rv)
         size = size_of(node)
         sees_batches = size is not None and any(v in self._batches for v in ancestors([size]))  # that of targets
@@ -425,23 +427,24 @@ class NewRows:
         return x
 
     def _check_potentials(self) -> None:
-        """Refuse potentials that change the law of latents, which are drawn without them."""
+        """Refuse potentials that change the distribution of latents, which are drawn without them."""
         latents = {conditional.rv for conditional in self.latents}
         for potential in self.model.potentials:
             touched = sorted(v.name for v in ancestors([potential], blockers=self._rvs) if v in latents)
             if touched:
                 raise NetworkError(
-                    f"The potential '{potential.name}' acts on {touched}, whose law at new rows is then not known."
+                    f"The potential '{potential.name}' acts on {touched}, whose distribution at new rows is then "
+                    f"not known."
                 )
 
     def _refuse(self, conditional: Conditional, error: Exception | None = None) -> NoReturn:
-        """Raise NetworkError, which says why the law of a variable is not known at new rows.
+        """Raise NetworkError, which says why the distribution of a variable is not known at new rows.
 
         ``error`` is what was raised when it was evaluated there.
         """
         rv = conditional.rv
         culprits = []
-        for v in ancestors(law_node(rv).inputs, blockers=self._rvs):
+        for v in ancestors(distribution_node(rv).inputs, blockers=self._rvs):
             if v in self._inputs or (v in self._at_few and v not in self.parameters):
                 continue
             if v in self.parameters:
@@ -467,7 +470,7 @@ class NewRows:
                 "one row of it depends on other rows of the inputs, or has no row for each of theirs along its first "
                 "axis. Rows of a network are independent given its weights."
             )
-        raise NetworkError(f"The law of '{rv.name}' at new inputs is not known: {reason}")
+        raise NetworkError(f"The distribution of '{rv.name}' at new inputs is not known: {reason}")
 
 
 def _is_random(v: Variable) -> bool:

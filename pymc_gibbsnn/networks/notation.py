@@ -14,7 +14,7 @@ from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_gibbsnn._compat import SUBTENSORS
 
-__all__ = ["law", "show"]
+__all__ = ["distribution_name", "show"]
 
 LONGEST, DEEPEST = 100, 6  # how many characters, and how many nested operations, are written
 SIGNS = {ps.Add: "+", ps.Sub: "-", ps.Mul: "*", ps.TrueDiv: "/", ps.Pow: "**"}
@@ -26,7 +26,7 @@ def show(x: Variable) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
-def law(op: RandomVariable) -> str:
+def distribution_name(op: RandomVariable) -> str:
     """Return the name of a distribution, such as "Laplace", "Normal" or "Minibatch"."""
     printed = getattr(op, "_print_name", None)
     return printed[0] if printed else type(op).__name__.removesuffix("RV").removesuffix("RandomVariable")
@@ -60,7 +60,7 @@ def _written(x: Variable, depth: int) -> str:
 
     match op:
         case RandomVariable():
-            return f"a draw of {law(op)}"
+            return f"a draw of {distribution_name(op)}"
         case DimShuffle():
             kept = [axis for axis in op.new_order if axis != "x"]
             return f"{within(operands[0])}.T" if kept != sorted(kept) else write(operands[0])

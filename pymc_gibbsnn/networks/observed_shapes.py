@@ -10,8 +10,8 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn._compat import observed_variables
+from pymc_gibbsnn.networks.conditionals import distribution_node
 from pymc_gibbsnn.networks.forms import evaluate
-from pymc_gibbsnn.networks.laws import law_node
 
 __all__ = ["check_observed_shapes"]
 
@@ -27,7 +27,7 @@ def check_observed_shapes(model: pm.Model) -> None:
         If the data of an observed variable change their shape when they meet its parameters.
     """
     for rv in observed_variables(model):
-        op = law_node(rv).op
+        op = distribution_node(rv).op
         if not isinstance(op, RandomVariable):
             continue
         try:
@@ -35,7 +35,7 @@ def check_observed_shapes(model: pm.Model) -> None:
         except AssertionError:  # a minibatch of arrays that do not fit, which has an error of its own
             continue
         data = data[: len(data) - op.ndim_supp]
-        parameters = list(map(_as_given, op.dist_params(law_node(rv))))
+        parameters = list(map(_as_given, op.dist_params(distribution_node(rv))))
         axes = [p.ndim - core for p, core in zip(parameters, op.ndims_params, strict=True)]
         if 1 not in data and max(axes, default=0) <= len(data):  # no axis of the data can grow
             continue

@@ -29,8 +29,8 @@ from pytensor.tensor.type import TensorType
 
 from pymc_gibbsnn._arguments import posterior_of
 from pymc_gibbsnn._compat import dataset_of
+from pymc_gibbsnn.networks.conditionals import distribution_node
 from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
-from pymc_gibbsnn.networks.laws import law_node
 from pymc_gibbsnn.networks.named_activations import NAMED
 
 __all__ = ["FINGERPRINT", "model_fingerprint", "posterior_for"]
@@ -115,7 +115,7 @@ def _parts(model: pm.Model) -> Parts:
     parts: Parts = {part: {} for part in PARTS}
     known, with_rows = _probes(model), set()
     for rv in model.basic_RVs:
-        node, name = law_node(rv), rv.name
+        node, name = distribution_node(rv), rv.name
         random = isinstance(node.op, RandomVariable)
         inputs = node.op.dist_params(node) if random else [v for v in node.inputs if isinstance(v.type, TensorType)]
         found, in_rows = _values(inputs, known, with_rows, rv.ndim)
@@ -223,7 +223,7 @@ def _activation(model: pm.Model, parts: Parts, hashed: int) -> str:
     """Find the name of the activation with which those of a model have this hash; empty if none has one."""
     known, arguments = _probes(model), {}
     for rv in model.free_RVs:
-        node = law_node(rv)
+        node = distribution_node(rv)
         if isinstance(node.op, NormalRV) and rv.name in parts["activation"]:
             mean = node.op.dist_params(node)[0]
             inside = [v for v in ancestors([mean], blockers=known) if v in known or v.owner is not None]

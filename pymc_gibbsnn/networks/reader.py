@@ -199,10 +199,10 @@ class Reader(LayerReader):
             )
         value = folded(self.model.rvs_to_values[observed])
         numbers = [given(np.asarray(x, pytensor.config.floatX)) for x in numbers_of_scale(scale, latent)]
-        law = RowNoise(observed.name, value, network, *numbers)
+        likelihood = RowNoise(observed.name, value, network, *numbers)
         g = real(self.model.rvs_to_values[latent])
-        network = replace(network, row_scale=pt.sqrt(law.squared_scale(g[:, None] if g.ndim == 1 else g)))
-        return [self._read_from(latent, None, replace(law, network=network), []), network]
+        network = replace(network, row_scale=pt.sqrt(likelihood.squared_scale(g[:, None] if g.ndim == 1 else g)))
+        return [self._read_from(latent, None, replace(likelihood, network=network), []), network]
 
     def warn_of_latents(self, taken: set[Variable], reasons: list[str]) -> None:
         """Warn of latents of hidden layers that no network has, which other steps move slowly.
@@ -338,7 +338,7 @@ class Reader(LayerReader):
     # How a layer is read
 
     def _observation(self, observed: Variable) -> tuple[LatentLikelihood | None, Variable]:
-        """Read the law of data that are drawn given the last pre-activation, if they are; return it with the latter."""
+        """Read the likelihood of data that depend on the last pre-activation, if they do; return it with the latter."""
         kind = find_noisy(observed.owner)
         if kind is None:
             return None, observed
@@ -382,7 +382,7 @@ class Reader(LayerReader):
         return rv.ndim == z.ndim and (not self.check_data or self._shape(rv) == shape)
 
     def _effect(self, z: Variable, latent: Variable) -> EffectLikelihood:
-        """Read the law of Z given the last latent of a network that is a term of its mean."""
+        """Read the distribution of Z given the last latent of a network that is a term of its mean."""
         mean, sigma = self._normal(z)
         (slope, others), (_, leaves) = self._effects(z)[latent], self._simplified(mean)
         slope, offset = (self._offset(part, leaves, z, {latent}) for part in ([slope], others))

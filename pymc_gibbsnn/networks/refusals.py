@@ -18,7 +18,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn.networks.forms import is_elemwise, match_product, match_scaled_product, terms, undimshuffle
-from pymc_gibbsnn.networks.notation import law, show
+from pymc_gibbsnn.networks.notation import distribution_name, show
 
 __all__ = [
     "impossible_factor",
@@ -47,7 +47,7 @@ WEIGHTS = "W = pm.Normal('W', 0, scale, ...)"
 
 def no_normal(name: str, op: RandomVariable, observed: bool) -> str:
     """Say that a part of a network has another distribution than Normal."""
-    found = law(op)
+    found = distribution_name(op)
     if "Minibatch" in found:
         return (
             f"'{name}' observes a minibatch, but a Gibbs sweep takes all data at once: observe all of them, or sample "
@@ -245,7 +245,7 @@ def input_is_variable(name: str, around: Variable | RandomVariable) -> str:
     -------
     str
     """
-    found = show(around) if isinstance(around, Variable) else law(around)
+    found = show(around) if isinstance(around, Variable) else distribution_name(around)
     return f"'{name}' enters a layer, where inputs are data or the output of a layer; found {found}. {VARIABLE_INPUTS}"
 
 

@@ -1,8 +1,8 @@
 """Activations without linear pieces: any elementwise expression of one variable.
 
-With such an activation the conditional law of a pre-activation has no closed form. With a piecewise-linear function
-close to the activation it has: a draw with that function is a proposal, which the Metropolis-Hastings rule accepts or
-rejects by the activation itself (:mod:`pymc_gibbsnn.random.smooth_normal`).
+With such an activation the conditional distribution of a pre-activation has no closed form. With a piecewise-linear
+function close to the activation it has: a draw with that function is a proposal, which the Metropolis-Hastings rule
+accepts or rejects by the activation itself (:mod:`pymc_gibbsnn.random.smooth_normal`).
 """
 
 from __future__ import annotations

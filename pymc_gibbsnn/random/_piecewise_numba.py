@@ -1,4 +1,4 @@
-r"""Numba's draws of the piecewise normal, whose law stands in :mod:`pymc_gibbsnn.random.piecewise_normal`.
+r"""Numba's draws of the piecewise normal, whose density stands in :mod:`pymc_gibbsnn.random.piecewise_normal`.
 
 The work is divided into blocks of samples, each with a random stream of its own; within a block it goes unit by unit.
 
@@ -15,9 +15,9 @@ one piece only.
 First attempts are made for all samples of a block with vectorised arithmetic; the samples at which they fail are drawn
 one by one. All is computed in double precision, whatever the precision of the model.
 
-The letters are those of the law: m and v prior mean and variance of z, t and κ the linear term and the precision of the
-likelihood in σ(z), a and c slope and intercept of σ on a piece, g = 1 + v κ a². ``edges`` (pieces + 1,), ``slopes`` and
-``intercepts`` (pieces,) are the table of σ.
+The letters are those of the density: m and v prior mean and variance of z, t and κ the linear term and the precision of
+the likelihood in σ(z), a and c slope and intercept of σ on a piece, g = 1 + v κ a². ``edges`` (pieces + 1,), ``slopes``
+and ``intercepts`` (pieces,) are the table of σ.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NEGLIGIBLE = 50.0  # a piece whose log density lies lower by this has no weight 
 
 @inlined
 def _locate(m, v, t, kappa, low, high, a, c, shrink, half_precision):
-    """Locate the Gaussian that the law is on one piece.
+    """Locate the Gaussian that the distribution is on one piece.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def _draw_unit_of_two(stream, m, v, t, kappa, edges, slopes, intercepts, z, work
 
 @numba_njit
 def _draw_from_mixture(stream, m, v, t, kappa, edges, slopes, intercepts, shrink, sd, highest):
-    """Draw one number of a law of which several pieces matter, by rejection from a mixture of envelopes.
+    """Draw one number of a distribution of which several pieces matter, by rejection from a mixture of envelopes.
 
     Parameters
     ----------
@@ -296,7 +296,7 @@ def _draw_unit_of_many(stream, m, v, t, kappa, edges, slopes, intercepts, z, wor
             x = _draw_from_mixture(stream, m[i], v, t[i], kappa, edges, slopes, intercepts, shrink, sd, highest[i])
         else:
             # Most often the mean lies well inside the piece and so does x. If not, x is dropped for an exact draw: in
-            # either case the law is the truncated normal.
+            # either case the distribution is the truncated normal.
             x = best_mean[i] + best_sd[i] * work[6, i]
             if not low[i] < x < high[i]:
                 x = draw_truncated_normal(stream, best_mean[i], best_sd[i], low[i], high[i])
@@ -396,7 +396,7 @@ def independent_sampler(draw_unit: Callable) -> Callable:
 def coupled_sampler(activate: Callable, move: Callable) -> Callable:
     """Make Numba's sampler of one pass over the units of a layer, given y | z ~ N(σ(z) Wᵀ, P⁻¹).
 
-    The residual y − σ(z) Wᵀ is kept up to date while the units move in turn; the law stands at
+    The residual y − σ(z) Wᵀ is kept up to date while the units move in turn; the density stands at
     :class:`~pymc_gibbsnn.random.piecewise_normal.CoupledPiecewiseNormalRV`.
 
     Parameters

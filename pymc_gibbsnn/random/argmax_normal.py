@@ -1,4 +1,4 @@
-r"""Normals of which one is known to be the greatest: the law of the last pre-activations given a class label.
+r"""Normals of which one is known to be the greatest: the distribution of the last pre-activations given a class label.
 
 For one sample with the label y, and classes α = 0, ..., k − 1,
 
@@ -30,8 +30,8 @@ __all__ = ["ArgmaxNormalRV", "argmax_normal"]
 class ArgmaxNormalRV(RandomVariable):
     r"""One Gibbs pass over pre-activations Z with prior N(M, v), given the label y = argmax Z of each row.
 
-    The law of n samples and k classes is that of the module; this variable is not a draw of it, but one transition that
-    leaves it invariant. A draw has shape (n, k).
+    The distribution of n samples and k classes is that of the module; this variable is not a draw of it, but one
+    transition that leaves it invariant. A draw has shape (n, k).
 
     Parameters
     ----------

@@ -2,14 +2,15 @@ r"""The generalised inverse Gaussian, drawn through its logarithm.
 
     p(x) ∝ x^{p−1} exp(−(a x + b/x)/2),   x > 0
 
-The scale of a unit of a network has this law given all the rest. u = log x has a log-concave density. With u* its mode,
-ω = sqrt(ab) and α = sqrt(ω² + p²) − p, the logarithm of the density of u at u* + r, less that at u*, is
+The scale of a unit of a network has this distribution given all the rest. u = log x has a log-concave density. With u*
+its mode, ω = sqrt(ab) and α = sqrt(ω² + p²) − p, the logarithm of the density of u at u* + r, less that at u*, is
 
     ψ(r) = −α (cosh r − 1) − p (eʳ − r − 1)
 
-for p ≥ 0; for p < 0, 1/x follows the law with −p in place of p and with a and b exchanged. Devroye's envelope [1]_,
-flat in the middle with exponential tails, accepts a share of the proposals that is bounded below over all parameters,
-the gamma law (b = 0) and the inverse gamma law (a = 0) included. The three backends share the formulas below.
+for p ≥ 0; for p < 0, 1/x follows the distribution with −p in place of p and with a and b exchanged. Devroye's envelope
+[1]_, flat in the middle with exponential tails, accepts a share of the proposals that is bounded below over all
+parameters, the gamma distribution (b = 0) and the inverse gamma distribution (a = 0) included. The three backends share
+the formulas below.
 
 References
 ----------
@@ -37,7 +38,7 @@ class GeneralisedInverseGaussianRV(RandomVariable):
     ----------
     p, a, b : tensor_like
         The parameters, which broadcast against each other. Neither a nor b is negative. b may be 0 where p > 0, which
-        gives a gamma law, and a may be 0 where p < 0, which gives an inverse gamma law.
+        gives a gamma distribution, and a may be 0 where p < 0, which gives an inverse gamma distribution.
 
     References
     ----------

@@ -1,7 +1,7 @@
 r"""Independent normals with one variance: X ~ N(M, v), elementwise.
 
-This is the conditional law of latents that are independent given all the rest. PyTensor's own normal allows a variance
-for each element; with one for all, a draw costs much less in Numba.
+This is the conditional distribution of latents that are independent given all the rest. PyTensor's own normal allows a
+variance for each element; with one for all, a draw costs much less in Numba.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The logarithm of the distribution function Φ of the standard normal law, as a PyTensor graph.
+"""The logarithm of the standard normal distribution function Φ, as a PyTensor graph.
 
 PyMC's own, of which the densities of truncated and censored normals are made, rests on the function erfcx.
 """

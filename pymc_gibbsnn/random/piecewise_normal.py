@@ -1,4 +1,4 @@
-r"""The normal seen through a piecewise-linear function: the law of one pre-activation given all the rest.
+r"""The normal seen through a piecewise-linear function: the distribution of one pre-activation given all the rest.
 
 A pre-activation z has the prior N(m, v). The rest of the network sees it through its activation σ, with a likelihood
 that is Gaussian in σ(z), of precision κ and linear term t:
@@ -87,7 +87,7 @@ class CoupledPiecewiseNormalRV(RandomVariable):
 
         z_j | rest ~ piecewise normal of this module with t = r g_j + κ_j σ(z_j).
 
-    This is one transition that leaves the law of z given y invariant, not a draw of it.
+    This is one transition that leaves the distribution of z given y invariant, not a draw of it.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ coupled_piecewise_normal = CoupledPiecewiseNormalRV()
 
 
 class Piece(NamedTuple):
-    """The law on one piece of σ: z = mean + sd x, with x a standard normal in an interval; fields are arrays."""
+    """The density on one piece of σ: z = mean + sd x, with x a standard normal in an interval; fields are arrays."""
 
     log_mass: Any  # logarithm of the mass of the piece, up to what all pieces share
     mean: Any
@@ -149,7 +149,7 @@ class Piece(NamedTuple):
 
 
 def pieces(m, v, t, kappa, edges, a, c, xp, log_ndtr):
-    """Describe the law on each piece of σ.
+    """Describe the density on each piece of σ.
 
     Parameters
     ----------
@@ -200,17 +200,17 @@ def _invert(u, m, v, t, kappa, edges, a, c, xp, log_ndtr, ndtri_exp):
     array
         One draw of z for each element of m.
     """
-    laws = pieces(m, v, t, kappa, edges, a, c, xp, log_ndtr)
-    greatest = reduce(xp.maximum, (law.log_mass for law in laws))
-    masses = list(accumulate(xp.exp(law.log_mass - greatest) for law in laws))
-    _, mean, sd, interval, low, high = (*laws[0], edges[0], edges[1])
-    for p, law in enumerate(laws[1:], 1):
+    parts = pieces(m, v, t, kappa, edges, a, c, xp, log_ndtr)
+    greatest = reduce(xp.maximum, (part.log_mass for part in parts))
+    masses = list(accumulate(xp.exp(part.log_mass - greatest) for part in parts))
+    _, mean, sd, interval, low, high = (*parts[0], edges[0], edges[1])
+    for p, part in enumerate(parts[1:], 1):
         beyond = u[0] * masses[-1] > masses[p - 1]
         mean, sd, low, high = (
             xp.where(beyond, x, y)
-            for x, y in zip((law.mean, law.sd, edges[p], edges[p + 1]), (mean, sd, low, high), strict=True)
+            for x, y in zip((part.mean, part.sd, edges[p], edges[p + 1]), (mean, sd, low, high), strict=True)
         )
-        interval = Interval(*(xp.where(beyond, x, y) for x, y in zip(law.interval, interval, strict=True)))
+        interval = Interval(*(xp.where(beyond, x, y) for x, y in zip(part.interval, interval, strict=True)))
     return xp.clip(mean + sd * interval.invert(u[1], xp, ndtri_exp), low, high)
 
 

@@ -1,12 +1,12 @@
-r"""The normal seen through a smooth function: the law of a pre-activation for an activation without linear pieces.
+r"""The normal seen through a smooth function: the conditional of a pre-activation below such an activation.
 
 A pre-activation z has the prior N(m, v) and a likelihood that is Gaussian in σ(z), of precision κ and linear term t:
 
     p(z) ∝ exp(−(z − m)²/2v) · exp(t σ(z) − κ σ(z)²/2).
 
-This has no closed form. With σ̃ a piecewise-linear function close to σ, a proposal z' is drawn from the same law with σ̃
-in place of σ (:mod:`pymc_gibbsnn.random.piecewise_normal`), independently of the current z, and accepted with
-probability min(1, r(z')/r(z)), where
+This has no closed form. With σ̃ a piecewise-linear function close to σ, a proposal z' is drawn from the same
+distribution with σ̃ in place of σ (:mod:`pymc_gibbsnn.random.piecewise_normal`), independently of the current z, and
+accepted with probability min(1, r(z')/r(z)), where
 
     log r(z) = t σ(z) − κ σ(z)²/2 − t σ̃(z) + κ σ̃(z)²/2 = (σ(z) − σ̃(z)) (t − κ (σ(z) + σ̃(z))/2).
 

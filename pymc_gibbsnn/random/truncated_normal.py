@@ -2,7 +2,7 @@ r"""The truncated normal, exact however far out in the tail.
 
     X ~ N(mean, sd²) given lower < X < upper
 
-Three backends draw from this one law:
+Three backends draw from this one distribution:
 
 - NumPy and JAX invert the distribution function in log space, from the tail that is nearer: with u uniform and α, β the
   standardised bounds, reflected to the left tail, log p = log[Φ(α) + u (Φ(β) − Φ(α))] and x = Φ⁻¹(p);
@@ -249,7 +249,7 @@ def _numba(op, node):
         normals(stream, x)
         for i in range(len(x)):
             # Most often the mean lies well inside the bounds and so does the attempt. If not, it is dropped for a draw
-            # by rejection: in either case the law is the truncated normal.
+            # by rejection: in either case the distribution is the truncated normal.
             x[i] = mean[i] + sd * x[i]
             if not lower[i] < x[i] < upper[i]:
                 x[i] = draw_truncated_normal(stream, mean[i], sd, lower[i], upper[i])

@@ -1,7 +1,7 @@
 r"""Parameters of symmetric α-stable noise, and the Gaussian that is closest to it.
 
-The law is known by its characteristic function E exp(i t w) = exp(−|c t|^α), α in (0, 2]: Gaussian with variance 2 c²
-at α = 2, Cauchy with scale c at α = 1. Of n = N₁ N₂ independent draws w_ij, in N₂ blocks of N₁,
+The distribution is known by its characteristic function E exp(i t w) = exp(−|c t|^α), α in (0, 2]: Gaussian with
+variance 2 c² at α = 2, Cauchy with scale c at α = 1. Of n = N₁ N₂ independent draws w_ij, in N₂ blocks of N₁,
 
     1/α = [mean_i log|Σ_j w_ij| − mean log|w_ij|] / log N₁,     log c = mean log|w_ij| − (1/α − 1) γ,
 
@@ -39,12 +39,12 @@ TINY = 1e-30  # below which the logarithm of a number counts as that of zero
 
 
 def stable_parameters(w: ArrayLike, *, block: int = 10, centre: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Estimate how heavy the tails of noise are, and its scale: α and c of a symmetric α-stable law, column by column.
+    """Estimate how heavy the tails of noise are, and its scale: α and c of an α-stable distribution, column by column.
 
-    The law has the characteristic function E exp(i t w) = exp(−|c t|^α). It is Gaussian with variance 2 c² at α = 2 and
-    Cauchy at α = 1, and its tails are the heavier, the smaller α is. With blocks of N₁ draws,
-    1/α = [mean log|block sums| − mean log|w|]/log N₁ and log c = mean log|w| − (1/α − 1) γ, with Euler's constant γ
-    [1]_. :class:`ISGD` learns its noise so.
+    The symmetric α-stable distribution has the characteristic function E exp(i t w) = exp(−|c t|^α). It is Gaussian
+    with variance 2 c² at α = 2 and Cauchy at α = 1, and its tails are the heavier, the smaller α is. With blocks of N₁
+    draws, 1/α = [mean log|block sums| − mean log|w|]/log N₁ and log c = mean log|w| − (1/α − 1) γ, with Euler's
+    constant γ [1]_. :class:`ISGD` learns its noise so.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def stable_from_logs(mean_log: Any, mean_log_sum: Any, block: int, of: ModuleTyp
 
 
 def closest_gaussian(alpha: Any, c: Any) -> Any:
-    """Compute the variance (c/r)² of the Gaussian closest to an α-stable law, with NumPy or PyTensor."""
+    """Compute the variance (c/r)² of the Gaussian closest to an α-stable distribution, with NumPy or PyTensor."""
     first, *others = _coefficients()[::-1]
     x, log_r = (2 * alpha - 2 - LEAST_ALPHA) / (2 - LEAST_ALPHA), first
     for coefficient in others:  # this is Horner's rule

@@ -14,10 +14,10 @@ variance that all noise together gives a target, J the derivatives of the n targ
     weights:   r = W̃,                               γ_i = 1 − Λ_i (H⁻¹)_ii,
     noises:    Σ r² = (Δ/v)² ‖J‖² Σ (y − f)²/n,      Σ γ_i = (Δ/v) ‖J‖² (1 − γ/n).
 
-Under Student's law each squared error counts by its importance, as in the fit. Where the noise of the data differs
-between them, all count as if theirs were that of a typical one. A call of :func:`learned_scales` makes one step of this
-fixed point. Variances of hidden noise alone stay as they are, because near a fit the data hardly tell hidden noise from
-that of the targets.
+Under Student's t distribution each squared error counts by its importance, as in the fit. Where the noise of the data
+differs between them, all count as if theirs were that of a typical one. A call of :func:`learned_scales` makes one step
+of this fixed point. Variances of hidden noise alone stay as they are, because near a fit the data hardly tell hidden
+noise from that of the targets.
 
 References
 ----------

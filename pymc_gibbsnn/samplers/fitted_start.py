@@ -9,8 +9,8 @@ squares are quick. So before the first tuning step the function f of the network
 where v is the variance that all noise together gives y, to first order. Small networks of dense layers are fitted by
 steps of Gauss and Newton (:mod:`pymc_gibbsnn.samplers.least_squares`), networks with convolutions by a quasi-Newton
 method (:mod:`pymc_gibbsnn.samplers.quasi_newton`); both look for a good valley among several. For class labels of
-images −log P(y | f) takes the place of the squared errors. For data with heavy tails around f, errors have Student's
-law of squared scale v. Where the noise differs between data or rows, errors are divided by its scale.
+images −log P(y | f) takes the place of the squared errors. For data with heavy tails around f, errors have Student's t
+distribution with squared scale v. Where the noise differs between data or rows, errors are divided by its scale.
 
 Learned variances and precisions are held at the values at which the chain would start until a good valley is found.
 Then they and the weights take turns, as far as the data determine these scales (:mod:`pymc_gibbsnn.samplers.evidence`).

@@ -7,7 +7,8 @@ only Z_l and Z_{l+1} are kept, and the changes of Z_l by the steps of all units 
 
 The sweep is a deterministic function of the random numbers that it is given, in three forms: NumPy and JAX share the
 formulas below, and Numba has its own (:mod:`pymc_gibbsnn.samplers.fnbg_kernels`). In all of them arrays are kept with
-units first, (units, n). The sweep has the same law as :func:`pymc_gibbsnn.samplers.fnbg.sweep_by_density`.
+units first, (units, n). Its draws have the same distribution as those of
+:func:`pymc_gibbsnn.samplers.fnbg.sweep_by_density`.
 """
 
 from __future__ import annotations

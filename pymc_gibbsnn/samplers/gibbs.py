@@ -172,11 +172,11 @@ def gibbs(
 
             def read(values: dict, network: Network = network) -> Network:
                 new = _of_known_width(network.at(values))
-                law, hot = network.observation, hottest[id(network)]
-                if isinstance(law, RowNoise):  # the network whose noise it scales sees its heat
-                    other, hot = law.network.at(values), hottest[id(law.network)]
+                likelihood, hot = network.observation, hottest[id(network)]
+                if isinstance(likelihood, RowNoise):  # the network whose noise it scales sees its heat
+                    other, hot = likelihood.network.at(values), hottest[id(likelihood.network)]
                     other = other if hot is None else heated(other, hot, tuning)
-                    return replace(new, observation=replace(law, network=other))
+                    return replace(new, observation=replace(likelihood, network=other))
                 return (new if hot is None else heated(new, hot, tuning)).of_equal_rows()
 
             if heat:

@@ -28,7 +28,7 @@ from pymc_gibbsnn.networks.network import Activation, Layer, Network, evaluate
 
 __all__ = ["can_be_heated", "choose_hottest", "heated"]
 
-POWER = 6  # of u in the law of the fall
+POWER = 6  # of u in the formula of the fall
 
 
 def can_be_heated(network: Network) -> bool:

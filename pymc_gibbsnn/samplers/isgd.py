@@ -15,8 +15,8 @@ are correlated, B is not diagonal, and what it has outside its diagonal stays in
 How b is learned, from windows of gradients while the chain tunes, and fixed afterwards. Of the statistics s of windows
 a moving average, s ← μ s + (1 − μ) s(window), is kept:
 
-- "alpha": differences of consecutive gradients are fitted by an α-stable law, each coordinate by itself, and b is half
-  the variance of the Gaussian closest to it (:mod:`pymc_gibbsnn.samplers.alpha_stable`); s are the means of the
+- "alpha": differences of consecutive gradients are fitted by an α-stable distribution, each coordinate by itself, and b
+  is half the variance of the Gaussian closest to it (:mod:`pymc_gibbsnn.samplers.alpha_stable`); s are the means of the
   logarithms. Groups are variables.
 - "gaussian": b = E g²/2, and λ_p = Σ_{j in p} b_j, a bound on the largest eigenvalue of B; s is the mean of g². Groups
   are layers.

@@ -135,8 +135,8 @@ class LeastSquares:
     noises : sequence of float
         ΔZ and ΔA of each layer in turn, the last of which is that of the targets.
     degrees : float
-        The degrees of freedom ν of the law of the errors y − f, which is Student's of the scale √v; infinite for the
-        normal law.
+        The degrees of freedom ν of the distribution of the errors y − f, Student's t of scale √v; infinite for the
+        normal distribution.
     spread : array, (n, d_{L+1}) or (n, 1), or 1
         By what each error is divided first, where the scale of the noise of the targets differs between them.
     """
@@ -182,7 +182,7 @@ class LeastSquares:
         return (self.degrees + 1) / 2 * np.log1p(errors**2 / (self.degrees * v)).sum()
 
     def importances(self, errors: np.ndarray, v: float) -> np.ndarray:
-        """How much each error counts in weighted least squares with the gradient of the loss: 1 for the normal law."""
+        """How much each error counts in weighted least squares with the gradient of the loss: 1 for normal errors."""
         if np.isinf(self.degrees):
             return np.ones_like(errors)
         return (self.degrees + 1) / (self.degrees + errors**2 / v)

@@ -73,7 +73,7 @@ def metropolis_hastings(
     On minibatches a step draws a batch and evaluates u and v on this batch alone. Each batch has a posterior of its
     own, which steps on that batch would leave invariant; steps on ever new batches leave none of them invariant. If
     steps are small, log ratios are small, and the drift of the chain is half the mean of the gradients over batches,
-    which is the gradient for all rows; the law of the chain then tends to the posterior.
+    which is the gradient for all rows; the distribution of the chain then tends to the posterior.
     """
     memory = memory or {}
     floatx = pytensor.config.floatX

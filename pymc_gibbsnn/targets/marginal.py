@@ -1,4 +1,4 @@
-r"""The linear readout of a network with a Gaussian likelihood: its law given all else, and the law of all else.
+r"""The linear readout of a network with a Gaussian likelihood: its conditional, and the marginal likelihood.
 
 The readout θ is the last layer, its weights and bias together. Model, with k outputs, features Ψ (n, h) and an offset o
 (n, k), both any functions of other variables, and with prior means m and scales s of θ (h, k):
@@ -44,7 +44,7 @@ __all__ = ["Marginal"]
 
 
 class Marginal:
-    """The law of y with the readout integrated out, as this module describes it.
+    """The distribution of y with the readout integrated out, as this module describes it.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@ r"""A target that finds the linear readout of a network in a PyMC model and inte
     y ~ Normal(Ψ θ + o, σ),     θ ~ Normal(m, s)
 
 The features Ψ and the offset o may be any expressions of other variables. The readout θ are weights and biases with
-Normal priors, whose scale is the same for all outputs, and which enter the model in no other way. The laws are in
+Normal priors, whose scale is the same for all outputs, and which enter the model in no other way. The formulas are in
 :mod:`pymc_gibbsnn.targets.marginal`.
 """
 
@@ -90,7 +90,7 @@ class ReadoutTarget(WhitenedTarget):
         self.wide = sum(self.widths) >= len(evaluate(y))
 
     def marginal(self, position: list[Variable], data: Data) -> tuple[Marginal, Variable]:
-        """Compute at φ the law of y with the readout integrated out, and the log density of all else observed."""
+        """Compute at φ the likelihood with the readout integrated out, and the log density of all else observed."""
         *psi, residual, variance, rest = self.at(position, data)
         return Marginal(psi, self.widths, residual, variance, self.shape, self.wide), rest
 

@@ -19,7 +19,7 @@ from pymc_gibbsnn.networks.forms import is_elemwise, match_product, spans_column
 from pymc_gibbsnn.networks.given import sizes
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
-from pymc_gibbsnn.networks.notation import law, show
+from pymc_gibbsnn.networks.notation import distribution_name, show
 from pymc_gibbsnn.targets.whitening import canonical, gaussian_prior, log_density_of_others
 
 __all__ = ["Part", "read_readout"]
@@ -130,7 +130,7 @@ class _Reader:
         """Return the readout, y less its offset (n, k), and σ²; raise NetworkError if there is no linear readout."""
         name, op = self.observed.name, self.observed.owner.op
         if not isinstance(op, NormalRV):
-            raise NetworkError(f"The likelihood '{name}' must be pm.Normal; found {law(op)}.")
+            raise NetworkError(f"The likelihood '{name}' must be pm.Normal; found {distribution_name(op)}.")
         mean, sigma = canonical(self.model.replace_rvs_by_values(op.dist_params(self.observed.owner)))
         if not all(sigma.type.broadcastable):
             raise NetworkError(f"sigma of '{name}' has shape {sigma.type.shape}; the noise must be one number.")

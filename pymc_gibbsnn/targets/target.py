@@ -27,7 +27,7 @@ from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn.networks.given import checked_beforehand
 from pymc_gibbsnn.networks.given_model import with_given_numbers
 from pymc_gibbsnn.networks.minibatch import check_minibatches, read_minibatches
-from pymc_gibbsnn.networks.notation import law
+from pymc_gibbsnn.networks.notation import distribution_name
 from pymc_gibbsnn.networks.substitution import substitute
 
 __all__ = ["Place", "Target", "free_variables", "of_given_numbers"]
@@ -159,7 +159,7 @@ class Target(ABC):
 
     @abstractmethod
     def draw(self, rng: Variable, position: list[Variable], data: Data) -> tuple[Variable, dict[Variable, Variable]]:
-        """Compute the variables from φ, drawing what φ leaves open from its exact conditional law.
+        """Compute the variables from φ, drawing what φ leaves open from its exact conditional distribution.
 
         It returns the next generator and the values of the variables.
         """
@@ -170,9 +170,9 @@ def _refuse_draws(expressions: Sequence[Variable]) -> None:
     draws = [x.owner for x in ancestors(expressions) if x.owner and isinstance(x.owner.op, RandomVariable)]
     if draws:
         raise ValueError(
-            f"The log density of the model holds a draw of {law(draws[0].op)}: it is no function of its variables. "
-            f"A model with pm.Simulator is for pm.sample_smc. In a Potential, pm.logp of a distribution made of others "
-            f"takes variables as model.replace_rvs_by_values gives them."
+            f"The log density of the model holds a draw of {distribution_name(draws[0].op)}: it is no function of its "
+            f"variables. A model with pm.Simulator is for pm.sample_smc. In a Potential, pm.logp of a distribution "
+            f"made of others takes variables as model.replace_rvs_by_values gives them."
         )
 
 

@@ -5,9 +5,9 @@ import pytest
 from pymc_gibbsnn.backends import declare
 
 SOURCES = {
-    "random/law.py": "def kernel():\n    from pymc_gibbsnn.networks.formula import term\n    return term()\n",
+    "random/density.py": "def kernel():\n    from pymc_gibbsnn.networks.formula import term\n    return term()\n",
     "networks/formula.py": "import pymc_gibbsnn.backends.maths as maths\ndef term():\n    return maths.exp(1)\n",
-    "backends/maths.py": "from pymc_gibbsnn.random import law  # a circle\ndef exp(x):\n    return x\n",
+    "backends/maths.py": "from pymc_gibbsnn.random import density  # a circle\ndef exp(x):\n    return x\n",
     "networks/other.py": "def unused():\n    return 1\n",
 }
 
@@ -23,10 +23,10 @@ def root(tmp_path):
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_key_changes_with_the_sources_that_a_kernel_calls_and_with_no_other(root, name):
-    before = declare.key_of_sources("pymc_gibbsnn.random.law", root)
-    assert declare.key_of_sources("pymc_gibbsnn.random.law", root) == before
+    before = declare.key_of_sources("pymc_gibbsnn.random.density", root)
+    assert declare.key_of_sources("pymc_gibbsnn.random.density", root) == before
     (root / "pymc_gibbsnn" / name).write_text(SOURCES[name].replace("return", "x = 2; return"))
-    assert (declare.key_of_sources("pymc_gibbsnn.random.law", root) != before) == (name != "networks/other.py")
+    assert (declare.key_of_sources("pymc_gibbsnn.random.density", root) != before) == (name != "networks/other.py")
 
 
 def test_the_sweep_of_networks_depends_on_the_likelihoods_and_on_vector_maths(monkeypatch):

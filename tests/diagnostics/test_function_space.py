@@ -189,9 +189,9 @@ def linear(draws, x=MANY):
     return np.einsum("nj,cdj->cdn", x, draws["posterior"]["w"].values)
 
 
-@pytest.mark.parametrize("law", MEANS)
-def test_the_mean_of_any_likelihood_at_new_rows_and_at_some_of_its_own(law):
-    observe, mean = MEANS[law]
+@pytest.mark.parametrize("likelihood", MEANS)
+def test_the_mean_of_any_likelihood_at_new_rows_and_at_some_of_its_own(likelihood):
+    observe, mean = MEANS[likelihood]
     with pm.Model() as model:
         observe(pm.Data("X", MANY) @ pm.Normal("w", 0, 1, shape=2))
     idata = posterior(w=(2,))

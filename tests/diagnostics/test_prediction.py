@@ -82,7 +82,7 @@ def new_data(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_law_of_posterior_prediction_by_pymc(name):
+def test_the_distribution_of_posterior_prediction_by_pymc(name):
     model, idata = fixed(name)
     found = pmg.predict(idata, model, new_data(name), samples=True, random_seed=1)["samples"].values
     with MODELS[name]() as changed:
@@ -163,17 +163,17 @@ def test_what_is_returned():
 
 
 @pytest.mark.parametrize(
-    ("law", "inverse"),
+    ("likelihood", "inverse"),
     [
         (lambda eta: pm.Normal("y", eta, 3, observed=Y), lambda eta: eta),
         (lambda eta: pm.StudentT("y", nu=1.5, mu=eta, sigma=3, observed=Y), lambda eta: eta),
         (lambda eta: pm.Poisson("y", pt.exp(eta), observed=np.arange(9)), np.exp),
     ],
 )
-def test_means_have_no_noise_of_the_data(law, inverse):
+def test_means_have_no_noise_of_the_data(likelihood, inverse):
     """The mean given the weights is averaged, not draws of y, which differ more, and whose tails may be heavy."""
     with pm.Model() as model:
-        law(pm.Data("X", X) @ pm.Normal("W1", 0, 1, shape=2))
+        likelihood(pm.Data("X", X) @ pm.Normal("W1", 0, 1, shape=2))
     idata = prior_draws(model)
     found = pmg.predict(idata, model, X_NEW, random_seed=1)["mean"]
     w = _compat.dataset_of(idata, "posterior")["W1"].values.reshape(-1, 2)
@@ -181,7 +181,7 @@ def test_means_have_no_noise_of_the_data(law, inverse):
 
 
 @pytest.mark.parametrize(
-    "law",
+    "likelihood",
     [
         lambda eta: pm.StudentT("y", nu=3, mu=eta, sigma=3, observed=Y),
         lambda eta: pm.Laplace("y", eta, 2, observed=Y),
@@ -196,9 +196,9 @@ def test_means_have_no_noise_of_the_data(law, inverse):
         lambda eta: pm.MvNormal("y", pt.stack([eta, -eta], 1), np.eye(2), observed=np.c_[Y, Y]),
     ],
 )
-def test_the_mean_of_each_law_is_that_of_its_draws(law):
+def test_the_mean_of_each_likelihood_is_that_of_its_draws(likelihood):
     with pm.Model() as model:
-        law(pm.Data("X", X) @ pm.Normal("W1", 0, 0.5, shape=2))
+        likelihood(pm.Data("X", X) @ pm.Normal("W1", 0, 0.5, shape=2))
     found = pmg.predict(prior_draws(model), model, X_NEW, samples=True, random_seed=1)
     y, axes = found["samples"].astype(float), ("chain", "draw")
     difference = found["mean"] - y.mean(axes)
@@ -206,7 +206,7 @@ def test_the_mean_of_each_law_is_that_of_its_draws(law):
     assert (difference != 0).any()
 
 
-def test_the_mean_of_any_other_law_is_that_of_draws():
+def test_the_mean_of_any_other_likelihood_is_that_of_draws():
     with pm.Model() as model:
         mean = pm.Data("X", X) @ pm.Normal("W1", 0, 1, shape=2)
         pm.TruncatedNormal("y", mean, 1, lower=-1, observed=np.maximum(Y, -0.9))
@@ -299,14 +299,14 @@ def by_rows(**rows):
     [
         ({"groups": GROUPS}, r"'y' at new inputs is not known: it depends on a constant of shape \(9,\)"),
         ({"effects": True}, "it depends on 'effect', which has a row for each row"),
-        ({"process": True}, "The law of 'f' at new inputs is not known: one row of it depends on other rows"),
-        ({"rotated": True}, "The law of 'y' at new inputs is not known: one row of it depends on other rows"),
-        ({"centred": True}, "The law of 'y' at new inputs is not known: one row of it depends on other rows"),
+        ({"process": True}, "The distribution of 'f' at new inputs is not known: one row of it depends on other rows"),
+        ({"rotated": True}, "The distribution of 'y' at new inputs is not known: one row of it depends on other rows"),
+        ({"centred": True}, "The distribution of 'y' at new inputs is not known: one row of it depends on other rows"),
         ({"potential": True}, r"The potential 'p' acts on \['A2'\]"),
     ],
 )
 @pytest.mark.parametrize("count", [4, 9])
-def test_laws_that_are_not_known_at_new_rows_are_refused(rows, message, count):
+def test_distributions_that_are_not_known_at_new_rows_are_refused(rows, message, count):
     model = by_rows(**rows)
     shapes = {"W1": (2, 3), "W2": (3,), "effect": (9 if "effects" in rows else 3,), "f": (9,), "v": (9,)}
     posterior = az.convert_to_dataset({name: RNG.normal(size=(2, 5, *shape)) for name, shape in shapes.items()})
@@ -783,9 +783,9 @@ COMPOSED = {  # how y is observed, its mean, and the log density of y = 1
 }
 
 
-@pytest.mark.parametrize("law", COMPOSED)
-def test_laws_that_pymc_builds_of_others(law):
-    observe, mean, log_density = COMPOSED[law]
+@pytest.mark.parametrize("likelihood", COMPOSED)
+def test_distributions_that_pymc_builds_of_others(likelihood):
+    observe, mean, log_density = COMPOSED[likelihood]
     with pm.Model() as model:
         observe(pm.Data("X", X) @ pm.Normal("w", 0, 0.3, shape=2))
     idata = prior_draws(model)

@@ -43,7 +43,7 @@ def test_density_of_a_mixture():
 
 
 def test_normal_predictions():
-    """The scores of Normal laws have closed forms."""
+    """The scores of Normal distributions have closed forms."""
     mu, sigma, y = np.array([0.0, 1.0, -3.0]), np.array([1.0, 0.5, 2.0]), np.array([0.3, 2.0, -3.0])
     samples = np.random.default_rng(1).normal(mu, sigma, size=(4, 50_000, 3))
     z = (y - mu) / sigma

@@ -1,4 +1,4 @@
-"""The JAX driver: the same law as ``pm.sample``, the same result, on any number of chains and devices."""
+"""The JAX driver: the same distribution as ``pm.sample``, the same result, on any number of chains and devices."""
 
 import sys
 from functools import cache
@@ -139,7 +139,7 @@ def functions(idata, model):
 @pytest.mark.parametrize(
     ("interweave", "precision"), [("pieces", "float32"), ("pieces", "float64"), ("langevin", "float64")]
 )
-def test_the_law_is_that_of_pm_sample(model, interweave, precision):
+def test_the_distribution_is_that_of_pm_sample(model, interweave, precision):
     step = pmg.GibbsNN(model=model, interweave=interweave)
     idata = pmg_sample(model, 2500, step, chains=4, tune=500, precision=precision, var_names=WEIGHTS)
     assert w1(idata).dtype == precision

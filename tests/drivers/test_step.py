@@ -149,7 +149,7 @@ def test_changed_data_reach_the_next_chain(model):
 
 
 def test_compound_with_nuts():
-    """Noise with its own prior is left to NUTS, the network to Gibbs; the law by quadrature over the noise."""
+    """Noise with its own prior is left to NUTS, the network to Gibbs; the distribution by quadrature over the noise."""
     x = np.linspace(-1, 1, 12)[:, None]
     y = x[:, 0] + 0.3 * np.random.default_rng(5).normal(size=12)
     with pm.Model():

@@ -18,7 +18,7 @@ def noiseless_layers(study):
     return z, np.maximum(z, 0)
 
 
-def test_a_teacher_is_a_draw_of_the_joint_law():
+def test_a_teacher_is_a_draw_of_the_joint_distribution():
     study = pmg.teacher_student((3, 4, 1), n=3000, n_test=7, noise=0.1, random_seed=1)
     assert study.X.shape == (3000, 3)
     assert study.X_test.shape == (7, 3)

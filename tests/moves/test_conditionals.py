@@ -8,7 +8,7 @@ from pymc_gibbsnn.moves.postactivations import draw_postactivations
 from pymc_gibbsnn.moves.weights import draw_weights, draw_weights_from_spectrum, spectrum
 from tests.helpers import check_moments, compile_draw, dense, value
 
-COPIES = 40_000  # columns (or rows) that are independent draws of one law
+COPIES = 40_000  # columns (or rows) that are independent draws of one distribution
 
 
 def regression(n, d, has_bias, seed=0):

@@ -1,4 +1,4 @@
-"""Networks that are terms t * tau of the mean of data: how they are read, their conditional, the law of the sweep."""
+"""Networks that are terms t * tau of the mean of data: how they are read, their conditional, and the sweep."""
 
 import warnings
 
@@ -15,7 +15,7 @@ from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from pymc_gibbsnn.samplers.fitted_start import can_be_fitted
 from pymc_gibbsnn.samplers.heat import can_be_heated
-from tests.helpers import MODES, check_mean, check_same_law, compile_draw, pm_sample, pmg_sample, random_point
+from tests.helpers import MODES, check_mean, check_same_distribution, compile_draw, pm_sample, pmg_sample, random_point
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 N, D = 6, 2
@@ -140,12 +140,14 @@ def test_forms(form, beside):
     with pm.Model() as model:
         other = {None: lambda: OTHER, "product": hidden, "latent": lambda: pm.Normal("mu", hidden(), 0.3)}[beside]()
         pm.Normal("y", write(effect()) + other + 0.5, 0.4, observed=Y)
-    [law] = [x.observation for x in read_networks(model) if x.layers[-1].name == "tau"]
-    assert isinstance(law, EffectLikelihood)
-    np.testing.assert_allclose(np.broadcast_to(law.slope.eval(), (N, 1))[:, 0], np.broadcast_to(slope, N), rtol=1e-6)
+    [likelihood] = [x.observation for x in read_networks(model) if x.layers[-1].name == "tau"]
+    assert isinstance(likelihood, EffectLikelihood)
+    np.testing.assert_allclose(
+        np.broadcast_to(likelihood.slope.eval(), (N, 1))[:, 0], np.broadcast_to(slope, N), rtol=1e-6
+    )
     z = model.rvs_to_values[model["tau"]]
     density = pytensor.function(
-        model.value_vars, law.log_density_given(z[:, None]), mode="AS_WRITTEN", on_unused_input="ignore"
+        model.value_vars, likelihood.log_density_given(z[:, None]), mode="AS_WRITTEN", on_unused_input="ignore"
     )
     logp = model.compile_logp([model["y"]], mode="AS_WRITTEN")
     for seed in range(2):
@@ -263,11 +265,11 @@ def test_the_latent_against_quadrature(mode):
     slopes, factors = (x.ravel() for x in np.meshgrid([0.0, 1.0, -2.0, 0.3], [0.5, 2.0]))
     t, c = (np.repeat(x, 2000)[:, None] for x in (slopes, factors))
     arguments = (pt.constant(x) for x in (np.full(len(t), 7.0), np.asarray(base**2), c))
-    law = EffectLikelihood("y", *arguments, slope=pt.constant(t), rest=pt.constant(np.full(t.shape, left)))
+    likelihood = EffectLikelihood("y", *arguments, slope=pt.constant(t), rest=pt.constant(np.full(t.shape, left)))
     z = pt.constant(np.zeros(t.shape))
 
     def build(generator):
-        return law.draw_latent(generator, z, pt.constant(np.full(t.shape, m)), pt.constant(variance))
+        return likelihood.draw_latent(generator, z, pt.constant(np.full(t.shape, m)), pt.constant(variance))
 
     found, squares = compile_draw(build, mode)()
     np.testing.assert_allclose(squares, ((left - t * found) ** 2 / c**2).sum())
@@ -360,11 +362,11 @@ def test_the_posterior_of_a_linear_effect():
             check_mean((draws[..., k] - mean[k]) ** 2, covariance[k, k])
     x, t, y = np.array([[1.0, 0.5], [0.3, -2.0], [1.0, 0.5]]), np.array([1.0, -2.0, 0.0]), np.array([0.5, 7.0, 0.4])
     design = np.c_[x, t[:, None] * x]
-    law = stats.norm(design @ mean, np.sqrt(((design @ covariance) * design).sum(1) + 0.4**2 + (0.5 * t) ** 2))
+    exact = stats.norm(design @ mean, np.sqrt(((design @ covariance) * design).sum(1) + 0.4**2 + (0.5 * t) ** 2))
     new = {"X": x, "t": t}
-    np.testing.assert_allclose(pmg.predict(idata, model, new, random_seed=1)["mean"], law.mean(), atol=0.1)
+    np.testing.assert_allclose(pmg.predict(idata, model, new, random_seed=1)["mean"], exact.mean(), atol=0.1)
     density = pmg.log_predictive(idata, model, new, y, latent_draws=4, random_seed=1)
-    np.testing.assert_allclose(density["log_density"], law.logpdf(y), atol=0.05)
+    np.testing.assert_allclose(density["log_density"], exact.logpdf(y), atol=0.05)
     with pytest.raises(NetworkError, match=r"'t', .* give its new rows as well"):
         pmg.predict(idata, model, x)
     # The effect given each draw is the difference that the treatment makes to the mean
@@ -388,7 +390,7 @@ def test_both_drivers_agree():
             {f"tau {i}": posterior["tau"].values[..., i] for i in (0, 2)}
             | {"mean": (posterior["tau"].values * T).mean(-1), "delta": np.log(posterior["delta"].values)}
         )
-    check_same_law(*series)
+    check_same_distribution(*series)
 
 
 def test_what_reads_a_model_knows_it():

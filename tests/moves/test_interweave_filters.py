@@ -10,7 +10,13 @@ from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.moves import filter_gram
 from pymc_gibbsnn.moves.filter_gram import FilterGram
-from pymc_gibbsnn.moves.interweave_filters import Law, interweave_filters, makes_filter_move, propose, reach
+from pymc_gibbsnn.moves.interweave_filters import (
+    FilterConditional,
+    interweave_filters,
+    makes_filter_move,
+    propose,
+    reach,
+)
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.layers.windows import Windows
 from pymc_gibbsnn.networks.reader import read_network
@@ -80,7 +86,7 @@ class Filters:
         self.point, (self.k, m) = random_point(model, 3), reach(network, l)
         values = {v: pt.constant(self.point[v.name]) for v in network.variables}
         state = NetworkState.begin(network.at, values, pt.constant(0.0))
-        self.law = Law.of(state, l, self.k, m)
+        self.conditional = FilterConditional.of(state, l, self.k, m)
         self.w, self.z, self.a = (value(x) for x in (state.weights[l], state.outputs[self.k], state.input(l)))
         # matrices from Z to Y, and from noise to Y, layer by layer
         operators = [network.layers[i].operator for i in range(l, m + 1)]
@@ -124,11 +130,11 @@ class Filters:
 def test_acceptance_is_that_of_the_densities(name):
     """Oracle 11: the ratio of the move is that of direct densities, at random pairs."""
     filters = Filters(name, 1 if name == "conv conv" else 0)
-    law, rng = filters.law, np.random.default_rng(1)
+    conditional, rng = filters.conditional, np.random.default_rng(1)
     rho, xi = pt.scalar(), pt.matrix()
     w, z = pt.constant(filters.w), pt.constant(filters.z)
-    log_ratio, new = propose(law, law.at(w, z, law.residual_pull(z)), rho, xi)
-    move = pytensor.function([rho, xi], [log_ratio, *new[:3], law.residual_pull(new[1])], mode="AS_WRITTEN")
+    log_ratio, new = propose(conditional, conditional.at(w, z, conditional.residual_pull(z)), rho, xi)
+    move = pytensor.function([rho, xi], [log_ratio, *new[:3], conditional.residual_pull(new[1])], mode="AS_WRITTEN")
     changed = 0
     for persistence in (0.0, 0.3, 0.8):
         found, w_new, z_new, pull, expected_pull = move(persistence, rng.normal(size=filters.w.shape))

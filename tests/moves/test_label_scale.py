@@ -1,4 +1,4 @@
-"""The move of the scale of the last weights below class labels: its law by brute force, and the move against it."""
+"""The move of the scale of the last weights below class labels: its density by brute force, and the move against it."""
 
 import numpy as np
 import pymc as pm
@@ -8,7 +8,7 @@ import pytest
 from scipy.special import logsumexp
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.moves.label_scale import label_scale, label_scale_law
+from pymc_gibbsnn.moves.label_scale import label_scale, label_scale_density
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.reader import read_network
 from tests.helpers import check_mean, compile_draw, random_point, value
@@ -61,11 +61,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(("classes", "kwargs"), CASES)
-def test_the_law_is_the_joint_density_with_the_latent_of_the_label_integrated_out(classes, kwargs):
+def test_the_distribution_is_the_joint_density_with_the_latent_of_the_label_integrated_out(classes, kwargs):
     model = network(classes, rows=1, **kwargs)
     point = point_of(model, 1)
     state = state_at(model, {v: pt.constant(point[v.name]) for v in model.value_vars})
-    logp, law = model.compile_logp(mode="AS_WRITTEN"), label_scale_law(state)[0]
+    logp, log_density = model.compile_logp(mode="AS_WRITTEN"), label_scale_density(state)[0]
     offset = kwargs.get("offset", 0.0)
     below = point["A3"] if "A3" in point else point["A2"]
     mean = below @ point["W2"].T + point.get("b2", 0.0)
@@ -91,7 +91,7 @@ def test_the_law_is_the_joint_density_with_the_latent_of_the_label_integrated_ou
 
     for u in (-0.8, 0.5):
         expected = log_integral(u) - log_integral(0.0)
-        found = value(law(pt.constant(np.array(u))) - law(pt.constant(np.array(0.0))))
+        found = value(log_density(pt.constant(np.array(u))) - log_density(pt.constant(np.array(0.0))))
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -109,9 +109,9 @@ def test_the_move_against_quadrature(classes, kwargs, mode):
     names = ["W2", "b2", "Z4", "scale_log__" if "scale_log__" in point else "scale"]
     moving = [values[v] for name in names for v in model.value_vars if v.name == name]
     grid = np.linspace(-8, 4, 401)
-    law = label_scale_law(state_at(model, values))[0]
+    log_density = label_scale_density(state_at(model, values))[0]
     u = pt.scalar("u")
-    density = pytensor.function([u], law(u), mode="AS_WRITTEN")
+    density = pytensor.function([u], log_density(u), mode="AS_WRITTEN")
     density = np.array([density(x) for x in grid])
     density = np.exp(density - density.max())
     density /= density.sum()

@@ -61,11 +61,11 @@ def test_two_classes_against_quadrature(mode):
         state.set_value(one_pass())
     z = state.get_value()
     assert (z[:, 0] > z[:, 1]).all()
-    law = stats.norm(m, noise**0.5)
+    prior = stats.norm(m, noise**0.5)
 
     def expectation(f):
         def integrand(z1, z0):
-            return f(z0, z1) * np.prod(law.pdf([z0, z1]))
+            return f(z0, z1) * np.prod(prior.pdf([z0, z1]))
 
         return integrate.dblquad(integrand, -4, 5, -5, lambda z0: z0)[0]
 
@@ -78,8 +78,8 @@ def test_two_classes_against_quadrature(mode):
 def test_binary_labels_against_the_truncated_normal(mode):
     n, noise = 20_000, 0.5
     labels = np.tile([0, 1], n // 2)
-    law, m = SignLikelihood("y", pt.constant(labels)), pt.constant(np.full(n, 0.4))
-    z = compile_draw(lambda generator: law.draw_latent(generator, m, m, pt.constant(noise))[:2], mode)()
+    likelihood, m = SignLikelihood("y", pt.constant(labels)), pt.constant(np.full(n, 0.4))
+    z = compile_draw(lambda generator: likelihood.draw_latent(generator, m, m, pt.constant(noise))[:2], mode)()
     sd = noise**0.5
     assert stats.kstest(z[labels == 1], stats.truncnorm(-0.4 / sd, np.inf, 0.4, sd).cdf).pvalue > 1e-3
     assert stats.kstest(z[labels == 0], stats.truncnorm(-np.inf, -0.4 / sd, 0.4, sd).cdf).pvalue > 1e-3

@@ -1,4 +1,4 @@
-"""The moves of learned variances of noise: against laws written down by brute force, and in sweeps."""
+"""The moves of learned variances of noise: against densities by brute force, and in sweeps."""
 
 import numpy as np
 import pymc as pm
@@ -9,7 +9,7 @@ from scipy.stats import invgamma
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.collapsed_variances import collapsed_variances, draw_variances
-from pymc_gibbsnn.moves.layer_scale import layer_scale, layer_scale_law
+from pymc_gibbsnn.moves.layer_scale import layer_scale, layer_scale_conditional
 from pymc_gibbsnn.moves.noncentred_variance import noncentred_variance
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.reader import read_network
@@ -20,7 +20,7 @@ N, D, H = 6, 2, 3
 X = np.random.default_rng(0).normal(size=(N, D))
 PRIORS = {"of_z": (3, 2), "of_a": (4, 1), "of_y": (3, 1)}
 FACTORS = {"of_z": 1.0, "of_a": 1.5, "of_y": 0.5}
-DRAWS = {"NUMBA": 20_000, "JAX": 8_000}  # the law to a small error, the backends' to a larger one
+DRAWS = {"NUMBA": 20_000, "JAX": 8_000}  # the distribution to a small error, the backends' to a larger one
 
 
 def network(outputs=1, known=(), transform=True, function=lambda z: pt.maximum(z, 0), has_bias=True):
@@ -148,12 +148,12 @@ def test_noncentred_variance_against_quadrature(outputs, mode):
     [(lambda z: pt.maximum(z, 0), 2, True), (pt.abs, 1, False), (lambda z: pt.maximum(z, 0.01 * z), 5, True)],
     ids=["relu", "abs", "leaky"],
 )
-def test_the_law_of_the_scale_is_the_joint_density_along_the_orbit(function, outputs, has_bias):
+def test_the_distribution_of_the_scale_is_the_joint_density_along_the_orbit(function, outputs, has_bias):
     model = network(outputs, function=function, has_bias=has_bias)
     found, point = read_network(model), random_point(model, 2)
     values = {v: pt.constant(point[v.name]) for v in model.value_vars}
     site = NetworkState.begin(found.at, values, pt.constant(0.0)).site(0)
-    p, rising, falling = map(value, layer_scale_law(site))
+    p, rising, falling = map(value, layer_scale_conditional(site))
     logp = model.compile_logp(mode="AS_WRITTEN")
     for c in (0.3, 1.9):
         moved = {name: c * point[name] for name in ("W1", "b1", "Z2", "A2") if name in point} | {"W2": point["W2"] / c}
@@ -195,10 +195,10 @@ def test_the_scale_of_a_layer_leaves_the_function_unchanged():
 def test_eigenvalues_at_zero_and_scales_far_apart(mode):
     """Variances of 1e-12 beside eigenvalues of 0 and of 1e6 are drawn, not NaN."""
     numbers = [pt.constant(x) for x in (1e-12, 1e-12, 1.0, 1e-3)]
-    law = pt.constant(50.0), pt.constant(np.array([1e-9, 2.0])), pt.constant(np.array([0.0, 1e6]))
+    numbers_of_data = pt.constant(50.0), pt.constant(np.array([1e-9, 2.0])), pt.constant(np.array([0.0, 1e6]))
 
     def build(rng):
-        rng, noises = draw_variances(rng, numbers[:2], [tuple(numbers[2:])] * 2, *law)
+        rng, noises = draw_variances(rng, numbers[:2], [tuple(numbers[2:])] * 2, *numbers_of_data)
         return rng, *noises
 
     draw = compile_draw(build, mode)

@@ -1,4 +1,4 @@
-"""Data with errors of their own around the last latent: how they are read, their conditional, the law of the sweep."""
+"""Data with errors of their own around the last latent: how they are read, their conditional, and the sweep."""
 
 import numpy as np
 import pymc as pm
@@ -62,8 +62,8 @@ def test_a_learned_variance_in_the_scale_is_drawn_if_it_is_a_factor(scale, known
     found = read_network(model)
     assert isinstance(found.observation, MeasurementLikelihood)
     assert {one.name for one in found.variances} == ({"v", "delta"} if learned else {"v"})
-    law = found.at({model.rvs_to_values[model["delta"]]: pt.constant(np.array(0.0))}).observation  # s² = 1
-    scales = value(pt.sqrt(law.noise)) * (1 if law.factors is None else value(law.factors)[:, 0])
+    likelihood = found.at({model.rvs_to_values[model["delta"]]: pt.constant(np.array(0.0))}).observation  # s² = 1
+    scales = value(pt.sqrt(likelihood.noise)) * (1 if likelihood.factors is None else value(likelihood.factors)[:, 0])
     np.testing.assert_allclose(np.broadcast_to(scales, N), known, rtol=1e-12)
 
 
@@ -85,11 +85,11 @@ def test_a_learned_precision_of_measurements_is_drawn():
         (lambda z: ERRORS * pm.HalfFlat("s"), "prior of 's', in the scale of 'y', is improper"),
     ],
 )
-@pytest.mark.parametrize("law", ["normal", "student"])
-def test_what_is_refused(scale, message, law):
+@pytest.mark.parametrize("likelihood", ["normal", "student"])
+def test_what_is_refused(scale, message, likelihood):
     with pm.Model() as model:
         Z = pm.Normal("Z", X @ pm.Normal("W", 0, 1, shape=D), 0.5)
-        if law == "normal":
+        if likelihood == "normal":
             pm.Normal("y", Z, scale(Z), observed=Y)
         else:
             pm.StudentT("y", 4, Z, sigma=scale(Z), observed=Y)
@@ -139,10 +139,12 @@ def test_the_latent_against_quadrature(mode, degrees):
     n, m, y, variance, base, factors = 4000, 1.0, 4.0, 2.0, 0.8, np.repeat([0.5, 2.0], 2000)
     z = pytensor.shared(np.full((n, 1), (m + y) / 2))
     arguments = "y", pt.constant(np.full(n, y)), pt.constant(base**2), pt.constant(factors[:, None])
-    law = StudentTLikelihood(*arguments, degrees=pt.constant(degrees)) if degrees else MeasurementLikelihood(*arguments)
+    likelihood = (
+        StudentTLikelihood(*arguments, degrees=pt.constant(degrees)) if degrees else MeasurementLikelihood(*arguments)
+    )
 
     def build(generator):
-        return law.draw_latent(generator, z, pt.constant(np.full((n, 1), m)), pt.constant(variance))[:2]
+        return likelihood.draw_latent(generator, z, pt.constant(np.full((n, 1), m)), pt.constant(variance))[:2]
 
     one_pass = compile_draw(build, mode)
     for _ in range(60 if degrees else 1):
@@ -201,7 +203,7 @@ def test_another_step_may_move_the_scale():
 
 
 def exact(x, errors, y, x_new, errors_new):
-    """The law of new data in a linear regression with known errors and a prior of unit variance."""
+    """The distribution of new data in a linear regression with known errors and a prior of unit variance."""
     precision = np.eye(x.shape[1]) + x.T @ (x / errors[:, None] ** 2)
     mean = np.linalg.solve(precision, x.T @ (y / errors**2))
     return stats.norm(x_new @ mean, np.sqrt(np.sum(x_new * np.linalg.solve(precision, x_new.T).T, 1) + errors_new**2))
@@ -218,13 +220,13 @@ def test_regression_with_known_errors():
         pm.Normal("y", Z, pt.sqrt(own**2 - 0.4**2), observed=pm.Data("y_data", y))
     idata = pm_sample(model, 2000, tune=100, step=pmg.GibbsNN(model=model), var_names=["W"])
     x_new, errors_new = rng.normal(size=(5, 2)), np.linspace(0.5, 3, 5)
-    y_new, law = x_new @ [1.0, -2.0], exact(x, errors, y, x_new, errors_new)
+    y_new, expected = x_new @ [1.0, -2.0], exact(x, errors, y, x_new, errors_new)
     new = {"X": x_new, "errors": errors_new}
     found = pmg.log_predictive(idata, model, new, y_new, random_seed=1)
     assert (found["latent_mcse"] == 0).all()
-    np.testing.assert_allclose(found["log_density"], law.logpdf(y_new), atol=0.02)
+    np.testing.assert_allclose(found["log_density"], expected.logpdf(y_new), atol=0.02)
     predicted = pmg.predict(idata, model, new, random_seed=1)
-    np.testing.assert_allclose(predicted["mean"], law.mean(), atol=0.1)
+    np.testing.assert_allclose(predicted["mean"], expected.mean(), atol=0.1)
     with pytest.raises(pmg.NetworkError, match=r"'errors', .* give its new rows as well"):
         pmg.predict(idata, model, x_new)
     small = {"X": x_new, "errors": np.array([1, 1, 1, 1, 0.3])}  # less than the noise of the latent
@@ -245,9 +247,11 @@ def test_log_predictive_of_several_outputs(degrees):
     idata = pm_sample(model, 3, tune=3, **FAST)
     found = pmg.log_predictive(idata, model, random_seed=1)
     z = np.linspace(-30, 30, 20001)[:, None, None]
-    law = stats.norm(z, errors) if degrees is None else stats.t(degrees, z, errors)
+    around_z = stats.norm(z, errors) if degrees is None else stats.t(degrees, z, errors)
     means = X @ idata["posterior"]["W"].values.reshape(-1, D, 2)
-    densities = [integrate.simpson(stats.norm.pdf(z, mean, 0.5) * law.pdf(y), x=z, axis=0).prod(1) for mean in means]
+    densities = [
+        integrate.simpson(stats.norm.pdf(z, mean, 0.5) * around_z.pdf(y), x=z, axis=0).prod(1) for mean in means
+    ]
     assert (found["latent_mcse"] == 0).all()
     np.testing.assert_allclose(found["log_density"], np.log(np.mean(densities, axis=0)), rtol=1e-8)
 

@@ -1,4 +1,4 @@
-"""Noise that differs between rows: what the reader finds, the law of the sweep, and what users meet."""
+"""Noise that differs between rows: what the reader finds, the sweep, and what users meet."""
 
 import numpy as np
 import pymc as pm
@@ -553,7 +553,7 @@ def test_the_density_is_that_of_the_model_with_latents_drawn_anew(posterior):
 
 
 @pytest.mark.slow
-def test_jax_samples_the_same_law(posterior):
+def test_jax_samples_the_same_distribution(posterior):
     pytest.importorskip("jax")
     model, idata = posterior
     options = {"var_names": RECORDED, "random_seed": 2, "progressbar": False}

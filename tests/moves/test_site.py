@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.moves.centred_scale import scale_law
+from pymc_gibbsnn.moves.centred_scale import scale_conditional
 from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.reader import read_network
@@ -147,11 +147,11 @@ def model():
 
 
 def test_scales_of_units_of_several_columns(model):
-    """Along the orbit of the scale of a unit the log density changes as the law of the scale says."""
+    """Along the orbit of the scale of a unit the log density changes as the conditional of the scale says."""
     point, c = random_point(model, 2), np.array([1.7, 0.6])
     values = {v: pt.constant(point[v.name]) for v in model.value_vars}
     site = NetworkState.begin(paired(model).at, values, pt.constant(0.0)).site(0)
-    exponent, rising, falling = map(value, scale_law(site))
+    exponent, rising, falling = map(value, scale_conditional(site))
     assert exponent == 2 * (3 + 1) + 2 * 2 * len(X) - 2  # numbers that c multiplies less those that it divides
     columns = np.repeat(c, 2)
     scaled = {name: point[name] * columns for name in ("b1", "Z2", "A2")}

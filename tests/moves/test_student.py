@@ -1,4 +1,4 @@
-"""Data with heavy tails: the conditional of the last latent, the law of the sweep, and what users meet."""
+"""Data with heavy tails: the conditional of the last latent, the sweep, and what users meet."""
 
 import arviz as az
 import numpy as np
@@ -43,10 +43,10 @@ def test_the_latent_against_quadrature(mode):
     y = np.repeat([0.5, 12.0], 4000)
     n = len(y)
     z = pytensor.shared((m + y[:, None]) / 2)
-    law = StudentTLikelihood("y", pt.constant(y), pt.constant(scale**2), degrees=pt.constant(nu))
+    likelihood = StudentTLikelihood("y", pt.constant(y), pt.constant(scale**2), degrees=pt.constant(nu))
 
     def build(generator):
-        return law.draw_latent(generator, z, pt.constant(np.full((n, 1), m)), pt.constant(variance))[:2]
+        return likelihood.draw_latent(generator, z, pt.constant(np.full((n, 1), m)), pt.constant(variance))[:2]
 
     one_pass = compile_draw(build, mode)
     for _ in range(60):
@@ -63,10 +63,10 @@ def test_squares_are_of_the_new_latent():
     """With σ tiny, Z is y and the squares τ (y − Z)²/σ² are those of standard normals."""
     n = 20_000
     z = np.random.default_rng(0).normal(size=(n, 1))
-    law = StudentTLikelihood("y", pt.constant(z[:, 0]), pt.constant(1e-8), degrees=pt.constant(4.0))
+    likelihood = StudentTLikelihood("y", pt.constant(z[:, 0]), pt.constant(1e-8), degrees=pt.constant(4.0))
 
     def build(generator):
-        rng, _, squares = law.draw_latent(generator, pt.constant(z), pt.constant(0 * z), pt.constant(1.0))
+        rng, _, squares = likelihood.draw_latent(generator, pt.constant(z), pt.constant(0 * z), pt.constant(1.0))
         return rng, squares
 
     assert abs(compile_draw(build)() / 1e-8 / n - 1) < 5 * np.sqrt(2 / n)
@@ -79,10 +79,10 @@ def test_the_density_with_the_latent_integrated_out():
         parameters = [np.array([nu]), mean, np.array([scale])]
         found = StudentTLikelihood.log_probability(mean, sigma, y, None, parameters)[0]
         for m, s, one, density in zip(mean[0], sigma[0], y, found, strict=True):
-            law = stats.t(nu, one - m, scale)
+            student = stats.t(nu, one - m, scale)
 
-            def ratio(e, law=law, s=s, density=density):
-                return stats.norm.pdf(e) * np.exp(law.logpdf(s * e) - density)
+            def ratio(e, student=student, s=s, density=density):
+                return stats.norm.pdf(e) * np.exp(student.logpdf(s * e) - density)
 
             exact, _ = integrate.quad(ratio, -12, 12, epsabs=1e-11, limit=500, points=[0])
             np.testing.assert_allclose(exact, 1, rtol=1e-6, err_msg=f"{nu}, {scale}, {one}")
@@ -102,7 +102,9 @@ def integrals(monkeypatch):
     """How many integrals each call computes."""
     calls = []
     whole = student_t._log_integral
-    monkeypatch.setattr(student_t, "_log_integral", lambda *laws: calls.append(len(laws[0])) or whole(*laws))
+    monkeypatch.setattr(
+        student_t, "_log_integral", lambda *parameters: calls.append(len(parameters[0])) or whole(*parameters)
+    )
     return calls
 
 
@@ -122,7 +124,7 @@ def test_densities_of_many_data_are_those_of_each(nu, integrals):
     assert tabulated == (2 * student_t.KNOTS if nu == 4 else student_t.KNOTS + student_t.KNOTS + 4000)
 
 
-def test_few_data_of_many_laws_are_done_at_once(integrals):
+def test_few_data_of_many_distributions_are_done_at_once(integrals):
     scale = np.linspace(0.1, 1, 50)[:, None]
     StudentTLikelihood.log_probability(np.zeros((50, 7)), scale, np.arange(7.0), None, [np.array([4.0]), scale, scale])
     assert integrals == [350]

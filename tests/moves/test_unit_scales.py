@@ -12,7 +12,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.jax_backend import register_jax, xla_options
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
-from pymc_gibbsnn.moves.centred_scale import scale_law
+from pymc_gibbsnn.moves.centred_scale import scale_conditional
 from pymc_gibbsnn.moves.noncentred_scale import NoncentredScale
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
@@ -34,7 +34,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_scale_law_is_the_joint_density_along_the_orbit(name):
+def test_the_scale_distribution_is_the_joint_density_along_the_orbit(name):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(5, 2)), rng.normal(size=(5, 4 if name.startswith("more") else 2))
     model = pmg.mlp(x, y, **({"noise": 0.5, "prior": None} | NETWORKS[name]))
@@ -42,7 +42,7 @@ def test_the_scale_law_is_the_joint_density_along_the_orbit(name):
     point = random_point(model, 1)
     values = {v: pt.constant(point[v.name]) for v in network.variables}
     site = NetworkState.begin(network.at, values, pt.constant(0.0)).site(0)
-    p, q1, q2 = (value(x) for x in scale_law(site))
+    p, q1, q2 = (value(x) for x in scale_conditional(site))
     function, w_below, w_above = site.activation.function, value(site.w), value(site.w_above)
     logp = model.compile_logp(mode="AS_WRITTEN")
     c = np.exp(rng.normal(size=len(q1)) / 3)
@@ -63,7 +63,7 @@ def test_the_scale_law_is_the_joint_density_along_the_orbit(name):
 
 
 class Layer:
-    """A random layer and the law of its weights and those above it, with the noise of Z fixed."""
+    """A random layer and the distribution of its weights and those above it, with the noise of Z fixed."""
 
     def __init__(self, function, c=2, n=12, d=3, h=3, seed=0):
         rng = np.random.default_rng(seed)

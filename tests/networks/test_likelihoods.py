@@ -74,14 +74,14 @@ def test_counts_against_quadrature():
     """One weight, the posterior of which is a one-dimensional integral."""
     x, y = np.linspace(-1, 1, 10)[:, None], np.array([0, 1, 0, 1, 2, 1, 3, 2, 4, 3])
     trials, grid = np.arange(10) % 3 + 4, np.linspace(-4, 4, 4001)
-    laws = {
+    likelihoods = {
         "poisson": (lambda f: pm.Poisson("y", pt.exp(f), observed=y), lambda f: stats.poisson(np.exp(f)).logpmf(y)),
         "binomial": (
             lambda f: pm.Binomial("y", trials, p=pm.math.sigmoid(f), observed=y),
             lambda f: stats.binom(trials, expit(f)).logpmf(y),
         ),
     }
-    for build, log_density in laws.values():
+    for build, log_density in likelihoods.values():
         with pm.Model() as model:
             build(x @ pm.Normal("w", 0, 1, shape=1))
         log_p = np.array([log_density(x[:, 0] * w).sum() - w**2 / 2 for w in grid])

@@ -31,7 +31,7 @@ def test_a_table_is_close_to_its_activation(name):
     np.testing.assert_allclose(FUNCTIONS[name].derivative(z), slopes, atol=1e-8)
 
 
-def law(function, m, v, t, kappa):
+def conditional_cdf(function, m, v, t, kappa):
     """Distribution function of one element, by quadrature."""
 
     def density(z):
@@ -76,7 +76,7 @@ def test_the_coupled_draw_against_quadrature(case, mode):
         parameters = z, np.full((n, 1), m), v, np.full((n, 1), y), [[w]], [[w / noise]]
         z = draw_rv(op, (*parameters, *table), mode, seed)
     assert (np.diff(np.sort(z[:, 0])) > 0).mean() > 0.9  # nearly all have moved
-    assert stats.kstest(z[:, 0], law(function, m, v, y * w / noise, w**2 / noise)).pvalue > 1e-3
+    assert stats.kstest(z[:, 0], conditional_cdf(function, m, v, y * w / noise, w**2 / noise)).pvalue > 1e-3
 
 
 def test_the_plain_draw_against_quadrature():
@@ -90,7 +90,7 @@ def test_the_plain_draw_against_quadrature():
         return rng, z
 
     z = compile_draw(build)()
-    assert stats.kstest(z[:, 0], law(WAVE, m, v, a / noise, 1 / noise)).pvalue > 1e-3
+    assert stats.kstest(z[:, 0], conditional_cdf(WAVE, m, v, a / noise, 1 / noise)).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("activation", [*SMOOTH, elu])

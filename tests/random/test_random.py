@@ -56,7 +56,7 @@ def test_truncated_normal(mode):
 
 
 def test_numba_does_not_look_for_a_draw_that_there_is_not():
-    """Of a law that is not defined, such as one whose mean was lost to rounding, no proposal is ever accepted."""
+    """Where the distribution is not defined, as after its mean was lost to rounding, no proposal is ever accepted."""
     nan, inf, zeros = np.nan, np.inf, np.zeros(5)
     mean, low = np.array([nan, inf, -inf, 0, 1.0]), np.array([0, 0, 0, nan, 0])
     x = draw_rv(truncated_normal, [mean, 0.1, low, zeros + inf], "NUMBA")
@@ -126,7 +126,7 @@ def test_piecewise_normal(name, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_samples_far_from_the_edge_beside_others(mode):
-    """Without data the law is N(m, v), for samples that both pieces share and for those that one has to itself."""
+    """Without data z is N(m, v), for samples that both pieces share and for those that one has to itself."""
     table, v = TABLES["relu"], 1e-2
     m = np.random.default_rng(0).choice([-3.0, -0.05, 0.0, 0.1, 2.0], size=(2 * N, 1))
     z = draw_rv(
@@ -190,8 +190,8 @@ def test_masses_of_pieces_on_a_grid(name, dtype):
         m, a = (x.ravel().astype(dtype) for x in np.meshgrid(*2 * [sd * np.linspace(-50, 50, 11)]))
         edges, slopes, intercepts = (x.astype(dtype) for x in (table.edges, table.slopes, table.intercepts))
         v_ = np.asarray(v, dtype)
-        laws = pieces(m, v_, a / v_, 1 / v_, edges, slopes, intercepts, np, lambda x: log_ndtr(x).astype(dtype))
-        log_mass = np.stack([law.log_mass for law in laws], -1)
+        parts = pieces(m, v_, a / v_, 1 / v_, edges, slopes, intercepts, np, lambda x: log_ndtr(x).astype(dtype))
+        log_mass = np.stack([part.log_mass for part in parts], -1)
         log_mass = log_mass - log_mass.max(-1, keepdims=True)
         assert not np.isnan(log_mass).any()
         if dtype == "float64":
@@ -204,7 +204,7 @@ def test_masses_of_pieces_on_a_grid(name, dtype):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_coupled_piecewise_normal_leaves_its_target(mode):
-    """Long from any start, two units of many independent samples follow the joint law, by brute force on a grid."""
+    """Long from any start, two units of many independent samples follow the joint density, by brute force on a grid."""
     table, v, delta = ACTIVATIONS["relu"], 0.5, 0.2
     w = np.array([[1.0, -0.7], [0.4, 0.9]])
     m, y = np.array([0.3, -0.2]), np.array([0.5, 0.8])
@@ -238,8 +238,8 @@ def test_a_coupled_pass_is_that_of_one_unit_after_the_other(function):
     g = w + 0.3 * (w @ w.T) @ w  # a positive definite matrix times W
 
     def draws(generator, units, y):
-        law = m[:, units], 0.5, y, w[:, units], g[:, units]
-        return op.rng_fn(generator, z[:, units], *law, table.edges, table.slopes, table.intercepts)
+        given = m[:, units], 0.5, y, w[:, units], g[:, units]
+        return op.rng_fn(generator, z[:, units], *given, table.edges, table.slopes, table.intercepts)
 
     whole, generator = draws(np.random.default_rng(2), [0, 1, 2], y), np.random.default_rng(2)
     for j in range(3):

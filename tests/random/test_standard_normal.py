@@ -1,4 +1,4 @@
-"""Standard normals that JAX draws in pairs: their law, and that they are what they were elsewhere."""
+"""Standard normals that JAX draws in pairs: their distribution, and that they are what they were elsewhere."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ def draws():
     return np.array([standard_normals(jax.random.key(i), (N,), jnp.float32) for i in (1, 2)], "float64")
 
 
-def test_the_law(draws):
+def test_the_distribution(draws):
     """Each half, sines and cosines, by its distribution and its moments; and no more than chance makes alike."""
     half = N // 2
     for x in (draws[0, :half], draws[0, -half:], draws[1]):

@@ -51,17 +51,17 @@ def numbers():
     return dict(zip(("uniform", "uniforms", "normal", "normals", "exponential"), found, strict=True))
 
 
-LAWS = {"uniform": stats.uniform, "uniforms": stats.uniform, "normal": stats.norm, "normals": stats.norm}
+DISTRIBUTIONS = {"uniform": stats.uniform, "uniforms": stats.uniform, "normal": stats.norm, "normals": stats.norm}
 
 
-@pytest.mark.parametrize("name", [*LAWS, "exponential"])
-def test_law(numbers, name):
-    x, law = numbers[name], LAWS.get(name, stats.expon)
-    assert stats.kstest(x, law.cdf).pvalue > LEAST_P
+@pytest.mark.parametrize("name", [*DISTRIBUTIONS, "exponential"])
+def test_distribution(numbers, name):
+    x, distribution = numbers[name], DISTRIBUTIONS.get(name, stats.expon)
+    assert stats.kstest(x, distribution.cdf).pvalue > LEAST_P
     for power in (1, 2, 3, 4):
-        assert abs(np.mean(x**power) - law.moment(power)) < 5 * np.std(x**power) / np.sqrt(len(x))
+        assert abs(np.mean(x**power) - distribution.moment(power)) < 5 * np.std(x**power) / np.sqrt(len(x))
     # Bits that choose a layer and bits that choose a place, and numbers next to each other, have nothing in common.
-    u = law.cdf(x)
+    u = distribution.cdf(x)
     for lag in (1, 2, 256):
         table, _, _ = np.histogram2d(u[:-lag], u[lag:], bins=32, range=[[0, 1], [0, 1]])
         assert stats.chisquare(table.ravel()).pvalue > LEAST_P

@@ -1,4 +1,4 @@
-"""The estimator of α-stable parameters against SciPy's law, and the closest Gaussian against quadrature."""
+"""The estimator of α-stable parameters against SciPy's distribution, and the closest Gaussian against quadrature."""
 
 import numpy as np
 import pytest

@@ -287,7 +287,7 @@ def test_inputs_that_are_not_standardised(noise):
 
 @pytest.mark.parametrize("likelihood", ["normal", "student"])
 def test_learned_noise_is_fitted(likelihood):
-    """The fit finds the teacher and the size of the noise; a few outliers do not matter under Student's law."""
+    """The fit finds the teacher and the size of the noise; a few outliers do not matter under Student's t."""
     study = pmg.teacher_student((3, 4, 1), n=200, n_test=5, noise=0.1, noisy=False, random_seed=1)
     y = study.y + 0.1 * np.random.default_rng(2).normal(size=200)
     outliers = [3, 30, 100] if likelihood == "student" else []

@@ -1,4 +1,4 @@
-"""Blocked Metropolis: its two sweeps and their three forms against each other, its law against quadrature and NUTS."""
+"""Blocked Metropolis: its two sweeps and their three forms against each other, draws against quadrature and NUTS."""
 
 from functools import cache
 

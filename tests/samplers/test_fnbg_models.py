@@ -15,7 +15,7 @@ from pymc_gibbsnn.networks import new_rows
 from pymc_gibbsnn.networks.minibatch import read_minibatches
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.plots import plot_acceptance, plot_class_probabilities
-from tests.helpers import PYTHON, QUIET, check_mean, check_same_law, compile_draw
+from tests.helpers import PYTHON, QUIET, check_mean, check_same_distribution, compile_draw
 
 X = np.random.default_rng(0).normal(size=(30, 3))
 LABELS = np.arange(30) % 3
@@ -253,7 +253,7 @@ def test_against_nuts():
         f = np.tanh(X[:4] @ np.swapaxes(w1, -1, -2) + b1[..., None, :]) @ np.swapaxes(w2, -1, -2) + b2[..., None, :]
         probabilities = softmax(f, axis=-1)
         found[name] = {f"point {i}": probabilities[:, :, i, 0] for i in range(4)}
-    check_same_law(found["fnbg"], found["nuts"], powers=(1,))
+    check_same_distribution(found["fnbg"], found["nuts"], powers=(1,))
 
 
 # Predictions and figures

@@ -1,4 +1,4 @@
-"""The sweep as a whole leaves the joint law of its model unchanged."""
+"""The sweep as a whole leaves the joint distribution of its model unchanged."""
 
 import numpy as np
 import pymc as pm
@@ -15,7 +15,7 @@ from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.likelihoods import AroundLatent
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
 from pymc_gibbsnn.networks.reader import read_network, read_networks
-from tests.helpers import check_mean, check_same_law, compile_draw, dense, random_point, value
+from tests.helpers import check_mean, check_same_distribution, compile_draw, dense, random_point, value
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(5, 2))
@@ -94,12 +94,15 @@ def geweke(model, draws, **kwargs):
         moments = [f for x in flat for f in (x.mean(1), (x**2).mean(1), x[:, 0] ** 3)]
         return np.stack([*moments, (y**2).mean(1), y.mean(1) * flat[-2][:, 0]], axis=1)
 
-    law = model.replace_rvs_by_values(output.owner.op.dist_params(output.owner))
+    parameters = model.replace_rvs_by_values(output.owner.op.dist_params(output.owner))
     if isinstance(observation, AroundLatent):  # y ~ StudentT(ν, Z, σ) or N(Z, σ)
         factors = 1 if observation.factors is None else observation.factors.reshape(model["y_data"].shape)
-        law, degrees = [*law, pt.sqrt(observation.noise) * factors], getattr(observation, "degrees", pt.constant(1e9))
+        parameters, degrees = (
+            [*parameters, pt.sqrt(observation.noise) * factors],
+            getattr(observation, "degrees", pt.constant(1e9)),
+        )
         degrees = value(degrees)
-    law = pytensor.function(model.value_vars, law, mode="AS_WRITTEN", on_unused_input="ignore")
+    parameters = pytensor.function(model.value_vars, parameters, mode="AS_WRITTEN", on_unused_input="ignore")
     *prior, y = pm.draw([*(model[name] for name in names), output], draws=3000, random_seed=3, mode="AS_WRITTEN")
     prior = [np.log(x) if free[name] != name else x for name, x in zip(names, prior, strict=True)]
     forward = functions(prior, y)
@@ -108,7 +111,7 @@ def geweke(model, draws, **kwargs):
         point[output.name] = y[0]
     chain, data = [], []
     for _ in range(draws):
-        z, s, *scale = law(*(point[v.name] for v in model.value_vars))
+        z, s, *scale = parameters(*(point[v.name] for v in model.value_vars))
         z = z + s * generator.normal(size=z.shape)
         if observation:
             point = {**point, output.name: z}
@@ -187,11 +190,11 @@ def test_a_batch_of_layers_is_drawn_as_each_alone():
     np.testing.assert_allclose(value(together), [value(g) for g in apart], rtol=1e-10)
     tiny = pt.constant(noise * 1e-24)  # the draw is then its mean
     gram, products = a.dimshuffle(0, 2, 1) @ a, a.dimshuffle(0, 2, 1) @ z
-    law = gram, products, tiny[:, None, None], pt.constant(precision)
-    draws = compile_draw(lambda g: draw_weights(g, *law, (3, 2, 3)))()
+    regression = gram, products, tiny[:, None, None], pt.constant(precision)
+    draws = compile_draw(lambda g: draw_weights(g, *regression, (3, 2, 3)))()
     for i in range(3):
-        law = gram[i], products[i], tiny[i], pt.constant(precision[i])
-        alone = compile_draw(lambda g, law=law: draw_weights(g, *law, (2, 3)))()
+        regression = gram[i], products[i], tiny[i], pt.constant(precision[i])
+        alone = compile_draw(lambda g, regression=regression: draw_weights(g, *regression, (2, 3)))()
         np.testing.assert_allclose(draws[i], alone, rtol=1e-8)
 
 
@@ -336,7 +339,7 @@ def test_nuts_on_the_same_model():
 
 
 def check_against_nuts(model, points, **kwargs):
-    """Oracle 17: the outputs at some inputs have the law that NUTS finds."""
+    """Oracle 17: the outputs at some inputs have the distribution that NUTS finds."""
     with model:
         # as NUTS sees sharp corners, a small step
         nuts = pm.sample(
@@ -346,4 +349,4 @@ def check_against_nuts(model, points, **kwargs):
             4000, tune=200, chains=2, cores=2, step=pmg.GibbsNN(**kwargs), progressbar=False, random_seed=2
         )
         series = [pmg.function_space(idata, X_new=points)["output"].values for idata in (ours, nuts)]
-    check_same_law(*({f"output {k}": outputs[..., k] for k in range(len(points))} for outputs in series))
+    check_same_distribution(*({f"output {k}": outputs[..., k] for k in range(len(points))} for outputs in series))

@@ -1,4 +1,4 @@
-"""The sweep over networks with convolutions and pools leaves the joint law of their models unchanged."""
+"""The sweep over networks with convolutions and pools leaves the joint distribution of their models unchanged."""
 
 import numpy as np
 import pymc as pm
@@ -9,7 +9,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.postactivations import draw_postactivations
 from pymc_gibbsnn.moves.preactivations import preactivations_collapsed_in_windows
 from pymc_gibbsnn.moves.site import NetworkState, Site
-from pymc_gibbsnn.moves.stretched_scale import stretched_law, stretches
+from pymc_gibbsnn.moves.stretched_scale import stretched_conditional, stretches
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.layers import AveragePool, Conv2D
 from pymc_gibbsnn.networks.layers.windows import Windows
@@ -89,12 +89,12 @@ def test_stretches(name):
 
 @pytest.mark.parametrize("name", ["conv act pool", "conv pool act"])
 def test_scales_of_a_stretch(name):
-    """Oracle 6: the law of log c is the joint log density along the orbit, with the volume of the map."""
+    """Oracle 6: the distribution of log c is the joint log density along the orbit, with the volume of the map."""
     model = write(name)
     network, point = read_network(model), random_point(model, 4)
     values = {v: pt.constant(point[v.name]) for v in network.variables}
     state = NetworkState.begin(network.at, values, pt.constant(0.0))
-    p, incoming, outgoing = (value(x) for x in stretched_law(state, 0, 2)[:3])
+    p, incoming, outgoing = (value(x) for x in stretched_conditional(state, 0, 2)[:3])
     logp = model.compile_logp(mode="AS_WRITTEN")
     activation = network.activations[0] or network.activations[1]
     for u in (-0.7, 0.4):

@@ -8,7 +8,7 @@ import pytest
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_networks
-from tests.helpers import check_same_law, in_python
+from tests.helpers import check_same_distribution, in_python
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 N, D = 6, 2
@@ -113,7 +113,7 @@ def test_a_network_in_a_larger_model_against_nuts_alone():
     for idata in (ours, nuts):
         effect, bias = (idata["posterior"][name].values for name in ("effect", "b2"))
         series.append({"effect 0": effect[..., 0], "effect 2": effect[..., 2], "b2": bias.squeeze()})
-    check_same_law(*series)
+    check_same_distribution(*series)
 
 
 @in_python()

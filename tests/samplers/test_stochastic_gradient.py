@@ -1,4 +1,4 @@
-"""The laws of SGLD, SGHMC, I-SGD and constant SGD on conjugate models, where they are known exactly."""
+"""The distributions of SGLD, SGHMC, I-SGD and constant SGD on conjugate models, where they are known exactly."""
 
 import copy
 
@@ -147,7 +147,7 @@ def textbook(rng, method, theta, steps, P=1.0, cycle=None, fitted=None, size=2):
 )
 @pytest.mark.parametrize("variant", ["plain", "scaled, in cycles", "with control variates"])
 def test_sgld_and_sghmc_are_the_textbooks_on_a_skewed_target(method, sampler, options, variant):
-    """The same draws from the same random numbers, and so the same law."""
+    """The same draws from the same random numbers, and so the same distribution."""
     P, cycle, fitted = 1.0, None, None
     if variant == "scaled, in cycles":
         P, cycle = np.linspace(0.4, 1.4, 300), 8
@@ -169,7 +169,7 @@ def test_sgld_and_sghmc_are_the_textbooks_on_a_skewed_target(method, sampler, op
 
 
 @pytest.mark.slow
-def test_what_is_learned_and_the_laws_that_follow():
+def test_what_is_learned_and_the_distributions_that_follow():
     """All four as they are called, one after the other in one program: the noise they learn is the noise there is."""
     names = ["sgld", "sghmc", "isgd", "constant"]
     model = MEANS.model(names)

@@ -1,4 +1,4 @@
-"""Samplers on minibatches: a fresh batch a step, rows paired, the law of the scheme, and what is refused."""
+"""Samplers on minibatches: a fresh batch a step, rows paired, the distribution of the scheme, and what is refused."""
 
 from itertools import product
 
@@ -38,7 +38,7 @@ def step(sampler, model, size, **kwargs):
         return sampler(model=model, **{argument: size}, **kwargs)
 
 
-def stationary_law(sampler, size):
+def stationary_distribution(sampler, size):
     """(grid, probabilities) of w under a chain that draws a batch a step, by the matrix of its transitions.
 
     Of each batch it has the Metropolis-Hastings kernel; the chain has their mean.
@@ -63,33 +63,33 @@ def stationary_law(sampler, size):
         np.fill_diagonal(moves, 0)
         np.fill_diagonal(moves, 1 - moves.sum(1))
         kernel += moves / len(batches)
-    law = np.linalg.matrix_power(kernel, 2**12)[300]
-    return 0.3 + grid, law / law.sum()
+    probabilities = np.linalg.matrix_power(kernel, 2**12)[300]
+    return 0.3 + grid, probabilities / probabilities.sum()
 
 
-def check_law(draws, sampler, size, least_ess=400):
-    grid, law = stationary_law(sampler, size)
-    mean = law @ grid
+def check_distribution(draws, sampler, size, least_ess=400):
+    grid, probabilities = stationary_distribution(sampler, size)
+    mean = probabilities @ grid
     check_mean(draws, mean, "mean", least_ess=least_ess)
-    check_mean((draws - mean) ** 2, law @ (grid - mean) ** 2, "variance", least_ess=least_ess)
+    check_mean((draws - mean) ** 2, probabilities @ (grid - mean) ** 2, "variance", least_ess=least_ess)
 
 
 STEPS = [(pmg.PCN, 0.6), (pmg.PCNL, 0.7), (pmg.MALA, 0.6)]
 
 
 @pytest.mark.parametrize("sampler", [pmg.PCN, *(pytest.param(s, marks=pytest.mark.slow) for s in (pmg.PCNL, pmg.MALA))])
-def test_the_law_of_a_chain_on_minibatches(sampler):
+def test_the_distribution_of_a_chain_on_minibatches(sampler):
     size = dict(STEPS)[sampler]
     draws, stats = run(step(sampler, regression(), size, compile_kwargs=PYTHON, rng=1), 3000)
-    check_law(draws["w"][50:], sampler, size, least_ess=200)
+    check_distribution(draws["w"][50:], sampler, size, least_ess=200)
     assert (stats["exact"] == 0).all()
 
 
-def test_the_law_is_near_the_posterior_where_steps_are_small_and_far_where_not():
+def test_the_distribution_is_near_the_posterior_where_steps_are_small_and_far_where_not():
     precision = 1 + X @ X / 0.64
     mean, variance = 0.3 + X @ (Y - 0.3 * X) / 0.64 / precision, 1 / precision
-    near, far = (stationary_law(pmg.MALA, size) for size in (0.1, 0.6))
-    moments = [(law @ grid, law @ grid**2 - (law @ grid) ** 2) for grid, law in (near, far)]
+    near, far = (stationary_distribution(pmg.MALA, size) for size in (0.1, 0.6))
+    moments = [(p @ grid, p @ grid**2 - (p @ grid) ** 2) for grid, p in (near, far)]
     np.testing.assert_allclose(moments[0], [mean, variance], rtol=0.03)
     assert moments[1][1] > 1.2 * variance
 
@@ -101,7 +101,7 @@ def test_in_the_whole_program(sampler):
         idata = pmg.sample(
             3000, tune=0, step=step(sampler, model, size), thin=2, chains=4, random_seed=1, progressbar=False
         )
-    check_law(idata["posterior"]["w"].values, sampler, size)
+    check_distribution(idata["posterior"]["w"].values, sampler, size)
     assert (idata["sample_stats"]["exact"].values == 0).all()
 
 
@@ -109,7 +109,7 @@ def test_in_the_whole_program(sampler):
 def test_in_numba():
     with regression() as model:
         idata = pm.sample(8000, tune=0, step=step(pmg.MALA, model, 0.6), chains=1, random_seed=1, **QUIET)
-    check_law(idata["posterior"]["w"].values, pmg.MALA, 0.6)
+    check_distribution(idata["posterior"]["w"].values, pmg.MALA, 0.6)
 
 
 @pytest.mark.parametrize(("sampler", "mode"), [(pmg.PCNL, "AS_WRITTEN"), (pmg.MALA, "JAX")])

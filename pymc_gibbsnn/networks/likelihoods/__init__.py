@@ -1,4 +1,4 @@
-"""Likelihoods, the laws of data given the output of a network; there is one in each file.
+"""Likelihoods, the distributions of data given the output of a network; there is one in each file.
 
 Each knows the random variable from which it is read, how it checks data, its log density, and what it predicts. A new
 kind is a file in this folder and an entry in one of the two lists below.

@@ -204,7 +204,7 @@ class ArgmaxLikelihood(LabelLikelihood):
 
     @classmethod
     def logistic_log_probability(cls, mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
-        """Compute Σ log softmax(c mean)_y, which the noise of Gumbel's law gives whose variance is π²/6c².
+        """Compute Σ log softmax(c mean)_y, which noise with a Gumbel distribution of variance π²/6c² gives.
 
         Parameters
         ----------

@@ -5,8 +5,8 @@ Model, elementwise, with M the mean that the layers below give Z,
     Z = M + N(0, ΔZ),   M = Ã W̃ᵀ + offset,   y | Z, τ ~ N(t Z, σ²/τ),   σ = c s,
 
 where s is one number, and the factors c may differ from datum to datum: known errors of measurement, say. The
-precisions τ are 1 for a normal law; where they are random, y has another law, such as Student's. The slopes t are 1
-unless a subclass says otherwise.
+precisions τ are 1 for a normal distribution; where they are random, y has another distribution, such as Student's t.
+The slopes t are 1 unless a subclass says otherwise.
 
 Conditionals. Precisions that are random are no variables of the model. They are drawn, given the error y − t Z, when Z
 is drawn, and forgotten afterwards:
@@ -37,7 +37,7 @@ __all__ = ["AroundLatent"]
 
 @dataclass(frozen=True, eq=False)
 class AroundLatent(LatentLikelihood):
-    """A likelihood of data y around Z with the scale σ = c s; a normal law unless a subclass has another.
+    """A likelihood of data y around Z with the scale σ = c s; a normal distribution unless a subclass has another.
 
     Attributes
     ----------

@@ -83,7 +83,7 @@ class CategoricalLikelihood(Likelihood):
 
     @classmethod
     def probabilities(cls, y: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Return the probabilities of the law, for each label."""
+        """Return the probabilities of the likelihood, for each label."""
         return np.broadcast_to(p, (*y.shape, p.shape[-1]))
 
     @classmethod

@@ -35,10 +35,10 @@ class Parameters(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:
-    """The law of data y given the output f of a network, with one row of each for every sample.
+    """The distribution of data y given the output f of a network, with one row of each for every sample.
 
     A kind of likelihood is a subclass in a file of its own, and an entry in one of the lists of
-    :mod:`pymc_gibbsnn.networks.likelihoods`. Other parameters of the law, such as a variance, are fields of the
+    :mod:`pymc_gibbsnn.networks.likelihoods`. Other parameters of the likelihood, such as a variance, are fields of the
     subclass: expressions of the model's data and value variables.
 
     Parameters
@@ -90,7 +90,7 @@ class Likelihood:
         Raises
         ------
         NetworkError
-            If the output of the network enters the law in another way than ``form`` says.
+            If the output of the network enters the likelihood in another way than ``form`` says.
         """
         raise NotImplementedError
 
@@ -115,7 +115,7 @@ class Likelihood:
         return np.inf
 
     def check(self, x: np.ndarray, layer: Dense) -> None:
-        """Refuse data that are not finite, that this law cannot give, or that do not fit inputs x or the last layer.
+        """Refuse data that are not finite or not possible here, or that do not fit inputs x or the last layer.
 
         Raises
         ------
@@ -142,7 +142,7 @@ class Likelihood:
         """Say in words what the data must be."""
         return f"labels, integers from 0 to {largest}" if cls.has_classes else "integers from 0 up"
 
-    # The log density, and what the law predicts
+    # The log density, and what the likelihood predicts
 
     @staticmethod
     def log_density(z: Any, y: Any, xp: Any) -> Any:
@@ -173,7 +173,7 @@ class Likelihood:
 
     @property
     def dispersion(self) -> Variable:
-        """The number by which :meth:`log_density` is to be divided: the variance of a normal law, else 1."""
+        """The number by which :meth:`log_density` is to be divided: the variance of a normal distribution, else 1."""
         return pt.constant(np.asarray(1.0, pytensor.config.floatX))
 
     @property
@@ -193,7 +193,7 @@ class Likelihood:
         Parameters
         ----------
         y : array
-            Draws of labels; a law that fixes them gives their class the probability 1.
+            Draws of labels; a likelihood that fixes them gives their class the probability 1.
         *parameters : array
             The parameters of the random variable of which the labels are draws.
 
@@ -212,7 +212,7 @@ class Likelihood:
         Raises
         ------
         ValueError
-            If this law cannot give such data.
+            If this likelihood cannot give such data.
         """
         return integers(y), None
 
@@ -232,7 +232,7 @@ class Likelihood:
         f : Variable
             The output of the network.
         parameters : dict of str
-            Arguments of :func:`pymc_gibbsnn.classical_mlp` that a law may need: "noise" and "trials".
+            Arguments of :func:`pymc_gibbsnn.classical_mlp` that a likelihood may need: "noise" and "trials".
         **observed
             Arguments of the distribution: ``observed`` and, say, ``dims`` or ``total_size``.
 
@@ -298,13 +298,13 @@ class LatentLikelihood(Likelihood):
         return z
 
     def log_density_given(self, z: Variable) -> Variable | None:
-        """Compute Σ log p(y | Z) for the rows of Z (n, units); None if y is a function of Z, and all is in its law."""
+        """Compute Σ log p(y | Z) for the rows of Z (n, units); None if y is a function of Z."""
         return None
 
     def draw_latent(
         self, rng: Variable, z: Variable, m: Variable, noise: Variable
     ) -> tuple[Variable, Variable, Variable | None]:
-        """Draw Z given the data, or move it by a transition that leaves its law given the data invariant.
+        """Draw Z given the data, or move it by a transition that leaves its distribution given the data invariant.
 
         Parameters
         ----------

@@ -1,6 +1,6 @@
 r"""Data with heavy tails in a noisy network: y ~ StudentT(ν, Z, σ), with Z its last pre-activation.
 
-Student's law is a normal law whose precision is random [1]_,
+Student's t distribution is a scale mixture of normal distributions [1]_,
 
     y | Z, τ ~ N(Z, σ²/τ),   τ ~ Gamma(ν/2, rate ν/2),
 
@@ -125,9 +125,9 @@ class StudentTLikelihood(AroundLatent):
         shape = np.broadcast_shapes((1,) * squares.ndim, nu.shape, scale.shape, sigma.shape)
         if np.prod(shape[1:]) != 1:
             return _one_by_one(nu, scale, sigma, squares)
-        # One law for all rows of a draw, and often for several draws
-        laws = np.stack([np.broadcast_to(x, shape).reshape(-1) for x in (nu, scale, sigma)])
-        distinct, which = np.unique(laws, axis=1, return_inverse=True)
+        # The same triple for all rows of a draw, and often for several draws
+        triples = np.stack([np.broadcast_to(x, shape).reshape(-1) for x in (nu, scale, sigma)])
+        distinct, which = np.unique(triples, axis=1, return_inverse=True)
         if squares.size < 2 * KNOTS * distinct.shape[1]:
             return _one_by_one(nu, scale, sigma, squares)
         which, found = np.broadcast_to(which.reshape(-1), len(squares)), np.empty(squares.shape)
@@ -137,7 +137,7 @@ class StudentTLikelihood(AroundLatent):
 
 
 def _tabulated(nu: float, scale: float, sigma: float, squares: np.ndarray) -> np.ndarray:
-    """Compute the logarithm of the integral for many data of one law, by a cubic spline.
+    """Compute the logarithm of the integral for many data of one distribution, by a cubic spline.
 
     The spline is used if one through every second knot is within MISS of the other knots; its own errors are about 16
     times smaller than those of that one.

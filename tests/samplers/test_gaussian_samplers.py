@@ -1,4 +1,4 @@
-"""The laws of pCN, pCNL and MALA."""
+"""pCN, pCNL and MALA: the distributions of their draws."""
 
 from functools import cache
 
@@ -9,9 +9,9 @@ import pytest
 
 import pymc_gibbsnn as pmg
 from tests.gaussian_models import MODELS, WIDE_X, X, run
-from tests.helpers import PYTHON, QUIET, check_mean, check_moments, check_same_law
+from tests.helpers import PYTHON, QUIET, check_mean, check_moments, check_same_distribution
 
-# The laws
+# The distributions of draws
 
 
 @pytest.mark.parametrize("sampler", [pmg.PCN, pmg.PCNL])
@@ -102,7 +102,7 @@ def test_a_chain_with_kept_momentum_stays_in_equilibrium_from_its_first_step():
 
 
 def test_mala_is_that_of_blackjax():
-    """In law: the same step size and target, ε = sqrt(2 step_size)."""
+    """In distribution: the same step size and target, ε = sqrt(2 step_size)."""
     blackjax = pytest.importorskip("blackjax")
     import jax
     import jax.numpy as jnp
@@ -130,7 +130,7 @@ def test_mala_is_that_of_blackjax():
     assert abs(float(idata["sample_stats"]["acceptance_rate"].mean()) - rate.mean()) < 0.02
 
 
-LAWS = {
+SAMPLERS = {
     "pCN": lambda: pmg.PCN(beta=None),
     "pCN, readout out": lambda: pmg.PCN(reparametrise=True, beta=None),
     "pCNL": lambda: pmg.PCNL(beta=None),
@@ -158,19 +158,21 @@ def nuts():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", SAMPLERS)
 def test_nuts_on_the_same_model_agrees(name):
     with MODELS["wide data"]():
         thin = {"pCN": 60, "MALA": 150}.get(name, 20)
-        idata = pmg.sample(3000, tune=1000, thin=thin, step=LAWS[name](), chains=4, random_seed=2, progressbar=False)
-    check_same_law(functions(idata["posterior"]), nuts())
+        idata = pmg.sample(
+            3000, tune=1000, thin=thin, step=SAMPLERS[name](), chains=4, random_seed=2, progressbar=False
+        )
+    check_same_distribution(functions(idata["posterior"]), nuts())
 
 
 @pytest.mark.slow
-def test_steps_in_turn_have_the_law_of_the_model():
+def test_steps_in_turn_have_the_distribution_of_the_model():
     """The hierarchical scale has a step of its own: what the other remembers must not go stale."""
     with MODELS["wide data"]() as model:
         weights = [model[name] for name in ("W1", "b1", "W2", "b2")]
         steps = [pmg.PCN([model["log_scale"]], beta=0.7), pmg.PCN(weights, reparametrise=True, beta=0.6)]
         idata = pmg.sample(3000, tune=500, thin=100, step=steps, chains=4, random_seed=3, progressbar=False)
-    check_same_law(functions(idata["posterior"]), nuts(), powers=(1,))
+    check_same_distribution(functions(idata["posterior"]), nuts(), powers=(1,))

@@ -1,4 +1,4 @@
-"""The conditional law of a random variable of PyMC's graph given those before it, computed by NumPy.
+"""The conditional distribution of a random variable of PyMC's graph given those before it, computed by NumPy.
 
 It is computed for many draws of the other variables at once.
 """
@@ -20,18 +20,18 @@ from pytensor.tensor.random.basic import NormalRV
 from pymc_gibbsnn.networks.distributions import Distribution
 from pymc_gibbsnn.networks.forms import NetworkError
 
-__all__ = ["Conditional", "Law", "in_numpy", "law_node"]
+__all__ = ["Conditional", "FrozenDistribution", "in_numpy", "distribution_node"]
 
 
-def law_node(rv: Variable) -> Apply:
+def distribution_node(rv: Variable) -> Apply:
     """Return the node of the graph that draws a variable, inside PyMC's wrapper for an observed minibatch."""
     node = rv.owner
     return node.inputs[0].owner if isinstance(node.op, MinibatchRandomVariable) else node
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
-    """The law of a random variable, for many draws of the variables on which it depends.
+class FrozenDistribution:
+    """A distribution with the values of its parameters, for many draws of the variables on which it depends.
 
     Attributes
     ----------
@@ -77,7 +77,8 @@ class Conditional:
     parents : tuple of Variable
         The random variables on which it depends directly.
     function : callable
-        A function from the data and draws (draw, ...) of the parents to the size and the parameters of its law.
+        A function from the data and draws (draw, ...) of the parents to the size and the parameters of its
+        distribution.
     dtypes : tuple of str
         The data types of the parameters.
     of_size : tuple of bool
@@ -91,14 +92,18 @@ class Conditional:
     dtypes: tuple[str, ...]
     of_size: tuple[bool, ...]
 
-    def law(self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int) -> Law:
-        """Compute the law at rows of data, given so many draws of the parents, and refuse parameters that are NaN."""
-        law = self.law_as_it_is(data, values, draws)
-        law.check(self.rv.name)
-        return law
+    def distribution(
+        self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int
+    ) -> FrozenDistribution:
+        """Compute the distribution at rows of data, given draws of the parents, and refuse parameters that are NaN."""
+        distribution = self.unchecked_distribution(data, values, draws)
+        distribution.check(self.rv.name)
+        return distribution
 
-    def law_as_it_is(self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int) -> Law:
-        """Compute the law without a look at its parameters."""
+    def unchecked_distribution(
+        self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int
+    ) -> FrozenDistribution:
+        """Compute the distribution without a look at its parameters."""
         op, axes = self.op, len(self.of_size)
         size, *parameters = self.function(*data, *self.given(values))
         parameters = [x.astype(dtype, copy=False) for x, dtype in zip(parameters, self.dtypes, strict=True)]
@@ -109,7 +114,7 @@ class Conditional:
         natural = np.broadcast_shapes(*shapes)
         batch = [int(n) if of else m for n, m, of in zip(size, natural, self.of_size, strict=True)]
         event = op._supp_shape_from_params(parameters) if op.ndim_supp else ()
-        return Law(op, parameters, (draws, *batch, *map(int, event)))
+        return FrozenDistribution(op, parameters, (draws, *batch, *map(int, event)))
 
     def given(self, values: Mapping[Variable, np.ndarray]) -> Iterator[np.ndarray]:
         """Yield the draws of the parents, which have 64 bits, in the data types of the model."""
