@@ -1,18 +1,18 @@
 r"""Where a chain starts by itself: at a network without noise that has been fitted to the data.
 
-A Gibbs sampler that starts from weights of zero at a small noise Δ falls into the first valley that it meets, where one
-hidden unit does the work of two, say, and stays there. It is quick in equilibrium and slow on the way, where least
+A Gibbs sampler that starts from weights of zero at a small noise Δ stays at the first mode of the posterior that it
+meets, where one hidden unit does the work of two, say. It is quick in equilibrium and slow on the way, where least
 squares are quick. So before the first tuning step the function f of the network without noise is fitted,
 
     minimise  Σ (y − f(X; W̃))² / (2v) + Σ Λ W̃² / 2,     v = ΔZ_L + mean Σ_l (‖∂f/∂z_l‖² ΔZ_l + ‖∂f/∂a_l‖² ΔA_l),
 
 where v is the variance that all noise together gives y, to first order. Small networks of dense layers are fitted by
 steps of Gauss and Newton (:mod:`pymc_gibbsnn.samplers.least_squares`), networks with convolutions by a quasi-Newton
-method (:mod:`pymc_gibbsnn.samplers.quasi_newton`); both look for a good valley among several. For class labels of
+method (:mod:`pymc_gibbsnn.samplers.quasi_newton`); both look for a good mode among several. For class labels of
 images −log P(y | f) takes the place of the squared errors. For data with heavy tails around f, errors have Student's t
 distribution with squared scale v. Where the noise differs between data or rows, errors are divided by its scale.
 
-Learned variances and precisions are held at the values at which the chain would start until a good valley is found.
+Learned variances and precisions are held at the values at which the chain would start until a good mode is found.
 Then they and the weights take turns, as far as the data determine these scales (:mod:`pymc_gibbsnn.samplers.evidence`).
 
 Networks beside other terms in the mean of data, networks with convolutions and learned noise, dense networks with class

@@ -1,4 +1,4 @@
-r"""Heat: more noise while a chain tunes, with which valleys of the posterior are shallow.
+r"""Annealing: more noise while a chain tunes, under which it moves between the modes of the posterior more easily.
 
 Let r be a variance and u, from 1 to 0, the share of the tuning that is still to come. Every variance that is not drawn
 itself is then

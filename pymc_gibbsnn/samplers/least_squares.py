@@ -1,6 +1,6 @@
 r"""Fits of small networks of dense layers: steps of Gauss and Newton, and a search over wider networks.
 
-A fit of a narrow network often ends in a valley where one hidden unit does the work of two, say; that of a wider one
+A fit of a narrow network often ends at a mode where one hidden unit does the work of two, say; that of a wider one
 seldom does. One round of the search is therefore: draw a network that is half as wide again from the prior, fit it, and
 take units away until it has the right widths. The unit that goes is the one without which the quadratic approximation
 of the objective grows least while all other weights make up for it, which also joins units that do the same [1]_; then

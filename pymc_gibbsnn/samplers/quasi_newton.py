@@ -1,6 +1,6 @@
 r"""Fits of networks with convolutions, by a quasi-Newton method that needs gradients only.
 
-A fit ends in a bad valley more often than not, and shows it early. So sixteen networks are drawn from the prior and
+A fit ends at a bad mode more often than not, and shows it early. So sixteen networks are drawn from the prior and
 fitted by a few steps of L-BFGS [1]_; the better half is fitted by twice as many more, and so on, until one is left
 [2]_. The search ends as soon as the errors of a network are about as large as its noise. Networks for which a step is a
 lot of work begin with fewer draws. Where even a single fit would be too much work, a random part of the data is fitted.
@@ -8,7 +8,7 @@ lot of work begin with fewer draws. Where even a single fit would be too much wo
 The objective is that of :mod:`pymc_gibbsnn.samplers.fitted_start`. Its variance v is computed anew twice a round, from
 the gradient of Σ_k r_k f_k by each latent, for random signs r: the square of that has the mean Σ_k ‖∂f_k/∂z‖².
 For class labels, −log P(y | f) takes the place of the squared errors, as if the noise of variance v were logistic. One
-network is fitted to them: what they say of f is too coarse for one valley to be much better than another.
+network is fitted to them: what they say of f is too coarse for one mode to be much better than another.
 
 References
 ----------
