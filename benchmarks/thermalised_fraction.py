@@ -2,7 +2,7 @@
 
 For each teacher an informed chain starts at the teacher, and another one from zero, where ``pm.sample`` starts by
 itself: 1,000 tuning steps of GibbsNN(), and then as many sweeps as the informed chain has. "from zero" is
-GibbsNN(anneal=None), which fits no network to start from, and heats none. "informed" is a second chain from the
+GibbsNN(anneal=None), which fits no network to start from, and anneals none. "informed" is a second chain from the
 teacher: the share of these that thermalise is what the rule grants, on average, to chains that need not be found.
 pymc_gibbsnn.diagnostics.convergence.merge compares the test errors of both chains (mean square, without noise) after
 the tuning and says whether the chain has thermalised. The networks are

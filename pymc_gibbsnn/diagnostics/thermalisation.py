@@ -79,8 +79,8 @@ def thermalisation(
         How many draws each chain makes after tuning.
     tune : int
         How many tuning steps each chain makes. ``GibbsNN()`` starts chains from a fitted network instead of zero, or
-        heats them, if they tune, and asks for 1,000; it leaves the informed chain as it is. With
-        ``GibbsNN(anneal=1)``, which heats any start, only the uninformed chains tune.
+        anneals them, if they tune, and asks for 1,000; it leaves the informed chain as it is. With
+        ``GibbsNN(anneal=1)``, which anneals any start, only the uninformed chains tune.
     block : int
         How many draws a block has, at least 10; a chain needs two blocks.
     points : int

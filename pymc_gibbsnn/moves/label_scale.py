@@ -5,7 +5,7 @@ Model, in the letters of :mod:`pymc_gibbsnn.moves`, for the last layer,
     Z = M + N(0, Δ),   M = Ã W̃ᵀ + offset,   W̃ ~ N(0, 1/Λ),   y = argmax Z, or y = 1[Z > 0].
 
 The n k noises of Z tie the size of W̃ to that of Z, and the other way round. Labels fix both much less where classes are
-far apart, and then plain Gibbs moves move along this ridge of the posterior in small steps. So W̃ becomes c W̃ given Ã,
+far apart, and then plain Gibbs moves follow this ridge of the posterior in small steps. So W̃ becomes c W̃ given Ã,
 y and, for the argmax, the noises of Z_j of all classes j but the label's; the latent Z_y of the label is integrated
 out. If a prior precision τ ~ Gamma(α, β) of weights of this layer is learned, and serves nothing else, it becomes τ/c²,
 so that their prior does not hold them back; the same goes for a learned variance 1/τ ~ InverseGamma(α, β). With u = log

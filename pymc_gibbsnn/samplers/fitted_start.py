@@ -16,8 +16,8 @@ Learned variances and precisions are held at the values at which the chain would
 Then they and the weights take turns, as far as the data determine these scales (:mod:`pymc_gibbsnn.samplers.evidence`).
 
 Networks beside other terms in the mean of data, networks with convolutions and learned noise, dense networks with class
-labels, whose chains get no further from a fit than with heat, and networks so large that a fit would take long beside
-the tuning, start from zero, with heat (:mod:`pymc_gibbsnn.samplers.heat`) where their noise is known.
+labels, whose chains get no further from a fit than by annealing, and networks so large that a fit would take long
+beside the tuning, start from zero, annealed (:mod:`pymc_gibbsnn.samplers.annealing`) where their noise is known.
 
 The tuning steps that follow are plain sweeps, which need not know any of this: a sampler is exact from any start.
 """

@@ -69,8 +69,8 @@ from pymc_gibbsnn.moves.weights import data_weights, weights_above
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network
+from pymc_gibbsnn.samplers.annealing import annealed, can_be_annealed, choose_highest_variance
 from pymc_gibbsnn.samplers.fitted_start import can_be_fitted, fitted_start
-from pymc_gibbsnn.samplers.heat import can_be_heated, choose_hottest, heated
 from pymc_gibbsnn.samplers.transition import Arrays, Transition
 from pymc_gibbsnn.samplers.watched import multiplications, watched
 
@@ -79,7 +79,7 @@ __all__ = ["gibbs"]
 FITTING = (
     "Fitting a starting point for each chain: the network without noise is fitted to the data before the first draw"
 )
-TUNE_STEPS, ANNEAL_STEPS = 1000, 2000  # how many tuning steps are enough from a fitted start, and with heat
+TUNE_STEPS, ANNEAL_STEPS = 1000, 2000  # how many tuning steps are enough from a fitted start, and with annealing
 
 
 def gibbs(
@@ -120,11 +120,11 @@ def gibbs(
         collapsed nor interweaved.
     anneal : "auto", float or None
         How a chain that is going to tune finds its way to equilibrium. If it would start with all weights at 0, "auto"
-        starts it at a network that was fitted to the data (:mod:`pymc_gibbsnn.samplers.fitted_start`), or heats it,
+        starts it at a network that was fitted to the data (:mod:`pymc_gibbsnn.samplers.fitted_start`), or anneals it,
         where the network cannot be fitted: the noise falls to its own variance while the chain tunes
-        (:mod:`pymc_gibbsnn.samplers.heat`). A number is the variance, in squared units of the latents, from which every
-        smaller Δ that is not drawn itself falls, whatever the start and the network, unless it is one on which scales
-        of rows depend.
+        (:mod:`pymc_gibbsnn.samplers.annealing`). A number is the variance, in squared units of the latents, from which
+        every smaller Δ that is not drawn itself falls, whatever the start and the network, unless it is one on which
+        scales of rows depend.
 
     Returns
     -------
@@ -157,30 +157,32 @@ def gibbs(
     automatic = anneal == "auto"
     given = None if automatic else anneal
     fits = [automatic and can_be_fitted(network) for network in networks]
-    # The entries of the carry that say from which variance the noise of a network falls
-    heats = [
-        f"hottest_{network.weights[0].name}" if automatic and not fit and can_be_heated(network) else None
+    # The entries of the carry that say from which variance the noise of a network falls; checkpoints have these names
+    entries = [
+        f"hottest_{network.weights[0].name}" if automatic and not fit and can_be_annealed(network) else None
         for network, fit in zip(networks, fits, strict=True)
     ]
     start = {name: value for sweep in sweeps for name, value in sweep.start.items()}
-    start |= {name: pt.constant(np.asarray(0, pytensor.config.floatX)) for name in heats if name}
+    start |= {name: pt.constant(np.asarray(0, pytensor.config.floatX)) for name in entries if name}
 
     def step(rng: Variable, values: dict, carry: dict, tuning: Variable) -> tuple[Variable, dict, dict, dict]:
         kept, stats, densities = dict(carry), {}, {}
-        hottest = {id(network): carry[heat] if heat else given for network, heat in zip(networks, heats, strict=True)}
-        for network, sweep, heat in zip(networks, sweeps, heats, strict=True):
+        highest = {
+            id(network): carry[entry] if entry else given for network, entry in zip(networks, entries, strict=True)
+        }
+        for network, sweep, entry in zip(networks, sweeps, entries, strict=True):
 
             def read(values: dict, network: Network = network) -> Network:
                 new = _of_known_width(network.at(values))
-                likelihood, hot = network.observation, hottest[id(network)]
-                if isinstance(likelihood, RowNoise):  # the network whose noise it scales sees its heat
-                    other, hot = likelihood.network.at(values), hottest[id(likelihood.network)]
-                    other = other if hot is None else heated(other, hot, tuning)
+                likelihood, variance = network.observation, highest[id(network)]
+                if isinstance(likelihood, RowNoise):  # the network whose noise it scales is annealed with it
+                    other, variance = likelihood.network.at(values), highest[id(likelihood.network)]
+                    other = other if variance is None else annealed(other, variance, tuning)
                     return replace(new, observation=replace(likelihood, network=other))
-                return (new if hot is None else heated(new, hot, tuning)).of_equal_rows()
+                return (new if variance is None else annealed(new, variance, tuning)).of_equal_rows()
 
-            if heat:
-                kept[heat] = pt.switch(tuning > 0, hottest[id(network)], 0)
+            if entry:
+                kept[entry] = pt.switch(tuning > 0, highest[id(network)], 0)
 
             state = NetworkState.begin(read, values, tuning)
             rng, state, kept, found = sweep.step(rng, state, kept)
@@ -200,11 +202,11 @@ def gibbs(
 
     def find(point: Arrays, rng: np.random.Generator) -> tuple[Arrays, Arrays]:
         carry = {}
-        for network, fit, heat in zip(networks, fits, heats, strict=True):
+        for network, fit, entry in zip(networks, fits, entries, strict=True):
             if fit:
                 point = point | fitted_start(network, point, rng)
-            elif heat:
-                carry[heat] = np.asarray(choose_hottest(network, point), pytensor.config.floatX)
+            elif entry:
+                carry[entry] = np.asarray(choose_highest_variance(network, point), pytensor.config.floatX)
         return point, carry
 
     def check() -> None:
@@ -216,7 +218,7 @@ def gibbs(
     return Transition(
         variables, step, start, names, check, tune_steps, rows,
         latents=latents, tuned=tuned,
-        find=find if any(fits) or any(heats) else None, search=FITTING if any(fits) else "",
+        find=find if any(fits) or any(entries) else None, search=FITTING if any(fits) else "",
         watched=watched(networks), multiplications=multiplications(networks),
     )  # fmt: skip
 

@@ -141,7 +141,7 @@ def test_teachers_of_another_model_are_refused(study):
         check_teacher(pmg.teacher_student((3, 4, k), n=30, n_test=5, random_seed=1, **labels))
 
 
-def test_heat_spares_the_informed_chain(study, monkeypatch):
+def test_annealing_spares_the_informed_chain(study, monkeypatch):
     tunes = []
 
     def sample(draws, *, tune, chains, var_names, **_):

@@ -13,8 +13,8 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network, read_networks
+from pymc_gibbsnn.samplers.annealing import can_be_annealed
 from pymc_gibbsnn.samplers.fitted_start import can_be_fitted
-from pymc_gibbsnn.samplers.heat import can_be_heated
 from tests.helpers import MODES, check_mean, check_same_distribution, compile_draw, pm_sample, pmg_sample, random_point
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
@@ -414,13 +414,13 @@ def test_draws_of_another_effect_are_refused():
         pmg.predict(idata, other)
 
 
-def test_chains_start_with_heat():
+def test_chains_are_annealed():
     """A fit would have to explain the data by one of the networks. The last sweeps are those of the model."""
     with pm.Model() as model:
         pm.Normal("y", hidden(noise=0.01) + T * effect(noise=0.01), 0.01, observed=Y)
     networks = read_networks(model)
     assert not any(map(can_be_fitted, networks))
-    assert all(map(can_be_heated, networks))
+    assert all(map(can_be_annealed, networks))
     step = pmg.GibbsNN(model=model, **FAST)
     assert not can_be_fitted(read_networks(model_of(effect_alone))[0])
     idata = pm_sample(model, 5, step, tune=50, chains=1)

@@ -408,7 +408,7 @@ def test_geweke_of_other_models(model):
     check_geweke(scaled_network(**model), 8000, **NUMBA)
 
 
-def test_heat_is_that_of_both_networks():
+def test_annealing_is_that_of_both_networks():
     """While noise is far larger than its own variance, scales do not take it for that of rows."""
     model = pmg.mlp(INPUTS, TARGETS, [], noise=0.01, noise_hidden=[], prior=None)
     step = pmg.GibbsNN(model=model, anneal=100.0, rng=1, **FAST)

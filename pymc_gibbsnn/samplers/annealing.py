@@ -7,7 +7,7 @@ itself is then
 
 which falls from r to its own value: fast where noise is larger than what there is to learn, slowly between a tenth and
 a thousandth of r, where hidden units take their places, and fast again where they have them [1]_. Networks that cannot
-be fitted (:mod:`pymc_gibbsnn.samplers.fitted_start`) are heated by default, from an r of about the variance of their
+be fitted (:mod:`pymc_gibbsnn.samplers.fitted_start`) are annealed by default, from an r of about the variance of their
 pre-activations before data are seen.
 
 References
@@ -26,12 +26,12 @@ from pytensor.graph.basic import Variable
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Activation, Layer, Network, evaluate
 
-__all__ = ["can_be_heated", "choose_hottest", "heated"]
+__all__ = ["can_be_annealed", "choose_highest_variance", "annealed"]
 
-POWER = 6  # of u in the formula of the fall
+POWER = 6  # of u in the annealing schedule
 
 
-def can_be_heated(network: Network) -> bool:
+def can_be_annealed(network: Network) -> bool:
     """Whether some Δ is not drawn itself, in a network that explains data and not the noise of others."""
     if isinstance(network.observation, RowNoise):
         return False
@@ -39,8 +39,8 @@ def can_be_heated(network: Network) -> bool:
     return not names <= _drawn(network)
 
 
-def choose_hottest(network: Network, point: dict[str, np.ndarray]) -> float:
-    """Choose r for a chain that starts at a point: 0, which is no heat, unless all weights are 0 there.
+def choose_highest_variance(network: Network, point: dict[str, np.ndarray]) -> float:
+    """Choose r for a chain that starts at a point: 0, which is no annealing, unless all weights are 0 there.
 
     Any other start was chosen by the user. From 0, r is the larger of the mean squares of the inputs and, in a
     regression, the targets.
@@ -53,18 +53,20 @@ def choose_hottest(network: Network, point: dict[str, np.ndarray]) -> float:
     return r if np.isfinite(r) else 0.0
 
 
-def heated(network: Network, hottest: float | Variable, share: Variable) -> Network:
-    """Return the network with every Δ that is not drawn itself replaced by max(Δ, r u⁶), of hottest r and share u."""
+def annealed(network: Network, highest: float | Variable, share: Variable) -> Network:
+    """Return the network with every Δ that is not drawn itself replaced by max(Δ, r u⁶), r = highest, u = share."""
     drawn = _drawn(network)
 
-    def hotter(part: Layer | Activation | None) -> Layer | Activation | None:
+    def with_more_noise(part: Layer | Activation | None) -> Layer | Activation | None:
         if part is None or part.name in drawn:
             return part
-        noise = pt.maximum(part.noise, hottest * share**POWER)
+        noise = pt.maximum(part.noise, highest * share**POWER)
         return replace(part, noise=pt.cast(noise, part.noise.dtype))
 
     return replace(
-        network, layers=tuple(map(hotter, network.layers)), activations=tuple(map(hotter, network.activations))
+        network,
+        layers=tuple(map(with_more_noise, network.layers)),
+        activations=tuple(map(with_more_noise, network.activations)),
     )
 
 

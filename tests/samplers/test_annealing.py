@@ -1,4 +1,4 @@
-"""Noise that is hotter while a chain tunes."""
+"""Annealing: more noise while a chain tunes."""
 
 import numpy as np
 import pymc as pm
@@ -7,7 +7,7 @@ import pytest
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.reader import read_network
-from pymc_gibbsnn.samplers.heat import choose_hottest, heated
+from pymc_gibbsnn.samplers.annealing import annealed, choose_highest_variance
 from tests.helpers import PYTHON, pm_sample, value
 
 X = np.random.default_rng(0).normal(size=(8, 2))
@@ -22,16 +22,18 @@ def model():
 def test_noise_falls_to_its_own_value(model):
     network = read_network(model)
     for share in (1.0, 0.5, 0.0):
-        hot = heated(network, pt.constant(4.0), pt.constant(share))
-        for part, now in zip([*network.layers, *network.activations], [*hot.layers, *hot.activations], strict=True):
+        raised = annealed(network, pt.constant(4.0), pt.constant(share))
+        for part, now in zip(
+            [*network.layers, *network.activations], [*raised.layers, *raised.activations], strict=True
+        ):
             np.testing.assert_allclose(value(now.noise), max(value(part.noise), 4.0 * share**6))
-    cold = heated(network, pt.constant(0.01), pt.constant(1.0))
-    assert value(cold.layers[0].noise) == value(network.layers[0].noise)
+    same = annealed(network, pt.constant(0.01), pt.constant(1.0))
+    assert value(same.layers[0].noise) == value(network.layers[0].noise)
 
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_the_share_of_tuning_to_come_reaches_the_sweep(model, cores):
-    """The mean squared noise in units of the hotter variance stays near 1 only if both fall together."""
+    """The mean squared noise in units of the annealed variance stays near 1 only if both fall together."""
     with model:
         step = pmg.GibbsNN(anneal=1e4, compile_kwargs=PYTHON)
     idata = pm_sample(model, draws=30, step=step, tune=30, cores=cores, discard_tuned_samples=False)
@@ -39,8 +41,8 @@ def test_the_share_of_tuning_to_come_reaches_the_sweep(model, cores):
     assert warmup.shape == (2, 30)
     for ratios in (warmup[:, 10:], after):
         assert 0.5 < np.median(ratios) < 2
-    posterior, hot = idata["posterior"], idata["warmup_posterior"]
-    residual = hot["Z2"].values - (X @ np.swapaxes(hot["W1"].values, -1, -2) + hot["b1"].values[..., None, :])
+    posterior, tuning = idata["posterior"], idata["warmup_posterior"]
+    residual = tuning["Z2"].values - (X @ np.swapaxes(tuning["W1"].values, -1, -2) + tuning["b1"].values[..., None, :])
     found = np.log((residual**2).mean((0, 2, 3)))
     expected = np.log(np.maximum(0.09, 1e4 * (1 - np.arange(30) / 30) ** 6))
     np.testing.assert_allclose(found[3:], expected[3:], atol=0.8)
@@ -64,24 +66,24 @@ def images():
 
 @pytest.fixture(scope="module")
 def steps(images):
-    """A step that heats and one that does not, compiled once for the tests below."""
+    """A step that anneals and one that does not, compiled once for the tests below."""
     return [pmg.GibbsNN(model=images, anneal=anneal, compile_kwargs=PYTHON, **LEAN) for anneal in ("auto", None)]
 
 
-def test_what_is_heated(model, images):
-    def hottest(model):
+def test_what_is_annealed(model, images):
+    def entries(model):
         return [name for name in pmg.GibbsNN(model=model).transition.carry if name.startswith("hottest")]
 
-    assert hottest(images) == ["hottest_W1"]
+    assert entries(images) == ["hottest_W1"]
     large = np.zeros((12, 400)), np.zeros(12), 40
-    assert hottest(pmg.mlp(*large, likelihood="student", noise=0.1, prior=None)) == ["hottest_W1"]
-    assert hottest(pmg.mlp(*large, noise=0.1, prior=None)) == ["hottest_W1"]
-    assert hottest(pmg.mlp(X, Y, 3, likelihood="student", noise=0.1, prior=None)) == []
-    assert hottest(pmg.mlp(X, Y, 3, noise="learned", prior=None)) == []
-    assert hottest(model) == []
+    assert entries(pmg.mlp(*large, likelihood="student", noise=0.1, prior=None)) == ["hottest_W1"]
+    assert entries(pmg.mlp(*large, noise=0.1, prior=None)) == ["hottest_W1"]
+    assert entries(pmg.mlp(X, Y, 3, likelihood="student", noise=0.1, prior=None)) == []
+    assert entries(pmg.mlp(X, Y, 3, noise="learned", prior=None)) == []
+    assert entries(model) == []
 
 
-def test_networks_of_the_same_data_are_heated_apart():
+def test_networks_of_the_same_data_are_annealed_apart():
     with pm.Model() as model:
         mean = 0
         for name, inputs in (("U", X), ("V", 10 * X)):
@@ -97,12 +99,14 @@ def test_networks_of_the_same_data_are_heated_apart():
 def test_the_variance_from_which_noise_falls(images):
     network, zero = read_network(images), images.initial_point()
     expected = max((IMAGES**2).mean(), (4 * Y**2).mean())
-    np.testing.assert_allclose(choose_hottest(network, zero), expected)
-    assert choose_hottest(network, zero | {"b2": np.ones_like(zero["b2"])}) == 0
+    np.testing.assert_allclose(choose_highest_variance(network, zero), expected)
+    assert choose_highest_variance(network, zero | {"b2": np.ones_like(zero["b2"])}) == 0
     large = pmg.cnn(IMAGES, 1e200 * Y, 2, pool=2, noise=0.1, prior=None)
-    assert choose_hottest(read_network(large), large.initial_point()) == 0
+    assert choose_highest_variance(read_network(large), large.initial_point()) == 0
     labels = pmg.cnn(IMAGES, (Y > 0).astype(int), 2, pool=2, noise=0.1, likelihood="probit", prior=None)
-    np.testing.assert_allclose(choose_hottest(read_network(labels), labels.initial_point()), (IMAGES**2).mean())
+    np.testing.assert_allclose(
+        choose_highest_variance(read_network(labels), labels.initial_point()), (IMAGES**2).mean()
+    )
 
 
 def chain(step, point, tune, draws):
@@ -119,10 +123,10 @@ def chain(step, point, tune, draws):
     return np.array(found)
 
 
-def test_chains_from_zero_are_heated_while_they_tune(steps, images):
+def test_chains_from_zero_are_annealed_while_they_tune(steps, images):
     auto, _ = steps
     found = chain(auto, images.initial_point(), 20, 30)
-    r = choose_hottest(read_network(images), images.initial_point())
+    r = choose_highest_variance(read_network(images), images.initial_point())
     expected = np.maximum(1, 100 * r * (1 - np.arange(20) / 20) ** 6)
     np.testing.assert_allclose(np.log(found[:20]), np.log(expected), atol=1)
     assert 0.5 < found[20:].mean() < 1.7
@@ -130,7 +134,7 @@ def test_chains_from_zero_are_heated_while_they_tune(steps, images):
 
 
 @pytest.mark.parametrize(("start", "tune"), [("zero", 0), ("prior", 5)])
-def test_other_chains_are_not_heated(steps, images, start, tune):
+def test_other_chains_are_not_annealed(steps, images, start, tune):
     auto, plain = steps
     point = images.initial_point() | pmg.initial_values(images, start, random_seed=1)
     found = chain(auto, point, tune, 5)
@@ -139,8 +143,8 @@ def test_other_chains_are_not_heated(steps, images, start, tune):
         assert [*found] == [*chain(plain, point, tune, 5)]
 
 
-def test_heat_in_jax(monkeypatch):
-    """Of two chains, the one that starts at zero is heated, and only while it tunes."""
+def test_annealing_in_jax(monkeypatch):
+    """Of two chains, the one that starts at zero is annealed, and only while it tunes."""
     monkeypatch.setattr("pymc_gibbsnn.samplers.gibbs.can_be_fitted", lambda network: False)
     seen, images = [], pmg.cnn(IMAGES, 2 * Y, 2, pool=2, noise=0.1, prior=None)
     with images:
