@@ -2,11 +2,11 @@
 
 One setting serves all sets: 50 ReLU units, data noise with heavy tails, learned noise and prior scales, standardised
 inputs and targets, four chains of 1,000 tuning and 1,000 further sweeps. It was chosen on splits 10 to 15 of four sets.
-With "noise by row" a second network of 10 units learns how noisy each row is, in place of heavy tails; how small and
-how large the noise of a row can become was chosen on splits 10 and 11 of five sets. "Two models" averages the
-predictions of both.
-Each row of the results is one split by one method. What is there already is not computed again, so a run can be broken
-off and resumed. The repository holds results of some methods; name another file by ``--output`` to compute them anew.
+With "noise by row" the noise is heteroscedastic: a second network of 10 units learns how noisy each row is, in place of
+heavy tails; how small and how large the noise of a row can become was chosen on splits 10 and 11 of five sets. "Two
+models" averages the predictions of both. Each row of the results is one split by one method. What is there already is
+not computed again, so a run can be broken off and resumed. The repository holds results of some methods; name another
+file by ``--output`` to compute them anew.
 
 ::
 

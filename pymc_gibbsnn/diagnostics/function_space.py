@@ -1,8 +1,8 @@
 """The function of a network for every draw of a posterior: quantities of which R-hat and ESS make sense.
 
-Hidden units can be permuted, and the units of a homogeneous activation such as the ReLU can be scaled, without changing
-the function of the network. So R-hat of single weights means nothing. Outputs at fixed points do not change under these
-symmetries; norms of layers and sorted norms of units do not change when units are permuted.
+Hidden units can be permuted (label switching), and the units of a homogeneous activation such as the ReLU can be
+scaled, without changing the function of the network. So R-hat of single weights means nothing. Outputs at fixed points
+do not change under these symmetries; norms of layers and sorted norms of units do not change when units are permuted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Do the chains of a posterior agree? One table of quantities of which R-hat makes sense, and what to do, in words.
 
-Single weights of a network tell nothing, since hidden units can change places. The rows of the table are functions
-that do not change when they do: outputs at data points, norms of layers, the log density, and whatever else the model
-learns, such as variances of noise.
+Single weights of a network tell nothing, since hidden units can change places (label switching). The rows of the table
+are functions that do not change when they do: outputs at data points, norms of layers, the log density, and whatever
+else the model learns, such as variances of noise.
 
 Two chains are apart in a quantity if D > 1/2 and D > 3e, where D is the difference of their means in standard
 deviations within chains, e the standard error of D that their effective sample sizes give, and both are root mean

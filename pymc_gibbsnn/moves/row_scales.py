@@ -1,4 +1,4 @@
-r"""The scales of the noise of rows, drawn with the noise of latents in units of its deviation held fixed.
+r"""The scales of heteroscedastic noise, drawn with the noise of latents in units of its deviation held fixed.
 
 Model. A network with weights W̃, latents Z_l and A_l and data y (k numbers in each row) multiplies all noise of a row by
 the scale c of this row, which depends on the output of another noisy network

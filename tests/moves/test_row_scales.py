@@ -1,4 +1,4 @@
-"""Noise that differs between rows: what the reader finds, the sweep, and what users meet."""
+"""Heteroscedastic noise: what the reader finds, the sweep, and what users meet."""
 
 import numpy as np
 import pymc as pm

@@ -1,4 +1,6 @@
-r"""How the output of one noisy network sets the noise of each row of another, whose latents and data tell of it.
+r"""Heteroscedastic noise: the output of one noisy network sets the noise of each row of another.
+
+The latents and the data of the other network tell of it.
 
 Model, with c the scale of each row of a network with latents Z and A and data y (:mod:`pymc_gibbsnn.networks.network`),
 
