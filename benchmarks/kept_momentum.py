@@ -1,9 +1,9 @@
 """MALA with kept momentum: which acceptance its step size should be tuned to.
 
 The target is a Gaussian of 300 dimensions, with standard deviations from 1 to 16. The table holds, for shares α of the
-momentum that are drawn anew at each step and for several step sizes ε, the acceptance, and how many steps are worth one
-independent draw of the widest variable and of its square (integrated autocorrelation times; twelve chains of 12,000
-steps, which start in equilibrium). Run::
+momentum that are drawn anew at each step and for several step sizes ε, the acceptance, and the integrated
+autocorrelation times of the widest variable and of its square (twelve chains of 12,000 steps, which start in
+equilibrium). Run::
 
     python benchmarks/kept_momentum.py [--output FILE]
 """

@@ -63,7 +63,7 @@ def main(draws: int, chains: int, seed: int, figures: Path) -> None:
         print(f"  {name:17} RMSE {rmse(prediction, y_test):.2f}")
     gain = 1 - rmse(mean, y_test) / rmse(ridge, y_test)
     print(f"the network's error is {gain:.0%} smaller than that of ridge regression;")
-    print(f"its 90% band holds {np.mean((low < y_test) & (y_test < high)):.0%} of the test wines")
+    print(f"its 90% predictive intervals contain {np.mean((low < y_test) & (y_test < high)):.0%} of the test wines")
     print(
         f"seconds: {compiled - start:.0f} compiling, {sampled - compiled:.0f} sampling, "
         f"{time.perf_counter() - sampled:.0f} predicting"

@@ -76,7 +76,7 @@ def draw_rv(op, parameters, mode: str = "AS_WRITTEN", seed: int = 0) -> np.ndarr
 
 
 def check_mean(draws: np.ndarray, truth: float, name: str = "mean", truth_mcse: float = 0.0, least_ess: int = 400):
-    """Fail unless the draws (chain, draw) are worth enough independent ones and their mean is within 5 MCSE."""
+    """Fail unless the draws (chain, draw) have a large enough ESS and their mean is within 5 MCSE."""
     draws = np.atleast_2d(draws)
     ess = float(az.ess(draws, method="mean"))
     mcse = np.hypot(float(draws.std()) / np.sqrt(ess), truth_mcse)

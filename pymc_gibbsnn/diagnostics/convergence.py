@@ -13,7 +13,8 @@ Satterthwaite from e − 1. The verdict on U is
 - thermalised, if abs(D) + h < 1 for the second half or the last quarter of U, so that the 99% interval of the
   difference lies within one posterior standard deviation, and the last block of U lies in the band below;
 - not thermalised, if abs(D) > t_{e_I − 1, 0.995} sqrt(3/e_I) for the last quarter, which is more than chains in
-  equilibrium differ that mix as the informed one does, and e_I ≥ 20, as fewer independent draws tell too little;
+  equilibrium differ that mix as the informed one does, and e_I ≥ 20, as a smaller effective sample size tells too
+  little;
 - undecided otherwise, which asks for a longer run.
 
 A chain that has thermalised did so at the first block of draws from which on all means of blocks lie within the band
@@ -22,7 +23,7 @@ A chain that has thermalised did so at the first block of draws from which on al
 
 where K is the number of blocks and e_b = e_I (draws in a block)/(draws in a half). In equilibrium all of them do with
 probability 0.95. The same band around the mean of a chain's own second half says since when the chain is stationary, if
-that half is worth 20 independent draws; the same band around 0 says since when the score oscillates around 0.
+that half has an effective sample size of 20; the same band around 0 says since when the score oscillates around 0.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from scipy.special import stdtrit
 
 __all__ = ["LEAST_ESS", "MARGIN", "Merge", "blockwise_rhat", "merge", "when_close", "when_settled", "when_stationary"]
 
-LEAST_ESS = 20  # the fewest independent draws of the informed chain with which another one can be said to differ
+LEAST_ESS = 20  # the smallest ESS of the informed chain with which another one can be said to differ
 CONFIDENCE, BAND = 0.99, 0.95  # of the interval of a difference, and of the band for means of blocks
 MARGIN = 1.0  # the largest difference that counts as none, in posterior standard deviations
 CLOSE = 1.2  # the largest R-hat that counts as close to 1

@@ -140,7 +140,7 @@ def pit(samples: ArrayLike, y: ArrayLike) -> np.ndarray:
 
 
 def coverage(samples: ArrayLike, y: ArrayLike, level: float = 0.9) -> float:
-    """Compute the share of points whose observation lies in the central interval of its prediction.
+    """Compute the coverage: the share of points whose observation lies in its central predictive interval.
 
     Of a calibrated prediction that share is the level of the interval, up to chance.
 
@@ -177,7 +177,7 @@ def coverage(samples: ArrayLike, y: ArrayLike, level: float = 0.9) -> float:
 
 
 def sharpness(samples: ArrayLike, level: float = 0.9) -> float:
-    """Compute the mean width of the central intervals of predictions: of two calibrated ones the narrower is better.
+    """Compute the mean width of central predictive intervals: of two calibrated ones the narrower is better.
 
     Parameters
     ----------

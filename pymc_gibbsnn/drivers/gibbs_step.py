@@ -62,7 +62,7 @@ class GibbsNN(GraphStep):
     sweeps_per_draw : "auto" or int
         How many sweeps are made for each draw, those of the tuning included: thinning inside the step. "auto" chooses
         while the chain tunes, from the autocorrelation of outputs at 20 rows of the data, the log density and learned
-        scales, so that all draws together are worth an effective sample size of 400 or more, with at most 10 sweeps a
+        scales, so that all draws together have an effective sample size of 400 or more, with at most 10 sweeps a
         draw and fewer for large networks and data (:mod:`pymc_gibbsnn.drivers.thinning`). The statistic
         ``sweeps_per_draw`` holds the choice. Without tuning steps it is 1, or after :func:`continue_from` that of the
         chains before.

@@ -1,6 +1,6 @@
 """Automatic thinning: how many sweeps a draw has, chosen while chains tune.
 
-The draws that a user asks for are to be worth an effective sample size of 400 over all chains, and 100 in each, where
+The draws that a user asks for are to have an effective sample size of 400 over all chains, and 100 in each, where
 ArviZ begins to trust R-hat [1]_. After an eighth, a quarter, a half and all of T tuning steps, thinning looks at the
 last half of the steps made so far, all of which have the same number k of sweeps. If the effective sample size of the
 slowest of the watched numbers is e, of m steps of all chains together, sweeps that are τ = k m / e apart are as good
@@ -8,11 +8,11 @@ as independent, and a draw of
 
     k = 2 τ · max(400, 100 · chains) / (chains · draws)
 
-sweeps makes all draws together worth twice as much as asked for. The factor is there since e is an estimate from few
-steps. k is at least 1 and at most 10, and smaller for large networks and data, where ten times the time would often
-not reach the aim either: k forward passes of all rows may make at most a million multiplications by weights, unless k
-is 1. Nothing here looks at a clock, so that the same seed gives the same draws. ``pm.sample`` chooses for each chain by
-itself, ``pmg.sample`` for all together.
+sweeps gives all draws together twice the effective sample size asked for. The factor is there since e is an estimate
+from few steps. k is at least 1 and at most 10, and smaller for large networks and data, where ten times the time would
+often not reach the aim either: k forward passes of all rows may make at most a million multiplications by weights,
+unless k is 1. Nothing here looks at a clock, so that the same seed gives the same draws. ``pm.sample`` chooses for each
+chain by itself, ``pmg.sample`` for all together.
 
 References
 ----------

@@ -18,9 +18,9 @@ MOST_LABELS = 12  # of chains, for which there is room beside a figure
 
 
 def plot_predictive_band(samples: ArrayLike, y: ArrayLike, *, probability: float = 0.9, ax: Any = None) -> Any:
-    """Plot the mean prediction and a central predictive band for every point, and the data on top.
+    """Plot the mean prediction and a central predictive interval for every point, and the data on top.
 
-    Points are sorted by their mean prediction. Those outside the band are marked by crosses: with a calibrated
+    Points are sorted by their mean prediction. Those outside their interval are marked by crosses: with a calibrated
     prediction a share of 1 − ``probability`` of them.
 
     Parameters
@@ -30,7 +30,7 @@ def plot_predictive_band(samples: ArrayLike, y: ArrayLike, *, probability: float
     y : array_like, shape (point,)
         What was observed.
     probability : float
-        Probability that the band holds, between 0 and 1.
+        Probability of the predictive interval, its coverage if predictions are calibrated, between 0 and 1.
     ax : matplotlib.axes.Axes, optional
         The axes to draw on; by default those of a new figure.
 
@@ -204,7 +204,7 @@ def plot_calibration(probabilities: ArrayLike, labels: ArrayLike, *, bins: int =
 
 
 def plot_coverage(samples: ArrayLike, y: ArrayLike, *, ax: Any = None) -> Any:
-    """Plot the share of observations within the central interval of their prediction, by the level of the interval.
+    """Plot the coverage of central predictive intervals, the share of observations inside, by the level.
 
     Calibrated predictions of real numbers lie on the diagonal, within the grey band of chance in 95 of 100 cases.
     Above it predictions are too wide, below it too narrow [1]_.

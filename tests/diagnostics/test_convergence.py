@@ -22,7 +22,7 @@ def test_false_alarms_on_pairs_in_equilibrium(rho, draws):
     found = [merge(*pair) for pair in pairs]
     verdicts = [m.verdict for m in found]
     assert verdicts.count("not thermalised") <= 10
-    if rho < 0.95:  # worth enough independent draws to tell
+    if rho < 0.95:  # an ESS that is large enough to tell
         assert verdicts.count("thermalised") >= 180
         assert np.mean([m.draw == 0 for m in found if m.verdict == "thermalised"]) >= 0.9
 
