@@ -82,7 +82,8 @@ def predict(
           mean averages, over draws of the posterior, the mean that the likelihood has given these draws and the
           latents drawn with them, which has less Monte Carlo error than the mean of drawn y. For other likelihoods than
           Normal, StudentT, Laplace, Logistic, LogNormal, Gamma, Exponential, Beta, Poisson, NegativeBinomial, Binomial,
-          BetaBinomial and MvNormal it is the mean of drawn y; sd and quantiles are always those of drawn y.
+          BetaBinomial and MvNormal it is the mean of drawn y; sd and quantiles are always those of drawn y, with all
+          epistemic and aleatoric uncertainty.
         - For class labels, ``probability`` (point, ..., class) and ``label`` (point, ...), the most probable class. For
           a Categorical or Bernoulli likelihood the probability is the mean over draws of the probability that the
           likelihood gives. For the labels of a noisy network it is the mean over draws of the probability given the
