@@ -20,7 +20,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pymc_gibbsnn.networks.distributions import Distribution
 from pymc_gibbsnn.networks.forms import NetworkError
 
-__all__ = ["Conditional", "FrozenDistribution", "in_numpy", "distribution_node"]
+__all__ = ["Conditional", "FrozenDistribution", "distribution_node", "in_numpy"]
 
 
 def distribution_node(rv: Variable) -> Apply:
@@ -32,6 +32,8 @@ def distribution_node(rv: Variable) -> Apply:
 @dataclass(frozen=True, eq=False)
 class FrozenDistribution:
     """A distribution with the values of its parameters, for many draws of the variables on which it depends.
+
+    SciPy calls such a distribution frozen.
 
     Attributes
     ----------

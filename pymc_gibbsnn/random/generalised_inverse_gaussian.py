@@ -7,7 +7,7 @@ its mode, ω = sqrt(ab) and α = sqrt(ω² + p²) − p, the logarithm of the de
 
     ψ(r) = −α (cosh r − 1) − p (eʳ − r − 1)
 
-for p ≥ 0; for p < 0, 1/x follows the distribution with −p in place of p and with a and b exchanged. Devroye's envelope
+for p ≥ 0; for p < 0, 1/x has this distribution with −p in place of p and with a and b exchanged. Devroye's envelope
 [1]_, flat in the middle with exponential tails, accepts a share of the proposals that is bounded below over all
 parameters, the gamma distribution (b = 0) and the inverse gamma distribution (a = 0) included. The three backends share
 the formulas below.

@@ -2,7 +2,7 @@ r"""The truncated normal, exact however far out in the tail.
 
     X ~ N(mean, sd²) given lower < X < upper
 
-Three backends draw from this one distribution:
+Three backends draw from this distribution:
 
 - NumPy and JAX invert the distribution function in log space, from the tail that is nearer: with u uniform and α, β the
   standardised bounds, reflected to the left tail, log p = log[Φ(α) + u (Φ(β) − Φ(α))] and x = Φ⁻¹(p);

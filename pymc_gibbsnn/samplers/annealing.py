@@ -26,7 +26,7 @@ from pytensor.graph.basic import Variable
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Activation, Layer, Network, evaluate
 
-__all__ = ["can_be_annealed", "choose_highest_variance", "annealed"]
+__all__ = ["annealed", "can_be_annealed", "choose_highest_variance"]
 
 POWER = 6  # of u in the annealing schedule
 
