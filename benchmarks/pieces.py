@@ -27,12 +27,12 @@ NETWORKS = {  # rows, inputs, hidden units, arguments of pmg.mlp
     "200 rows, 5-3-1": (200, 5, 3, {}),
     "2,084 rows, 50-10-1": (2084, 50, 10, {}),
     "20,000 rows, 20-20-1": (20_000, 20, 20, {}),
-    "2,000 rows, 784-10-10, labels": (2000, 784, 10, {"classes": 10}),
+    "2,000 rows, 784-10-10, labels": (2000, 784, 10, {"classes": 10, "likelihood": "probit"}),
 }
 COMPILED = "first network", "two layers"
 JAX = {  # rows, inputs, hidden units, precision, arguments of pmg.mlp
     "JAX, 200 rows, 5-3-1": (200, 5, 3, "float64", {}),
-    "JAX, 200 rows, 5-3-1, Student": (200, 5, 3, "float64", {"likelihood": "student"}),
+    "JAX, 200 rows, 5-3-1, Gaussian": (200, 5, 3, "float64", {"likelihood": "normal"}),
     "JAX, 2,084 rows, 50-10-1": (2084, 50, 10, "float64", {}),
     "JAX, 2,084 rows, 50-10-1, single": (2084, 50, 10, "float32", {}),
 }
