@@ -156,9 +156,7 @@ def test_compound_with_nuts():
         w, b = pm.Normal("w", shape=1), pm.Normal("b")
         sigma = pm.HalfNormal("sigma")
         pm.Normal("y", x @ w + b, sigma, observed=y)
-        found = pm.sample(
-            2000, tune=500, chains=2, cores=2, random_seed=1, step=[pmg.GibbsNN([w, b], compile_kwargs=PYTHON)], **QUIET
-        )
+        found = pm.sample(2000, tune=500, chains=2, cores=2, random_seed=1, step=[pmg.GibbsNN([w, b])], **QUIET)
     features, grid = np.hstack([x, np.ones_like(x)]), np.linspace(0.05, 3, 600)[:, None, None]
     covariance = np.linalg.inv(np.eye(2) + features.T @ features / grid**2)  # of (w, b) given each σ
     mean = (covariance @ (features.T @ y)[:, None] / grid**2)[..., 0]

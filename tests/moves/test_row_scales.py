@@ -233,7 +233,7 @@ def test_the_network_of_the_noise_does_not_move_alone():
     with pytest.raises(NetworkError, match=r"'G' moves with the latents .* vars=, too"):
         pmg.GibbsNN(vars=[model[name] for name in ("V1", "c1", "V2", "H", "B", "G", "of_g")], model=model)
     main = [model[name] for name in ("W1", "b1", "W2", "b2", "Z2", "A2", "of_z", "of_y")]
-    assert len(pmg.GibbsNN(vars=main, model=model).vars) == len(main)
+    assert len(pmg.GibbsNN(vars=main, model=model, **FAST).vars) == len(main)
 
 
 def test_wide_data():

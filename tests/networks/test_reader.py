@@ -434,7 +434,7 @@ def treatment_effect(noise):
 
 def test_latents_that_are_left_to_other_steps_are_warned_of():
     with pytest.warns(UserWarning, match=r"leaves \['Zu', 'Au'\], 48 numbers, .* pm.Normal\('tau', Au @ U2, s\)"):
-        step = pmg.GibbsNN(model=treatment_effect(0.1))
+        step = pmg.GibbsNN(model=treatment_effect(0.1), compile_kwargs={"mode": "AS_WRITTEN"})
     assert [v.name for v in step.vars] == ["W1", "b1", "W2", "Z2", "A2"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
