@@ -453,7 +453,7 @@ def test_another_run_is_refused(tmp_path):
     same(pmg.open(path), expected)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("jax.__version__", "9.9")
-        with pytest.warns(UserWarning, match=r"goes on where JAX was '.*' and is '9\.9' now: its draws follow"):
+        with pytest.warns(UserWarning, match=r"goes on where JAX was '.*' and is '9\.9' now: its draws have the same"):
             run(3, resume=path)
 
 

@@ -121,7 +121,7 @@ def test_thermalisation_refuses_another_model():
     [
         ({"noise": 2}, "another noise"),
         ({"noise": [0.1, 0.1, 0.2]}, "another noise"),
-        ({"noise": "learned"}, "another noise; another prior"),
+        ({"noise": "learned", "likelihood": "normal"}, "another noise; another prior"),
         ({"prior": 3.0}, "another prior"),
         ({"likelihood": "student"}, "another likelihood:"),
         ({"activation": lambda z: pm.math.maximum(z, -0.2)}, "another activation:"),

@@ -61,7 +61,8 @@ LEAN = {"interweave": False, "scale_move": False}
 @pytest.fixture(scope="module")
 def images():
     """A network that is not fitted, because one of its variances is learned."""
-    return pmg.cnn(IMAGES, 2 * Y, 2, pool=2, noise=[0.1, 0.1, 0.1, "learned"], prior=None)
+    noise = [0.1, 0.1, 0.1, "learned"]
+    return pmg.cnn(IMAGES, 2 * Y, 2, pool=2, noise=noise, prior=None, likelihood="normal")
 
 
 @pytest.fixture(scope="module")
