@@ -16,6 +16,9 @@ import pytensor.tensor as pt
 from numpy.typing import DTypeLike
 from pymc.distributions.censored import CensoredRV
 from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.distributions.mixture import MixtureRV
+from pymc.distributions.moments import mean
+from pymc.distributions.moments.means import marginal_mixture_mean
 from pymc.distributions.truncated import Truncated, TruncatedRV
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -32,9 +35,9 @@ __all__ = [
     "Centre",
     "Composed",
     "Distribution",
-    "before_bounds",
     "in_64_bits",
     "is_part",
+    "mean_or_without_bounds",
     "parameters_of",
     "size_of",
     "stand_ins",
@@ -117,19 +120,30 @@ def _built(node: Apply, parameters: Iterator[Variable], variables: Collection[Va
     return found[1] if isinstance(found, tuple | list) else found
 
 
-def before_bounds(rv: Variable, variables: Collection[Variable]) -> Variable:
-    """Return a random variable as it is before it is censored or truncated; those that a mixture is made of likewise.
+def mean_or_without_bounds(rv: Variable, variables: Collection[Variable]) -> Variable:
+    """Return the mean of a random variable or, where PyMC does not know it, the mean without its bounds.
 
     ``variables`` are the random variables of the model, which are no parts of a distribution.
     """
+    try:
+        return mean(rv)
+    except NotImplementedError:
+        rv = _before_bounds(rv, variables)
+    if isinstance(rv.owner.op, MixtureRV.__base__):  # a hurdle, which PyMC's mean does not know as a mixture
+        return marginal_mixture_mean(rv.owner.op, rv, *rv.owner.inputs)
+    return mean(rv)
+
+
+def _before_bounds(rv: Variable, variables: Collection[Variable]) -> Variable:
+    """Return a random variable as it is before it is censored or truncated; the parts of a mixture likewise."""
     node = rv.owner
     if isinstance(node.op, TruncatedRV):
-        return before_bounds(_not_truncated(node), variables)
+        return _before_bounds(_not_truncated(node), variables)
     if isinstance(node.op, CensoredRV):
-        return before_bounds(node.inputs[0], variables)
+        return _before_bounds(node.inputs[0], variables)
     if not any(is_part(p, variables) for p in node.inputs):
         return rv
-    inputs = [before_bounds(p, variables) if is_part(p, variables) else p for p in node.inputs]
+    inputs = [_before_bounds(p, variables) if is_part(p, variables) else p for p in node.inputs]
     return node.op.make_node(*inputs).outputs[node.outputs.index(rv)]
 
 

@@ -27,8 +27,6 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from pymc.data import MinibatchOp
 from pymc.distributions.distribution import SymbolicRandomVariable
-from pymc.distributions.moments import mean
-from pymc.distributions.moments.means import marginal_mixture_mean
 from pymc.exceptions import UndefinedMomentException
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
@@ -45,9 +43,9 @@ from pymc_gibbsnn.networks.distributions import (
     Centre,
     Composed,
     Distribution,
-    before_bounds,
     in_64_bits,
     is_part,
+    mean_or_without_bounds,
     parameters_of,
     size_of,
     variable_of,
@@ -345,10 +343,10 @@ class NewRows:
         elif rv is self.observed:
             core = op.ndim_supp
             try:
-                centre = self._mean(variable_of(op, parameters))
+                centre = mean_or_without_bounds(variable_of(op, parameters), self._rvs)
                 # That of a mixture looks at the shapes of its parts, which are those of their means.
                 while parts := self._parts(centre):
-                    means = {v: self._mean(v) for v in parts}
+                    means = {v: mean_or_without_bounds(v, self._rvs) for v in parts}
                     [centre] = substitute([centre], means)
                     if any(v in ancestors([x]) for v, x in means.items()):
                         break
@@ -368,15 +366,6 @@ class NewRows:
         """List what is drawn on the way to an expression and is no variable of the model."""
         found = [v for v in ancestors([expression], blockers=self._rvs) if is_part(v, self._rvs)]
         return [v for v in found if isinstance(v.type, TensorType)]
-
-    def _mean(self, rv: Variable) -> Variable:
-        """Return the mean of a random variable or, where PyMC does not know it, the mean without its bounds."""
-        try:
-            return mean(rv)
-        except NotImplementedError:
-            rv = before_bounds(rv, self._rvs)
-        hurdle = type(pm.HurdlePoisson.dist(0.5, 1).owner.op)  # a mixture, which PyMC's mean does not know as one
-        return marginal_mixture_mean(rv.owner.op, rv, *rv.owner.inputs) if isinstance(rv.owner.op, hurdle) else mean(rv)
 
     def _conditional(self, rv: Variable) -> tuple[Conditional, list[Variable], list[Variable]]:
         """Make the distribution of a variable a function of inputs and draws of its parents; return its graph, too."""

@@ -238,11 +238,12 @@ def test_step_sizes_change_while_tuning_and_noise_falls():
 
 
 def test_tuning_by_default_is_what_the_step_asks_for(model):
-    for options, steps in [
-        ({"anneal": "auto"}, 1000), ({"anneal": None}, 0), ({"interweave": "langevin", "anneal": None}, 1000)
-    ]:  # fmt: skip
-        assert pmg.GibbsNN(model=model, **options).default_tune_steps == steps
-    assert plain_sample(model, 2, tune=None)["posterior"].attrs["tuning_steps"] == 1000
+    for anneal, steps in (("auto", 1000), (None, 0)):
+        step = pmg.GibbsNN(model=model, anneal=anneal, interweave=False, scale_move=False)
+        idata = pmg_sample(model, 2, step=step, tune=None)
+        assert idata["posterior"].attrs["tuning_steps"] == steps
+    step = pmg.GibbsNN(model=model, interweave="langevin", anneal=None)
+    assert pmg_sample(model, 2, step=step, tune=None)["posterior"].attrs["tuning_steps"] == 1000
 
 
 def test_two_networks_in_one_model():
