@@ -24,8 +24,8 @@ import pymc as pm  # noqa: E402
 from common import RESULTS, VARIANTS, Results, print_table  # noqa: E402
 
 import pymc_gibbsnn as pmg  # noqa: E402
-from pymc_gibbsnn.networks.function import forward  # noqa: E402
 from pymc_gibbsnn.networks.reader import read_network  # noqa: E402
+from pymc_gibbsnn.prediction.function import forward  # noqa: E402
 
 N, THIN = 200, 2
 POOLS = {"without a pool": None, "with a pool": 2}

@@ -42,8 +42,8 @@ from common import RESULTS, Point, Results, load, print_table  # noqa: E402
 import pymc_gibbsnn as pmg  # noqa: E402
 from pymc_gibbsnn.diagnostics.convergence import merge  # noqa: E402
 from pymc_gibbsnn.drivers.starts import points_of_chains  # noqa: E402
-from pymc_gibbsnn.networks.function import forward  # noqa: E402
 from pymc_gibbsnn.networks.reader import read_network  # noqa: E402
+from pymc_gibbsnn.prediction.function import forward  # noqa: E402
 
 TUNE = 1000
 

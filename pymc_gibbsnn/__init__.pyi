@@ -1,8 +1,5 @@
 from ._version import __version__
 from .diagnostics import scoring
-from .diagnostics.function_space import function_space
-from .diagnostics.log_predictive import log_predictive
-from .diagnostics.prediction import class_probabilities, predict
 from .diagnostics.summary import summary
 from .diagnostics.thermalisation import thermalisation
 from .drivers.continuation import continue_from
@@ -34,6 +31,9 @@ from .plots import (
     plot_rhat,
     plot_thermalisation,
 )
+from .prediction.function_space import function_space
+from .prediction.log_predictive import log_predictive
+from .prediction.predict import class_probabilities, predict
 from .samplers.alpha_stable import stable_parameters
 from .samplers.blocks import correlated_blocks
 

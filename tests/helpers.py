@@ -18,12 +18,12 @@ from pytensor.tensor.random.type import random_generator_type
 from scipy.signal import lfilter
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.jax_backend import random_state
 from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.reader import starting_point
-from pymc_gibbsnn.random.draw import draw
 
 MODES = ["AS_WRITTEN", "NUMBA", "JAX"]  # NumPy and SciPy, Numba, JAX
 PYTHON = {"mode": "AS_WRITTEN"}

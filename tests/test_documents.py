@@ -11,7 +11,7 @@ import pytest
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL
-from pymc_gibbsnn.samplers import least_squares
+from pymc_gibbsnn.starts import least_squares
 from tests.helpers import in_python
 
 ROOT = Path(__file__).parents[1]

@@ -45,11 +45,11 @@ from pytensor.tensor.type_other import NoneConst
 
 from pymc_gibbsnn._compat import SCALAR_SUMS, shape_inference
 from pymc_gibbsnn.backends.declare import SAMPLED, declare
+from pymc_gibbsnn.backends.draw import apply_to_types
 from pymc_gibbsnn.backends.fast_numba import fastest
 from pymc_gibbsnn.backends.lapack import dot
 from pymc_gibbsnn.backends.tall_products import is_tall, tall_by_few, tall_by_tall
 from pymc_gibbsnn.backends.vector_math import copy_matrix, erf, erfc, vectorisable
-from pymc_gibbsnn.random.draw import apply_to_types
 
 __all__ = ["MANY", "with_our_kernels"]
 

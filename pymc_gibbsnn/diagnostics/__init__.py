@@ -1,4 +1,4 @@
-"""What is learnt from a run: whether chains have thermalised, the network's function, predictions and their scores."""
+"""What is learnt from a run: whether chains have thermalised and converged, and the scores of predictions."""
 
 from pymc_gibbsnn.diagnostics import scoring
 

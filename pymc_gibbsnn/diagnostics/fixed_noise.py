@@ -21,10 +21,10 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
-from pymc_gibbsnn.networks.conditionals import distribution_node
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
-from pymc_gibbsnn.networks.new_inputs import find_observed
-from pymc_gibbsnn.networks.new_rows import NewRows
+from pymc_gibbsnn.prediction.conditionals import distribution_node
+from pymc_gibbsnn.prediction.inputs import find_observed
+from pymc_gibbsnn.prediction.new_rows import NewRows
 
 __all__ = ["noise_in_words"]
 

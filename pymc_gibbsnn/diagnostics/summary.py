@@ -32,11 +32,11 @@ from pymc_gibbsnn._compat import dataset_of
 from pymc_gibbsnn.diagnostics.agreement import at_least, at_most, in_words
 from pymc_gibbsnn.diagnostics.fixed_noise import noise_in_words
 from pymc_gibbsnn.drivers.mixing import POINTS, ess_of, judged, networks_to_judge, that_matter
-from pymc_gibbsnn.networks.function import function_evaluator
 from pymc_gibbsnn.networks.network import NetworkError
-from pymc_gibbsnn.networks.observed_shapes import check_observed_shapes
-from pymc_gibbsnn.networks.provenance import posterior_for
 from pymc_gibbsnn.networks.reader import read_networks
+from pymc_gibbsnn.prediction.function import function_evaluator
+from pymc_gibbsnn.prediction.observed_shapes import check_observed_shapes
+from pymc_gibbsnn.prediction.provenance import posterior_for
 
 __all__ = ["Summary", "summary"]
 

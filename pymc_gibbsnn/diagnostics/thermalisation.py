@@ -31,12 +31,13 @@ from pymc_gibbsnn.diagnostics.convergence import (
 from pymc_gibbsnn.diagnostics.verdicts import in_words
 from pymc_gibbsnn.drivers.gibbs_step import GibbsNN
 from pymc_gibbsnn.drivers.given_steps import steps_of
+from pymc_gibbsnn.drivers.initial_points import check_initvals
 from pymc_gibbsnn.drivers.thinning import AUTO, SWEEPS
-from pymc_gibbsnn.models.initial_values import check_initvals, initial_values
+from pymc_gibbsnn.models.initial_values import initial_values
 from pymc_gibbsnn.models.teachers import TeacherStudent, check_teacher
 from pymc_gibbsnn.models.without_latents import without_latents
-from pymc_gibbsnn.networks.function import function_evaluator
-from pymc_gibbsnn.networks.provenance import posterior_for
+from pymc_gibbsnn.prediction.function import function_evaluator
+from pymc_gibbsnn.prediction.provenance import posterior_for
 
 __all__ = ["thermalisation"]
 

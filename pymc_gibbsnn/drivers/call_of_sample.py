@@ -12,7 +12,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._compat import call_in_pymc, read_locals
 from pymc_gibbsnn.backends.machine import memory_warning
-from pymc_gibbsnn.models.initial_values import check_initvals
+from pymc_gibbsnn.drivers.initial_points import check_initvals
 
 __all__ = ["CallOfSample", "blas_threads_of_fork", "call_of_sample", "check_call_of_sample"]
 

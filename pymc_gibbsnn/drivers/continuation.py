@@ -16,9 +16,10 @@ from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.drivers.thinning import SWEEPS
 from pymc_gibbsnn.models.initial_values import initial_values
 from pymc_gibbsnn.models.without_latents import without_latents
-from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
-from pymc_gibbsnn.networks.provenance import posterior_for
+from pymc_gibbsnn.networks.forms import shapes_of
 from pymc_gibbsnn.networks.reader import read_networks
+from pymc_gibbsnn.prediction.draws_of import draws_of
+from pymc_gibbsnn.prediction.provenance import posterior_for
 
 __all__ = ["continue_from"]
 

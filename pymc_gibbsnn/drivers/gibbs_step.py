@@ -52,10 +52,10 @@ class GibbsNN(GraphStep):
         which is where PyMC starts chains by itself; any other start was chosen by the user and is left as it is. Where
         the network is not too large (without convolutions up to some 3,000 weights, and no class labels) and its noise
         is known, it fits the network without noise to the data, or to a random part of many images, before the first
-        tuning step, and starts the chain there (:mod:`pymc_gibbsnn.samplers.fitted_start`). So it does with learned
+        tuning step, and starts the chain there (:mod:`pymc_gibbsnn.starts.fitted_start`). So it does with learned
         noise in regressions by dense layers of up to 1,500 weights; learned variances then start where they suit the
         fit. Networks that are not fitted are annealed: variances of the noise that are not learned, if any, fall over
-        the tuning steps from that of the data to their own values (:mod:`pymc_gibbsnn.samplers.annealing`); ``lp`` is
+        the tuning steps from that of the data to their own values (:mod:`pymc_gibbsnn.starts.annealing`); ``lp`` is
         then that of the network with more noise. Make 1,000 tuning steps for "auto". A number is a variance, such as 1,
         in squared units of the latents, from which noise that is not learned falls whatever the start and the network;
         make 2,000 tuning steps for it. None, and ``tune=0``, switch both off.

@@ -14,12 +14,12 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_gibbsnn.networks.conditionals import distribution_node
-from pymc_gibbsnn.networks.function import networks_of, variance_of_data
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_likelihood
 from pymc_gibbsnn.networks.network import Network, NetworkError
-from pymc_gibbsnn.networks.new_inputs import find_observed
 from pymc_gibbsnn.networks.reader import only_network
+from pymc_gibbsnn.prediction.conditionals import distribution_node
+from pymc_gibbsnn.prediction.function import networks_of, variance_of_data
+from pymc_gibbsnn.prediction.inputs import find_observed
 
 __all__ = ["POINTS", "ess_of", "judged", "networks_to_judge", "that_matter"]
 

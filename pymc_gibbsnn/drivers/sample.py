@@ -37,6 +37,7 @@ from pymc_gibbsnn.backends.machine import memory_warning
 from pymc_gibbsnn.drivers.checkpoints import Checkpoint, pack, unpack
 from pymc_gibbsnn.drivers.fingerprint import fingerprint_of, fingerprint_of_model, fingerprint_of_steps
 from pymc_gibbsnn.drivers.given_steps import steps_of
+from pymc_gibbsnn.drivers.initial_points import check_initvals
 from pymc_gibbsnn.drivers.interrupts import remembered
 from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.drivers.results import Draws, Elsewhere, Memory
@@ -45,7 +46,6 @@ from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.drivers.store import Store, is_vacant
 from pymc_gibbsnn.drivers.thinning import AUTO, Thinning, most_sweeps
 from pymc_gibbsnn.drivers.until import Until
-from pymc_gibbsnn.models.initial_values import check_initvals
 from pymc_gibbsnn.models.without_latents import without_latents
 from pymc_gibbsnn.samplers.transition import Transition
 

@@ -38,13 +38,13 @@ from pymc_gibbsnn.backends.one_thread import ONE_THREAD
 from pymc_gibbsnn.backends.threads import take_threads_of_blas, without_threads_of_blas
 from pymc_gibbsnn.drivers.call_of_sample import CallOfSample, blas_threads_of_fork, call_of_sample, check_call_of_sample
 from pymc_gibbsnn.drivers.finite import why_not_finite
+from pymc_gibbsnn.drivers.initial_points import check_point
 from pymc_gibbsnn.drivers.interrupts import remembered, uninterrupted
 from pymc_gibbsnn.drivers.thinning import AUTO, SWEEPS, Thinning, most_sweeps
-from pymc_gibbsnn.models.initial_values import check_point
 from pymc_gibbsnn.networks.network import evaluate
-from pymc_gibbsnn.networks.observed_shapes import check_observed_shapes
-from pymc_gibbsnn.networks.provenance import FINGERPRINT, model_fingerprint
 from pymc_gibbsnn.networks.reader import starting_point
+from pymc_gibbsnn.prediction.observed_shapes import check_observed_shapes
+from pymc_gibbsnn.prediction.provenance import FINGERPRINT, model_fingerprint
 from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["GraphStep"]

@@ -11,29 +11,16 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.networks.deterministic import read_classical
-from pymc_gibbsnn.networks.minibatch import check_total_size
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.samplers.constant_sgd import constant_sgd
 from pymc_gibbsnn.samplers.isgd import isgd
 from pymc_gibbsnn.samplers.sghmc import sghmc
 from pymc_gibbsnn.samplers.sgld import sgld
 from pymc_gibbsnn.samplers.transition import Transition
+from pymc_gibbsnn.targets.batched import BatchedTarget
 from pymc_gibbsnn.targets.plain import PlainTarget
 
 __all__ = ["ConstantSGD", "ISGD", "SGHMC", "SGLD"]
-
-
-class BatchedTarget(PlainTarget):
-    """A plain target whose minibatches must stand for all rows of the data, by ``total_size``."""
-
-    def __init__(self, model: pm.Model, vars: Sequence[Variable] | None = None):
-        self.model = model
-        super().__init__(model, vars)
-
-    def check(self) -> None:
-        """Refuse batches that do not fit the data as they are now."""
-        super().check()
-        check_total_size(self.model)
 
 
 class SGLD(GraphStep):

@@ -12,7 +12,7 @@ import xarray as xr
 from pymc_gibbsnn._arguments import describe, positive
 from pymc_gibbsnn.drivers.mixing import POINTS, ess_of, judged, networks_to_judge, that_matter
 from pymc_gibbsnn.drivers.results import Draws
-from pymc_gibbsnn.networks.function import function_evaluator
+from pymc_gibbsnn.prediction.function import function_evaluator
 
 __all__ = ["Until"]
 

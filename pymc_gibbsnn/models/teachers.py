@@ -17,11 +17,11 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_gibbsnn._arguments import boolean, describe, whole, widths
 from pymc_gibbsnn.models.mlp import mlp
-from pymc_gibbsnn.networks.function import forward, function_evaluator
 from pymc_gibbsnn.networks.given import is_given
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
-from pymc_gibbsnn.networks.new_inputs import Inputs, find_observed
 from pymc_gibbsnn.networks.reader import read_network
+from pymc_gibbsnn.prediction.function import forward, function_evaluator
+from pymc_gibbsnn.prediction.inputs import Inputs, find_observed
 
 __all__ = ["TeacherStudent", "check_teacher", "teacher_student"]
 

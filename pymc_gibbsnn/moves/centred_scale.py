@@ -38,9 +38,9 @@ from dataclasses import replace
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.networks.given import given
-from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.generalised_inverse_gaussian import generalised_inverse_gaussian
 
 __all__ = ["centred_scales", "draw_scales", "scale_conditional"]

@@ -39,8 +39,8 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal, uniform
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.site import Move, Site
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["collapsed_variances", "draw_variances", "in_eigenvectors", "step_sizes", "squares_of_residuals"]
 

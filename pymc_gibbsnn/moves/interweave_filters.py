@@ -38,6 +38,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal, uniform
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.filter_gram import FilterGram
 from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.postactivations import direct_latents, draw_postactivations
@@ -46,7 +47,6 @@ from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.layers import AveragePool, Conv2D
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.smooth import Smooth
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["activation_above", "interweave_filters", "makes_filter_move", "reach"]
 

@@ -36,10 +36,10 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal, uniform
 from scipy.special import ndtri
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.smooth import Smooth
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["TARGET_ACCEPTANCE", "interweave_langevin"]
 

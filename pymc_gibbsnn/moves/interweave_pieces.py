@@ -47,11 +47,11 @@ from scipy.linalg import solve_triangular
 
 from pymc_gibbsnn._compat import shape_inference
 from pymc_gibbsnn.backends.declare import declare
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.jax_backend import ROWS_ARE_SPREAD, by_platform
 from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.moves.interweave_kernels import numba_passes
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["Interweave", "interweave_pieces", "no_gram"]
 

@@ -15,11 +15,11 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import one_of
+from pymc_gibbsnn._robbins_monro import robbins_monro
 from pymc_gibbsnn.moves.interweave_filters import WIDEST, makes_filter_move
 from pymc_gibbsnn.moves.interweave_langevin import TARGET_ACCEPTANCE, interweave_langevin
 from pymc_gibbsnn.moves.interweave_pieces import interweave_pieces, no_gram
 from pymc_gibbsnn.moves.site import Move, Site
-from pymc_gibbsnn.moves.tuning import robbins_monro
 from pymc_gibbsnn.moves.weights import data_spectrum, spectrum
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.given import is_given

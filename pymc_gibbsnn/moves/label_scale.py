@@ -40,12 +40,12 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal, uniform
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.collapsed_variances import step_sizes
 from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood
 from pymc_gibbsnn.networks.network import LearnedVariance
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["label_scale", "label_scale_density"]
 

@@ -35,13 +35,13 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal, uniform
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.collapsed_variances import step_sizes
 from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.row_scales import choose, moved, squares_of_rows
 from pymc_gibbsnn.moves.site import Move, NetworkState, Site
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["has_noise_level", "noise_level"]
 

@@ -34,12 +34,12 @@ from pytensor.tensor.random import uniform
 
 from pymc_gibbsnn._compat import shape_inference
 from pymc_gibbsnn.backends.declare import declare
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.jax_backend import by_platform
 from pymc_gibbsnn.moves.noncentred_kernels import numba_scales
 from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.given import given
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["NoncentredScale", "draw_noncentred_scales", "noncentred_scales"]
 

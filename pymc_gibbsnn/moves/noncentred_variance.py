@@ -27,9 +27,9 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal, uniform
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.collapsed_variances import in_eigenvectors, squares_of_residuals, step_sizes
 from pymc_gibbsnn.moves.site import Move, Site
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["noncentred_variance"]
 

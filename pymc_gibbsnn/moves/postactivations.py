@@ -27,8 +27,8 @@ from dataclasses import replace
 
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.site import Move, Site
-from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
 
 __all__ = ["direct_latents", "draw_postactivations", "postactivations"]

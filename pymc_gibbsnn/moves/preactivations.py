@@ -36,11 +36,11 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import uniform
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.moves.weights import ONE
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.smooth import Smooth
-from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.piecewise_normal import coupled_piecewise_normal, piecewise_normal
 from pymc_gibbsnn.random.smooth_normal import CoupledSmoothNormalRV, log_correction
 

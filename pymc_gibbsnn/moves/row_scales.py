@@ -37,9 +37,9 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import uniform
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.network import Network
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["choose", "moved", "row_scales", "squares_of_rows"]
 

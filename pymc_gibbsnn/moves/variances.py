@@ -19,10 +19,10 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.given import given, sizes
 from pymc_gibbsnn.networks.network import LearnedVariance
-from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.vectorised_gamma import vectorised_gamma
 
 __all__ = ["moments", "variances"]

@@ -22,12 +22,12 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.site import Move, NetworkState, Site
 from pymc_gibbsnn.networks.given import is_given
 from pymc_gibbsnn.networks.layers.dense import Dense, transpose
 from pymc_gibbsnn.networks.network import Layer, Network
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = [
     "data_spectrum",

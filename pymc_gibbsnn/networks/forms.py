@@ -6,7 +6,7 @@ The graphs are those of PyTensor after its canonicalisation, which makes one for
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytensor
@@ -34,6 +34,7 @@ __all__ = [
     "match_scaled_product",
     "match_slope",
     "rebuild",
+    "shapes_of",
     "spans_channels",
     "spans_columns",
     "split_number",
@@ -296,6 +297,12 @@ def spans_columns(bias: Variable) -> bool:
 def spans_channels(bias: Variable) -> bool:
     """Whether a bias of images (n, channels, height, width) is the same for all images and all pixels of a channel."""
     return bias.ndim == 4 and all(bias.type.broadcastable[axis] for axis in (0, 2, 3))
+
+
+def shapes_of(rvs: Sequence[Variable]) -> dict[str, tuple[int, ...]]:
+    """Compute the shapes that random variables have with the data that their model holds now, by their names."""
+    shapes = pytensor.function([], [rv.shape for rv in rvs], mode="FAST_COMPILE")()
+    return {rv.name: tuple(map(int, shape)) for rv, shape in zip(rvs, shapes, strict=True)}
 
 
 def evaluate(expression: Variable, values: Mapping[Variable, np.ndarray] | None = None) -> np.ndarray:

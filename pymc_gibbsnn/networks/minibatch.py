@@ -19,10 +19,10 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random import integers
 
 from pymc_gibbsnn._compat import observed_variables
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.given import given, sizes
 from pymc_gibbsnn.networks.substitution import substitute
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = [
     "Batches",

@@ -23,13 +23,13 @@ from pytensor.tensor.random.basic import NormalRV
 from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks import refusals
-from pymc_gibbsnn.networks.draws_of import shapes_of
 from pymc_gibbsnn.networks.forms import (
     AS_WRITTEN,
     NetworkError,
     evaluate,
     match_scaled_product,
     match_slope,
+    shapes_of,
     summands,
     terms,
 )

@@ -11,7 +11,7 @@ from pytensor.graph.traversal import toposort
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn._compat import inner_graph, with_inner_graph
-from pymc_gibbsnn.random.draw import apply_to_types
+from pymc_gibbsnn.backends.draw import apply_to_types
 
 __all__ = ["remade", "substitute"]
 

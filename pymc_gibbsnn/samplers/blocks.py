@@ -15,7 +15,7 @@ import pymc as pm
 
 from pymc_gibbsnn._arguments import describe, model_of, whole
 from pymc_gibbsnn.networks.layers.dense import Dense
-from pymc_gibbsnn.networks.provenance import posterior_for
+from pymc_gibbsnn.prediction.provenance import posterior_for
 
 __all__ = ["LayerNodes", "correlated_blocks", "flat_layers", "network_layers", "partition", "unit_pieces"]
 

@@ -29,11 +29,11 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal, uniform
 
 from pymc_gibbsnn._arguments import number, positive_numbers
-from pymc_gibbsnn.moves.tuning import robbins_monro
+from pymc_gibbsnn._robbins_monro import robbins_monro
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.given import given, loose, sizes
 from pymc_gibbsnn.networks.minibatch import Batches
 from pymc_gibbsnn.networks.network import evaluate
-from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.samplers.blocks import LayerNodes
 from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.target import Target

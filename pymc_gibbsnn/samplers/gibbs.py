@@ -69,10 +69,10 @@ from pymc_gibbsnn.moves.weights import data_weights, weights_above
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network
-from pymc_gibbsnn.samplers.annealing import annealed, can_be_annealed, choose_highest_variance
-from pymc_gibbsnn.samplers.fitted_start import can_be_fitted, fitted_start
 from pymc_gibbsnn.samplers.transition import Arrays, Transition
 from pymc_gibbsnn.samplers.watched import multiplications, watched
+from pymc_gibbsnn.starts.annealing import annealed, can_be_annealed, choose_highest_variance
+from pymc_gibbsnn.starts.fitted_start import can_be_fitted, fitted_start
 
 __all__ = ["gibbs"]
 
@@ -120,9 +120,9 @@ def gibbs(
         collapsed nor interweaved.
     anneal : "auto", float or None
         How a chain that is going to tune finds its way to equilibrium. If it would start with all weights at 0, "auto"
-        starts it at a network that was fitted to the data (:mod:`pymc_gibbsnn.samplers.fitted_start`), or anneals it,
+        starts it at a network that was fitted to the data (:mod:`pymc_gibbsnn.starts.fitted_start`), or anneals it,
         where the network cannot be fitted: the noise falls to its own variance while the chain tunes
-        (:mod:`pymc_gibbsnn.samplers.annealing`). A number is the variance, in squared units of the latents, from which
+        (:mod:`pymc_gibbsnn.starts.annealing`). A number is the variance, in squared units of the latents, from which
         every smaller Δ that is not drawn itself falls, whatever the start and the network, unless it is one on which
         scales of rows depend.
 

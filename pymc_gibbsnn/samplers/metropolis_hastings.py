@@ -12,9 +12,9 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random import uniform
 
 from pymc_gibbsnn._arguments import number
-from pymc_gibbsnn.moves.tuning import robbins_monro
+from pymc_gibbsnn._robbins_monro import robbins_monro
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.given import given
-from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.standard_normal import standard_normal
 from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.target import Place, Target

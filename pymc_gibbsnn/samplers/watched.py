@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn.networks.function import forward
 from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLikelihood
 from pymc_gibbsnn.networks.network import Network
-from pymc_gibbsnn.networks.new_inputs import evenly_spaced
+from pymc_gibbsnn.prediction.function import forward
+from pymc_gibbsnn.prediction.inputs import evenly_spaced
 
 __all__ = ["multiplications", "watched"]
 

@@ -37,8 +37,8 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.given import given, sizes
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["Marginal"]
 

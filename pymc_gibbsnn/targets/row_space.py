@@ -23,10 +23,10 @@ from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random import normal
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import match_product
 from pymc_gibbsnn.networks.given import sizes
 from pymc_gibbsnn.networks.network import evaluate
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["Chart", "row_space_chart"]
 

@@ -141,7 +141,7 @@ QUICK = {"priors of units", "priors of units, transposed", "learned priors of in
     "form", [pytest.param(form, marks=[] if form in QUICK else [pytest.mark.slow]) for form in FORMS]
 )
 def test_numba_computes_what_python_does(form, moves, monkeypatch):
-    monkeypatch.setattr("pymc_gibbsnn.random.draw.apply_to_types", stand_in)
+    monkeypatch.setattr("pymc_gibbsnn.backends.draw.apply_to_types", stand_in)
     model, found = FORMS[form](), {}
     start = {name: x / 2 for name, x in random_point(model, 5).items()}
     for mode in ("NUMBA", "AS_WRITTEN"):

@@ -8,9 +8,9 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.tensor.random.type import random_generator_type
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
-from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
 
 RNG = np.random.default_rng(0)

@@ -13,8 +13,8 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network, read_networks
-from pymc_gibbsnn.samplers.annealing import can_be_annealed
-from pymc_gibbsnn.samplers.fitted_start import can_be_fitted
+from pymc_gibbsnn.starts.annealing import can_be_annealed
+from pymc_gibbsnn.starts.fitted_start import can_be_fitted
 from tests.helpers import MODES, check_mean, check_same_distribution, compile_draw, pm_sample, pmg_sample, random_point
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 

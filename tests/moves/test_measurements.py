@@ -11,7 +11,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.likelihoods.measurement import MeasurementLikelihood
 from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
 from pymc_gibbsnn.networks.reader import read_network
-from pymc_gibbsnn.samplers.fitted_start import can_be_fitted, fitted_start
+from pymc_gibbsnn.starts.fitted_start import can_be_fitted, fitted_start
 from tests.helpers import MODES, compile_draw, pm_sample, value
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 

@@ -7,10 +7,10 @@ import pytest
 from scipy import integrate, stats
 from scipy.special import erfcx, log_ndtr, ndtr, ndtri_exp
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.activations import ACTIVATIONS, PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import SMOOTH
 from pymc_gibbsnn.networks.smooth import Smooth
-from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.generalised_inverse_gaussian import generalised_inverse_gaussian
 from pymc_gibbsnn.random.piecewise_normal import coupled_piecewise_normal, pieces, piecewise_normal
 from pymc_gibbsnn.random.smooth_normal import CoupledSmoothNormalRV

@@ -11,10 +11,10 @@ from pytensor.graph.replace import clone_replace
 from scipy.special import softmax
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.networks import new_rows
 from pymc_gibbsnn.networks.minibatch import read_minibatches
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.plots import plot_acceptance, plot_class_probabilities
+from pymc_gibbsnn.prediction import new_rows
 from tests.helpers import PYTHON, QUIET, check_mean, check_same_distribution, compile_draw
 
 X = np.random.default_rng(0).normal(size=(30, 3))

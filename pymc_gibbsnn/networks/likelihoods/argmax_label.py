@@ -23,12 +23,12 @@ from pytensor.tensor.random.op import RandomVariable
 from scipy.special import log_ndtr, softmax
 
 from pymc_gibbsnn.backends.declare import declare
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.layers.weighted import Array, library
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.random.argmax_normal import argmax_normal
-from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.log_normal_cdf import log_normal_cdf
 
 __all__ = ["ArgmaxLabel", "ArgmaxLabelRV", "ArgmaxLikelihood"]

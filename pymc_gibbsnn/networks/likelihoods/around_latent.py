@@ -27,10 +27,10 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from pytensor.tensor.random.basic import normal
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.likelihoods.likelihood import LatentLikelihood, Parameters
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = ["AroundLatent"]
 

@@ -20,10 +20,10 @@ from pytensor.tensor.random.op import RandomVariable
 from scipy.special import expit, log_ndtr, ndtr
 
 from pymc_gibbsnn.backends.declare import declare
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.layers.weighted import Array, library
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
-from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.log_normal_cdf import log_normal_cdf
 from pymc_gibbsnn.random.truncated_normal import truncated_normal
 

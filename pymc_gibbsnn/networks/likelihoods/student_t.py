@@ -28,11 +28,11 @@ from pytensor.tensor.random.basic import StudentTRV
 from scipy.interpolate import CubicSpline
 from scipy.special import gammaln
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.given import is_given
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
-from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.vectorised_gamma import vectorised_gamma
 
 __all__ = ["StudentTLikelihood"]

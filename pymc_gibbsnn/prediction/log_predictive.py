@@ -33,17 +33,17 @@ from scipy.special import logsumexp, ndtri
 from pymc_gibbsnn._arguments import model_of, whole
 from pymc_gibbsnn._compat import add_group, dataset_of
 from pymc_gibbsnn._data import check_labels, finite, warn_of_units
-from pymc_gibbsnn.diagnostics.outcomes import class_names, count_classes, log_density, log_normal
-from pymc_gibbsnn.diagnostics.prediction import name_axes
-from pymc_gibbsnn.networks.conditionals import Conditional, FrozenDistribution, distribution_node
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_noisy
 from pymc_gibbsnn.networks.likelihoods.class_labels import numbered
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
-from pymc_gibbsnn.networks.new_inputs import Inputs, check_columns, find_observed, observed_value
-from pymc_gibbsnn.networks.new_rows import NewRows
-from pymc_gibbsnn.networks.provenance import posterior_for
 from pymc_gibbsnn.networks.reader import read_networks
+from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node
+from pymc_gibbsnn.prediction.inputs import Inputs, check_columns, find_observed, observed_value
+from pymc_gibbsnn.prediction.new_rows import NewRows
+from pymc_gibbsnn.prediction.outcomes import class_names, count_classes, log_density, log_normal
+from pymc_gibbsnn.prediction.predict import name_axes
+from pymc_gibbsnn.prediction.provenance import posterior_for
 
 __all__ = ["log_predictive"]
 
@@ -67,7 +67,7 @@ def log_predictive(
 
     for the S draws of the posterior, with z the latents of a row. The noise of the last layer and that of the
     post-activations below it are integrated in closed form, deeper noise by ``latent_draws`` draws for each draw of the
-    posterior; :mod:`pymc_gibbsnn.diagnostics.log_predictive` gives the formulas. Weights, biases and learned variances
+    posterior; :mod:`pymc_gibbsnn.prediction.log_predictive` gives the formulas. Weights, biases and learned variances
     are taken from the posterior, as :func:`predict` does.
 
     With neither ``X_new`` nor ``y_new`` the density is that of the data that were fitted, and is added to ``idata`` as

@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import describe, model_of
 from pymc_gibbsnn._data import storable_names
-from pymc_gibbsnn.diagnostics.outcomes import class_names, has_classes, mean_of, probabilities
 from pymc_gibbsnn.networks.network import NetworkError
-from pymc_gibbsnn.networks.new_inputs import find_observed
-from pymc_gibbsnn.networks.new_rows import NewRows
-from pymc_gibbsnn.networks.provenance import posterior_for
+from pymc_gibbsnn.prediction.inputs import find_observed
+from pymc_gibbsnn.prediction.new_rows import NewRows
+from pymc_gibbsnn.prediction.outcomes import class_names, has_classes, mean_of, probabilities
+from pymc_gibbsnn.prediction.provenance import posterior_for
 
 __all__ = ["class_probabilities", "predict"]
 

@@ -26,9 +26,9 @@ from pytensor.tensor.random.basic import (
     StudentTRV,
 )
 
-from pymc_gibbsnn.networks.conditionals import Conditional, FrozenDistribution, distribution_node, in_numpy
-from pymc_gibbsnn.networks.distributions import IN_NUMPY, stand_ins, variable_of
 from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_likelihood
+from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node, in_numpy
+from pymc_gibbsnn.prediction.distributions import IN_NUMPY, stand_ins, variable_of
 
 __all__ = ["class_names", "count_classes", "has_classes", "log_density", "log_normal", "mean_of", "probabilities"]
 

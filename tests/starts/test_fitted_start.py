@@ -23,13 +23,13 @@ from threadpoolctl import ThreadpoolController
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.drivers import starts
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
-from pymc_gibbsnn.networks.function import forward
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.networks.smooth import Smooth
-from pymc_gibbsnn.samplers.evidence import learned_scales
-from pymc_gibbsnn.samplers.fitted_start import can_be_fitted, fitted_start
-from pymc_gibbsnn.samplers.least_squares import Fit, LeastSquares
-from pymc_gibbsnn.samplers.quasi_newton import Found, QuasiNewton
+from pymc_gibbsnn.prediction.function import forward
+from pymc_gibbsnn.starts.evidence import learned_scales
+from pymc_gibbsnn.starts.fitted_start import can_be_fitted, fitted_start
+from pymc_gibbsnn.starts.least_squares import Fit, LeastSquares
+from pymc_gibbsnn.starts.quasi_newton import Found, QuasiNewton
 from tests.helpers import PYTHON, pmg_sample
 
 RNG = np.random.default_rng(0)
@@ -49,7 +49,7 @@ def output(problem, fit):
 @pytest.mark.parametrize("spread", [1.0, RNG.uniform(0.5, 2, size=(30, 2))], ids=["equal", "unequal"])
 @pytest.mark.parametrize("degrees", [np.inf, 4.0])
 def test_a_linearised_network_agrees_with_differences(monkeypatch, degrees, spread):
-    monkeypatch.setattr("pymc_gibbsnn.samplers.least_squares.NUMBERS", 200)  # several blocks of rows
+    monkeypatch.setattr("pymc_gibbsnn.starts.least_squares.NUMBERS", 200)  # several blocks of rows
     problem = replace(regression(), degrees=degrees, spread=spread)
     now = problem.linearised(FIT)
     assert now.objective == pytest.approx(problem.objective(FIT, now.variance))

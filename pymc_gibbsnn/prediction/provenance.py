@@ -29,9 +29,10 @@ from pytensor.tensor.type import TensorType
 
 from pymc_gibbsnn._arguments import posterior_of
 from pymc_gibbsnn._compat import dataset_of
-from pymc_gibbsnn.networks.conditionals import distribution_node
-from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
+from pymc_gibbsnn.networks.forms import shapes_of
 from pymc_gibbsnn.networks.named_activations import NAMED
+from pymc_gibbsnn.prediction.conditionals import distribution_node
+from pymc_gibbsnn.prediction.draws_of import draws_of
 
 __all__ = ["FINGERPRINT", "model_fingerprint", "posterior_for"]
 

@@ -14,9 +14,9 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import model_of
-from pymc_gibbsnn.networks.function import function_evaluator
-from pymc_gibbsnn.networks.observed_shapes import check_observed_shapes
-from pymc_gibbsnn.networks.provenance import posterior_for
+from pymc_gibbsnn.prediction.function import function_evaluator
+from pymc_gibbsnn.prediction.observed_shapes import check_observed_shapes
+from pymc_gibbsnn.prediction.provenance import posterior_for
 
 __all__ = ["function_space"]
 

@@ -17,8 +17,8 @@ from pytensor.graph.traversal import io_toposort
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import NormalRV
 
-from pymc_gibbsnn.networks.distributions import Distribution
 from pymc_gibbsnn.networks.forms import NetworkError
+from pymc_gibbsnn.prediction.distributions import Distribution
 
 __all__ = ["Conditional", "FrozenDistribution", "distribution_node", "in_numpy"]
 

@@ -8,8 +8,8 @@ import pytest
 import xarray as xr
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.networks import function, new_rows
-from pymc_gibbsnn.networks.function import forward
+from pymc_gibbsnn.prediction import function, new_rows
+from pymc_gibbsnn.prediction.function import forward
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(9, 2))

@@ -7,7 +7,7 @@ import pytest
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.reader import read_network
-from pymc_gibbsnn.samplers.annealing import annealed, choose_highest_variance
+from pymc_gibbsnn.starts.annealing import annealed, choose_highest_variance
 from tests.helpers import PYTHON, pm_sample, value
 
 X = np.random.default_rng(0).normal(size=(8, 2))

@@ -15,13 +15,13 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 
 from pymc_gibbsnn._data import array_of, finite, warn_of_units
-from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
-from pymc_gibbsnn.networks.forms import NetworkError
+from pymc_gibbsnn.networks.forms import NetworkError, shapes_of
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network, evaluate
-from pymc_gibbsnn.networks.new_inputs import Inputs, evenly_spaced, find_observed
-from pymc_gibbsnn.networks.new_rows import NewRows, parts_at_once
 from pymc_gibbsnn.networks.reader import only_network, read_networks
+from pymc_gibbsnn.prediction.draws_of import draws_of
+from pymc_gibbsnn.prediction.inputs import Inputs, evenly_spaced, find_observed
+from pymc_gibbsnn.prediction.new_rows import NewRows, parts_at_once
 
 __all__ = ["forward", "function_evaluator", "networks_of", "variance_of_data"]
 

@@ -5,7 +5,7 @@ fitted by a few steps of L-BFGS [1]_; the better half is fitted by twice as many
 [2]_. The search ends as soon as the errors of a network are about as large as its noise. Networks for which a step is a
 lot of work begin with fewer draws. Where even a single fit would be too much work, a random part of the data is fitted.
 
-The objective is that of :mod:`pymc_gibbsnn.samplers.fitted_start`. Its variance v is computed anew twice a round, from
+The objective is that of :mod:`pymc_gibbsnn.starts.fitted_start`. Its variance v is computed anew twice a round, from
 the gradient of Σ_k r_k f_k by each latent, for random signs r: the square of that has the mean Σ_k ‖∂f_k/∂z‖².
 For class labels, −log P(y | f) takes the place of the squared errors, as if the noise of variance v were logistic. One
 network is fitted to them: what they say of f is too coarse for one mode to be much better than another.
@@ -31,7 +31,7 @@ from pymc_gibbsnn.backends.one_thread import ONE_THREAD
 from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.networks.network import Network
-from pymc_gibbsnn.samplers.least_squares import Fit
+from pymc_gibbsnn.starts.least_squares import Fit
 
 __all__ = ["Found", "QuasiNewton", "suits_quasi_newton"]
 

@@ -19,12 +19,11 @@ from pytensor.tensor.elemwise import DimShuffle
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
 from pymc_gibbsnn._data import array_of, finite, named_columns, of_dtype, refuse_lazy, warn_of_units
-from pymc_gibbsnn.networks.conditionals import distribution_node
-from pymc_gibbsnn.networks.draws_of import shapes_of
-from pymc_gibbsnn.networks.forms import is_elemwise
+from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.networks.forms import is_elemwise, shapes_of
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
-from pymc_gibbsnn.random.draw import draw
+from pymc_gibbsnn.prediction.conditionals import distribution_node
 
 __all__ = ["Inputs", "check_columns", "evaluate_leaf", "evenly_spaced", "find_observed", "is_leaf", "observed_value"]
 

@@ -7,7 +7,7 @@ itself is then
 
 which falls from r to its own value: fast where noise is larger than what there is to learn, slowly between a tenth and
 a thousandth of r, where hidden units take their places, and fast again where they have them [1]_. Networks that cannot
-be fitted (:mod:`pymc_gibbsnn.samplers.fitted_start`) are annealed by default, from an r of about the variance of their
+be fitted (:mod:`pymc_gibbsnn.starts.fitted_start`) are annealed by default, from an r of about the variance of their
 pre-activations before data are seen.
 
 References

@@ -15,8 +15,8 @@ from scipy.stats import norm, poisson
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
-from pymc_gibbsnn.networks import new_rows
 from pymc_gibbsnn.networks.network import NetworkError
+from pymc_gibbsnn.prediction import new_rows
 
 RNG = np.random.default_rng(0)
 X, U = RNG.normal(size=(9, 2)), RNG.normal(size=(9, 1))

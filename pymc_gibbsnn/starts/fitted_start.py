@@ -7,17 +7,17 @@ squares are quick. So before the first tuning step the function f of the network
     minimise  Σ (y − f(X; W̃))² / (2v) + Σ Λ W̃² / 2,     v = ΔZ_L + mean Σ_l (‖∂f/∂z_l‖² ΔZ_l + ‖∂f/∂a_l‖² ΔA_l),
 
 where v is the variance that all noise together gives y, to first order. Small networks of dense layers are fitted by
-steps of Gauss and Newton (:mod:`pymc_gibbsnn.samplers.least_squares`), networks with convolutions by a quasi-Newton
-method (:mod:`pymc_gibbsnn.samplers.quasi_newton`); both look for a good mode among several. For class labels of
+steps of Gauss and Newton (:mod:`pymc_gibbsnn.starts.least_squares`), networks with convolutions by a quasi-Newton
+method (:mod:`pymc_gibbsnn.starts.quasi_newton`); both look for a good mode among several. For class labels of
 images −log P(y | f) takes the place of the squared errors. For data with heavy tails around f, errors have Student's t
 distribution with squared scale v. Where the noise differs between data or rows, errors are divided by its scale.
 
 Learned variances and precisions are held at the values at which the chain would start until a good mode is found.
-Then they and the weights take turns, as far as the data determine these scales (:mod:`pymc_gibbsnn.samplers.evidence`).
+Then they and the weights take turns, as far as the data determine these scales (:mod:`pymc_gibbsnn.starts.evidence`).
 
 Networks beside other terms in the mean of data, networks with convolutions and learned noise, dense networks with class
 labels, whose chains get no further from a fit than by annealing, and networks so large that a fit would take long
-beside the tuning, start from zero, annealed (:mod:`pymc_gibbsnn.samplers.annealing`) where their noise is known.
+beside the tuning, start from zero, annealed (:mod:`pymc_gibbsnn.starts.annealing`) where their noise is known.
 
 The tuning steps that follow are plain sweeps, which need not know any of this: a sampler is exact from any start.
 """
@@ -31,16 +31,16 @@ import numpy as np
 from numpy.linalg import LinAlgError
 from pytensor.graph.traversal import explicit_graph_inputs
 
-from pymc_gibbsnn.networks.function import forward
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
 from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
 from pymc_gibbsnn.networks.network import Network, evaluate
-from pymc_gibbsnn.samplers.evidence import at_point, learned_scales
-from pymc_gibbsnn.samplers.least_squares import Fit, LeastSquares, suits_least_squares
-from pymc_gibbsnn.samplers.quasi_newton import QuasiNewton, suits_quasi_newton
+from pymc_gibbsnn.prediction.function import forward
+from pymc_gibbsnn.starts.evidence import at_point, learned_scales
+from pymc_gibbsnn.starts.least_squares import Fit, LeastSquares, suits_least_squares
+from pymc_gibbsnn.starts.quasi_newton import QuasiNewton, suits_quasi_newton
 
 __all__ = ["can_be_fitted", "fitted_start"]
 

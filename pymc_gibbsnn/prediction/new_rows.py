@@ -37,8 +37,12 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_gibbsnn._data import check_finite
-from pymc_gibbsnn.networks.conditionals import Conditional, FrozenDistribution, distribution_node, in_numpy
-from pymc_gibbsnn.networks.distributions import (
+from pymc_gibbsnn.networks.forms import AS_WRITTEN, shapes_of
+from pymc_gibbsnn.networks.likelihoods import find_likelihood, find_noisy
+from pymc_gibbsnn.networks.network import NetworkError, evaluate
+from pymc_gibbsnn.networks.substitution import substitute
+from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node, in_numpy
+from pymc_gibbsnn.prediction.distributions import (
     IN_NUMPY,
     Centre,
     Composed,
@@ -50,12 +54,8 @@ from pymc_gibbsnn.networks.distributions import (
     size_of,
     variable_of,
 )
-from pymc_gibbsnn.networks.draws_of import draws_of, shapes_of
-from pymc_gibbsnn.networks.forms import AS_WRITTEN
-from pymc_gibbsnn.networks.likelihoods import find_likelihood, find_noisy
-from pymc_gibbsnn.networks.network import NetworkError, evaluate
-from pymc_gibbsnn.networks.new_inputs import Inputs, evaluate_leaf, evenly_spaced, find_observed, is_leaf
-from pymc_gibbsnn.networks.substitution import substitute
+from pymc_gibbsnn.prediction.draws_of import draws_of
+from pymc_gibbsnn.prediction.inputs import Inputs, evaluate_leaf, evenly_spaced, find_observed, is_leaf
 
 __all__ = ["NewRows", "parts_at_once"]
 

@@ -7,7 +7,7 @@ of the objective grows least while all other weights make up for it, which also 
 comes a short fit. Every other round widens the best network so far instead, by units that do nothing yet. Rounds end
 when their budget is spent, or nothing is left to explain; the best network goes on. A step of a fit is one of Gauss,
 Newton, Levenberg and Marquardt [2]_, on all weights at once. The objective is that of
-:mod:`pymc_gibbsnn.samplers.fitted_start`.
+:mod:`pymc_gibbsnn.starts.fitted_start`.
 
 References
 ----------

@@ -1,6 +1,6 @@
 """Distributions as NumPy draws from them: PyTensor's, those that PyMC builds of others, and values without noise.
 
-All have what :class:`pymc_gibbsnn.networks.conditionals.FrozenDistribution` asks of PyTensor's random variables:
+All have what :class:`pymc_gibbsnn.prediction.conditionals.FrozenDistribution` asks of PyTensor's random variables:
 ``ndims_params``, ``ndim_supp``, ``rng_fn`` and ``_supp_shape_from_params``.
 """
 
@@ -27,8 +27,8 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType, random_generator_type
 
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import NetworkError
-from pymc_gibbsnn.random.draw import draw
 
 __all__ = [
     "IN_NUMPY",

@@ -9,8 +9,8 @@ from pytensor.tensor.random.basic import normal
 from pytensor.tensor.random.type import random_generator_type
 
 from pymc_gibbsnn._compat import shape_inference
+from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.substitution import substitute
-from pymc_gibbsnn.random.draw import draw
 from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
 from tests.helpers import compile_draw
 

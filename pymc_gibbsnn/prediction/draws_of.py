@@ -8,17 +8,9 @@ from numbers import Real
 
 import numpy as np
 import pymc as pm
-import pytensor
 import xarray as xr
-from pytensor.graph.basic import Variable
 
-__all__ = ["draws_of", "shapes_of"]
-
-
-def shapes_of(rvs: Sequence[Variable]) -> dict[str, tuple[int, ...]]:
-    """Compute the shapes that random variables have with the data that their model holds now, by their names."""
-    shapes = pytensor.function([], [rv.shape for rv in rvs], mode="FAST_COMPILE")()
-    return {rv.name: tuple(map(int, shape)) for rv, shape in zip(rvs, shapes, strict=True)}
+__all__ = ["draws_of"]
 
 
 def draws_of(

@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.networks.observed_shapes import check_observed_shapes
+from pymc_gibbsnn.prediction.observed_shapes import check_observed_shapes
 from tests.helpers import in_python
 
 RNG = np.random.default_rng(0)

@@ -1,6 +1,6 @@
 r"""Learned scales of a network that is being fitted: the variances of its noise and the precisions of its priors.
 
-A fit W̃ of :mod:`pymc_gibbsnn.samplers.least_squares` minimises errors plus prior for known scales. Learned scales
+A fit W̃ of :mod:`pymc_gibbsnn.starts.least_squares` minimises errors plus prior for known scales. Learned scales
 have a density given the data alone, with weights and noise integrated out: the evidence, times the prior of the scales.
 It is found as if the network were linear in weights and noise, as it nearly is close to the fit. It is stationary, for
 every precision τ ~ Gamma(α, β) and every variance 1/τ ~ InverseGamma(α, β), where [1]_
@@ -35,7 +35,7 @@ from pytensor.graph.traversal import explicit_graph_inputs
 
 from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.network import Network
-from pymc_gibbsnn.samplers.least_squares import Fit, LeastSquares
+from pymc_gibbsnn.starts.least_squares import Fit, LeastSquares
 
 __all__ = ["at_point", "learned_scales"]
 

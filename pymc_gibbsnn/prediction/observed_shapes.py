@@ -10,8 +10,8 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn._compat import observed_variables
-from pymc_gibbsnn.networks.conditionals import distribution_node
 from pymc_gibbsnn.networks.forms import evaluate
+from pymc_gibbsnn.prediction.conditionals import distribution_node
 
 __all__ = ["check_observed_shapes"]
 

@@ -8,7 +8,7 @@ import xarray as xr
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn._compat import dataset_of
-from pymc_gibbsnn.networks.provenance import FINGERPRINT, model_fingerprint
+from pymc_gibbsnn.prediction.provenance import FINGERPRINT, model_fingerprint
 from tests.helpers import in_python, pm_sample, pmg_sample
 
 RNG = np.random.default_rng(0)
