@@ -14,7 +14,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_likelihood
+from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.network import Network, NetworkError
 from pymc_gibbsnn.networks.reader import only_network
 from pymc_gibbsnn.prediction.conditionals import distribution_node
@@ -50,7 +50,7 @@ def judged(
 
     def judge(posterior: xr.Dataset, space: xr.Dataset) -> dict[str, np.ndarray]:
         output, name = space["output"].values, "probability" if has_classes else "output"
-        if isinstance(likelihood, LabelLikelihood):
+        if likelihood is not None and likelihood.is_logistic:
             variance = variance_of_data(network, posterior)
             if variance is not None:
                 variance = np.reshape(variance, np.shape(variance) + (1,) * (output.ndim - np.ndim(variance)))

@@ -119,8 +119,7 @@ def cnn(
     """
     frames = X, y
     X = finite("X", X)
-    y, out, coords = read_targets(y, likelihood)
-    probit = likelihood == "probit"
+    kind, y, out, coords = read_targets(y, likelihood)
     if X.ndim not in (3, 4) or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         hint = ": X are flattened images: reshape them" if X.ndim == 2 else ""
         raise ValueError(
@@ -135,7 +134,7 @@ def cnn(
             stacklevel=2,
         )
     warn_of_size("X", X, frames[0])
-    if not probit:
+    if not kind.is_discrete:
         warn_of_size("y", y, frames[1])
     filters, hidden = widths("filters", filters, "one for each convolutional layer"), widths("hidden", hidden)
     layers = len(filters)
@@ -149,9 +148,9 @@ def cnn(
     for l, window in enumerate(pools, start=2):
         noisy += [f"Z{l}", *[f"P{l}"] * (window is not None), f"A{l}"]
     noisy += [f"{kind}{l}" for l in range(layers + 2, total + 1) for kind in "ZA"]
-    noisy.append(f"Z{total + 1}" if probit else "y")
-    noises = deviations_of(noise, noisy, probit)
-    likelihood = likelihood_of(likelihood, noises[-1])
+    noisy.append("y" if kind.has_noise else f"Z{total + 1}")
+    noises = deviations_of(noise, noisy, kind)
+    latent = None if likelihood_of(likelihood, noises[-1]) == "normal" else kind
     names = [f"W{l}" for l in range(1, total + 1)]
     priors = [None] * total if prior is None else each("prior", prior, names, ["learned"], "a precision")
     coords |= {f"hidden_{l}": np.arange(width) for l, width in enumerate(hidden, start=layers + 2)}
@@ -182,7 +181,7 @@ def cnn(
         dense_priors = [d if one is None else one for d, one in zip(widths_, priors[layers:], strict=True)]
         flat = a.reshape((-1, widths_[0]))
         dense_layers(
-            flat, widths_, dims, dense_priors, deviations, function, bias, targets, out, likelihood, first=layers + 1
+            flat, widths_, dims, dense_priors, deviations, function, bias, targets, out, latent, first=layers + 1
         )
     return model
 

@@ -145,20 +145,19 @@ def mlp(
     frames = X, y
     check_labels("y", y, "X", X)
     X = finite("X", X)
-    y, out, coords = read_targets(y, likelihood)
-    probit = likelihood == "probit"
+    kind, y, out, coords = read_targets(y, likelihood)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(
             f"X must have shape (n, d) and y (n,) or (n, k), none of them empty; found {X.shape} and {y.shape}."
         )
     warn_of_size("X", X, frames[0])
-    if not probit:
+    if not kind.is_discrete:
         warn_of_size("y", y, frames[1])
     hidden = widths("hidden", hidden)
     function = named_activation(activation)
     noisy = [f"{kind}{l}" for l in range(2, len(hidden) + 2) for kind in "ZA"]
-    noisy.append(f"Z{len(hidden) + 2}" if probit else "y")
-    noises = deviations_of(noise, noisy, probit)
+    noisy.append("y" if kind.has_noise else f"Z{len(hidden) + 2}")
+    noises = deviations_of(noise, noisy, kind)
     likelihood = likelihood_of(likelihood, noises[-1], by_row=noise_hidden is not None)
     sizes = [X.shape[1], *hidden]
     weights = [f"W{l}" for l in range(1, len(sizes) + 1)]
@@ -174,6 +173,7 @@ def mlp(
         noise_dims = ["feature", *(f"hidden_{l}_noise" for l in range(2, len(noise_sizes) + 1))]
         coords |= {dim: np.arange(size) for dim, size in zip(noise_dims[1:], noise_sizes[1:], strict=True)}
 
+    latent = None if likelihood == "normal" else kind
     with pm.Model(coords=coords) as model:
         a = pm.Data("X", X, dims=("row", "feature"))
         targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
@@ -181,7 +181,7 @@ def mlp(
         row_scale = None
         if noise_hidden is not None:
             row_scale = scales_of_rows(a, noise_sizes, noise_dims, function)
-        dense_layers(a, sizes, dims, priors, deviations, function, bias, targets, out, likelihood, row_scale=row_scale)
+        dense_layers(a, sizes, dims, priors, deviations, function, bias, targets, out, latent, row_scale=row_scale)
     return model
 
 

@@ -11,18 +11,14 @@ from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import each, one_of
-from pymc_gibbsnn._data import column_names, finite
-from pymc_gibbsnn.networks.likelihoods import CLASSICAL, ArgmaxLabel, SignLabel
-from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
+from pymc_gibbsnn._data import column_names
+from pymc_gibbsnn.networks.likelihoods import CLASSICAL, NOISY, LatentLikelihood
 
 __all__ = ["dense_layers", "deviation", "deviations_of", "likelihood_of", "read_targets", "scales", "scales_of_rows"]
 
-# Parameters of priors and likelihoods are numbers in double precision: PyMC takes the logarithm of a plain 5, or 0.5,
-# in single precision.
-DEGREES = np.float64(4)  # of freedom of the Student likelihood
 # Parameters of the InverseGamma priors of learned variances: of data, of latents, and of the latent that is the
 # logarithm of a variance. The first leaves the noise to the data; the second favours little noise, with which networks
-# were seen to predict better.
+# were seen to predict better. They are in double precision: PyMC takes the logarithm of a plain 5 in single precision.
 DATA, LATENT, LOG_VARIANCE = np.array([(1, 0.001), (5, 0.0001), (3, 0.3)])
 # The squared scales of rows lie between the first number and the sum of both. Without these limits, rows that can be
 # fitted exactly would lose all noise against the others.
@@ -40,7 +36,7 @@ def dense_layers(
     bias: bool,
     targets: Variable,
     out: tuple[str, ...],
-    likelihood: str,
+    kind: type[LatentLikelihood] | None,
     first: int = 1,
     row_scale: Variable | None = None,
 ) -> None:
@@ -66,8 +62,8 @@ def dense_layers(
         What is observed.
     out : tuple of str
         The dimension of the output, if it has one.
-    likelihood : {"normal", "probit", "student"}
-        Whether the last pre-activations are observed themselves, as class labels, or with Student's noise.
+    kind : type of LatentLikelihood, optional
+        The likelihood of data given the last pre-activations; None if these are observed themselves.
     first : int
         The number of the first layer.
     row_scale : Variable, (n,), optional
@@ -82,15 +78,13 @@ def dense_layers(
         units = out if last else (dims[i + 1],)
         mean = _affine(a, d, (*units, dims[i]), precision, bias, str(l))
         name = f"Z{l + 1}"
-        if last and likelihood == "normal":
+        if last and kind is None:
             pm.Normal("y", mean, deviations["y"], observed=targets, shape=mean.shape, dims=("row", *units))
             return
-        z = pm.Normal(name, mean, deviations["y" if last and likelihood == "student" else name], dims=("row", *units))
-        if last and likelihood == "student":
-            pm.StudentT("y", DEGREES, z, sigma=deviations["y"], observed=targets, shape=z.shape, dims=("row", *units))
-        elif last:
-            label = ArgmaxLabel if units else SignLabel
-            label("y", z, observed=targets, shape=z.shape[:1], dims="row")
+        z = pm.Normal(name, mean, deviations["y" if last and "y" in deviations else name], dims=("row", *units))
+        if last and kind is not None:
+            rows, y_dims = z.shape[: targets.ndim], ("row", *units)[: targets.ndim]
+            kind.observe("y", z, {"noise": deviations.get("y")}, observed=targets, shape=rows, dims=y_dims)
         else:
             a = pm.Normal(f"A{l + 1}", function(z), deviations[f"A{l + 1}"], dims=("row", *units))
 
@@ -155,18 +149,22 @@ def _affine(a: Variable, d: int, dims: tuple[str, ...], prior: float | str, bias
     return mean + pm.Normal(f"b{number}", 0, **of_biases, dims=dims[:-1] or None) if bias else mean
 
 
-def read_targets(y: ArrayLike, likelihood: str | None) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
-    """Check what is observed, and name the outputs of the last layer.
+def read_targets(
+    y: ArrayLike, likelihood: str | None
+) -> tuple[type[LatentLikelihood], np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
+    """Check what is observed, choose the kind of likelihood, and name the outputs of the last layer.
 
     Parameters
     ----------
     y : array_like, shape (n,) or (n, k)
         What the user gave: numbers or, for a probit likelihood, labels.
-    likelihood : {"student", "normal", "probit"}, optional
+    likelihood : {"student", "normal", "probit"} or another name of one, optional
         What y is given the last layer; None stands for one of real numbers.
 
     Returns
     -------
+    kind : type of LatentLikelihood
+        The likelihood given a latent.
     y : array, shape (n,) or (n, k)
         The numbers, or labels as integers.
     out : tuple of str
@@ -179,8 +177,8 @@ def read_targets(y: ArrayLike, likelihood: str | None) -> tuple[np.ndarray, tupl
     ValueError
         If the likelihood is not known, or data are not finite or no labels.
     """
-    known = ("student", "normal", "probit")
-    if isinstance(likelihood, str) and likelihood in CLASSICAL.keys() - known:
+    known = tuple(NOISY)
+    if isinstance(likelihood, str) and likelihood in CLASSICAL.keys() - NOISY.keys():
         raise ValueError(
             f"likelihood must be {', '.join(map(repr, known[:-1]))} or {known[-1]!r}; found {likelihood!r}, which "
             f"networks without noise on hidden units may have: pmg.classical_mlp(X, y, hidden, "
@@ -189,25 +187,29 @@ def read_targets(y: ArrayLike, likelihood: str | None) -> tuple[np.ndarray, tupl
         )
     if likelihood is not None:
         one_of("likelihood", likelihood, known)
-    if likelihood == "probit":
-        labels, classes = read_labels(y)
-        return labels, () if len(classes) == 2 else ("class",), {"class": classes}
-    numbers = finite("y", y)
-    if numbers.ndim != 2:
-        return numbers, (), {}
-    return numbers, ("output",), {"output": column_names(y, numbers.shape[1])}
+    kinds = NOISY[likelihood or "student"]
+    data, classes = kinds[0].targets(y)
+    kind = next(kind for kind in kinds if kind.takes(classes))
+    width, coords = kind.width(data, classes), {} if classes is None else {"class": classes}
+    if width is None or data.ndim > 2:
+        return kind, data, (), coords
+    if classes is not None:
+        return kind, data, ("class",), coords
+    return kind, data, ("output",), {"output": column_names(y, width)}
 
 
-def deviations_of(noise: float | str | Sequence[float | str], noisy: list[str], probit: bool) -> list[float | str]:
+def deviations_of(
+    noise: float | str | Sequence[float | str], noisy: list[str], kind: type[LatentLikelihood]
+) -> list[float | str]:
     """Check the standard deviations of noise that a user gives, and return one, or "learned", for each noisy variable.
 
-    ``noisy`` are the names of these variables. ``probit`` says whether the last one gives class labels; its noise then
-    stays 1 where all is to be learned.
+    ``noisy`` are the names of these variables. The noise of a last latent whose scale the data do not tell stays 1
+    where all is to be learned.
     """
-    if probit and isinstance(noise, str):
+    if kind.ignores_scale and isinstance(noise, str):
         noise = [noise] * (len(noisy) - 1) + [1]
     noises = each("noise", noise, noisy, ["learned"], "a standard deviation")
-    if probit and noises[-1] == "learned":
+    if kind.ignores_scale and noises[-1] == "learned":
         raise ValueError(
             f"The noise of '{noisy[-1]}' must be a number where labels are observed, which do not tell it from the "
             f"size of the last weights; found 'learned': write 1."

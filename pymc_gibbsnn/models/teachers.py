@@ -18,6 +18,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_gibbsnn._arguments import boolean, describe, whole, widths
 from pymc_gibbsnn.models.mlp import mlp
 from pymc_gibbsnn.networks.given import is_given
+from pymc_gibbsnn.networks.likelihoods import NOISY
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.prediction.function import forward, function_evaluator
@@ -176,10 +177,9 @@ def _student(model: Sequence[int], n: int | None, architecture: dict) -> pm.Mode
     if len(sizes) < 2 or n is None:
         raise ValueError(f"Give widths (d, ..., k) of at least two layers, and n; found {sizes} and n={n}.")
     d, *hidden, k = sizes
-    if architecture.get("likelihood", "normal") == "probit":
-        y = np.arange(n) % max(k, 2)
-    else:
-        y = np.zeros(n if k == 1 else (n, k))
+    name = architecture.get("likelihood")
+    has_classes = name in NOISY and NOISY[name][0].has_classes
+    y = np.arange(n) % max(k, 2) if has_classes else np.zeros(n if k == 1 else (n, k))
     return mlp(np.zeros((n, d)), y, hidden, **({"noise": 0.1, "prior": None} | architecture))
 
 
@@ -267,7 +267,12 @@ def _silenced(network: Network, teacher: dict[str, np.ndarray]) -> tuple[dict[st
     for l, (z, a) in enumerate(forward(network, teacher, network.data())):
         latents = {network.layers[l].output: z} | {part.output: a for part in network.activations[l : l + 1] if part}
         teacher |= {v.name: x.reshape(teacher[v.name].shape) for v, x in latents.items() if v.name in teacher}
-    y = network.observation.label(z) if network.observation else z
+    if network.observation is None:
+        y = z
+    elif network.observation.label is None:
+        raise ValueError(f"noisy must be True: '{network.observation.name}' has no value without noise.")
+    else:
+        y = network.observation.label(z)
     return teacher, y.reshape(evaluate(network.observed).shape)
 
 

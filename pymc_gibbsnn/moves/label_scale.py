@@ -44,7 +44,7 @@ from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.collapsed_variances import step_sizes
 from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.given import given
-from pymc_gibbsnn.networks.likelihoods import LabelLikelihood
+from pymc_gibbsnn.networks.likelihoods.label_likelihood import LabelLikelihood
 from pymc_gibbsnn.networks.network import LearnedVariance
 
 __all__ = ["label_scale", "label_scale_density"]

@@ -40,7 +40,6 @@ from pymc_gibbsnn.moves.collapsed_variances import step_sizes
 from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.row_scales import choose, moved, squares_of_rows
 from pymc_gibbsnn.moves.site import Move, NetworkState, Site
-from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network
 
 __all__ = ["has_noise_level", "noise_level"]
@@ -51,13 +50,8 @@ def has_noise_level(network: Network) -> bool:
 
     It is not made for a network of noise without hidden layers whose inputs have more columns than rows.
     """
-    likelihood = network.observation
-    is_wide = len(network.layers) == 1 and network.is_thin
-    return (
-        isinstance(likelihood, RowNoise)
-        and likelihood.network.layers[-1].name in likelihood.network.own_variances
-        and not is_wide
-    )
+    other, is_wide = network.sets_noise_of, len(network.layers) == 1 and network.is_thin
+    return other is not None and other.layers[-1].name in other.own_variances and not is_wide
 
 
 @Move

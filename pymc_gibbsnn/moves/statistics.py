@@ -39,8 +39,8 @@ def log_densities(state: NetworkState) -> dict[str, Variable]:
         if state.network.row_scale is not None:
             densities[name] -= n * pt.log(state.network.row_scale).mean()
     observation = state.network.observation
-    if observation is not None and (density := observation.log_density_given(state.outputs[-1])) is not None:
-        densities[observation.name] = density
+    if observation is not None and (of_data := observation.log_densities(state.outputs[-1])) is not None:
+        densities[observation.name] = of_data.sum()
     for operator, w in _weights(state):
         densities[operator.name] = operator.log_prior(w)
     return densities

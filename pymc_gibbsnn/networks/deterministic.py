@@ -36,7 +36,7 @@ from pymc_gibbsnn.networks.forms import (
 )
 from pymc_gibbsnn.networks.given import folded
 from pymc_gibbsnn.networks.layers.dense import Dense
-from pymc_gibbsnn.networks.likelihoods import CLASSICAL, Likelihood, find_likelihood
+from pymc_gibbsnn.networks.likelihoods import CLASSICAL, ClassicalLikelihood, find_likelihood
 from pymc_gibbsnn.networks.minibatch import Batches, read_minibatches
 from pymc_gibbsnn.networks.notation import show
 from pymc_gibbsnn.networks.reader import Reader
@@ -73,7 +73,7 @@ class ClassicalNetwork:
         The L layers, from the inputs to the output.
     activations : tuple of Elementwise
         The L − 1 activations between them.
-    likelihood : Likelihood
+    likelihood : ClassicalLikelihood
         The likelihood of the data y given the output of the last layer; y may be a batch.
     weight : Variable, ()
         The power of the likelihood: 1, or total_size divided by the size of a batch.
@@ -85,7 +85,7 @@ class ClassicalNetwork:
     inputs: Variable
     layers: tuple[Dense, ...]
     activations: tuple[Elementwise, ...]
-    likelihood: Likelihood
+    likelihood: ClassicalLikelihood
     weight: Variable
     batches: Batches | None = None
 
@@ -94,7 +94,7 @@ class ClassicalNetwork:
         """The value variables of weights and biases."""
         return [value for layer in self.layers for value in layer.variables]
 
-    def on(self, rows: Variable | None) -> tuple[Variable, Likelihood, Variable]:
+    def on(self, rows: Variable | None) -> tuple[Variable, ClassicalLikelihood, Variable]:
         """Return inputs, likelihood and weight for the rows of a batch; ``rows`` is None without minibatches."""
         if self.batches is None:
             return self.inputs, self.likelihood, self.weight
@@ -105,7 +105,7 @@ class ClassicalNetwork:
         inputs, weight = of_batch([self.inputs, self.weight])
         return inputs, self.likelihood.with_parts(of_batch), weight
 
-    def on_all(self) -> tuple[Variable, Likelihood, Variable]:
+    def on_all(self) -> tuple[Variable, ClassicalLikelihood, Variable]:
         """Return inputs, likelihood and weight for all rows of the data."""
         return self.on(None if self.batches is None else pt.arange(self.batches.rows))
 

@@ -18,6 +18,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.shape import SpecifyShape
 
 from pymc_gibbsnn._compat import SUBTENSORS
@@ -29,6 +30,7 @@ __all__ = [
     "NotElementwiseError",
     "evaluate",
     "is_elemwise",
+    "is_normal",
     "match_monomial",
     "match_product",
     "match_scaled_product",
@@ -70,6 +72,11 @@ class NotElementwiseError(ValueError):
 def is_elemwise(x: Variable, scalar_op: type | tuple[type, ...]) -> bool:
     """Whether an expression applies an operation on numbers, of a given type, to the elements of arrays."""
     return x.owner is not None and isinstance(x.owner.op, Elemwise) and isinstance(x.owner.op.scalar_op, scalar_op)
+
+
+def is_normal(x: Variable) -> bool:
+    """Whether a variable is Normal."""
+    return x.owner is not None and isinstance(x.owner.op, NormalRV)
 
 
 def terms(sum_: Variable) -> list[Variable]:

@@ -249,6 +249,11 @@ class Network:
         return replace(self, inputs=self.inputs * ones, layers=tuple(layers))
 
     @property
+    def sets_noise_of(self) -> Network | None:
+        """The other network whose noise this one sets, row by row; None for a network that gives data."""
+        return getattr(self.observation, "network", None)
+
+    @property
     def likelihood(self) -> Likelihood:
         """The likelihood of the data y: that given the last latent, or the Normal one of the last layer's output."""
         last = self.layers[-1]

@@ -57,14 +57,14 @@ def read_network(model: pm.Model, vars: list[Variable] | None = None, check_data
 
 def only_network(networks: list[Network]) -> Network:
     """Return the one network that gives the data, alone or but for their noise; raise NetworkError if there is none."""
-    networks = [network for network in networks if not isinstance(network.observation, RowNoise)]
+    networks = [network for network in networks if network.sets_noise_of is None]
     if len(networks) > 1:
         names = ", ".join(f"'{network.layers[0].operator.name}'" for network in networks)
         raise NetworkError(
             f"The model holds several networks, with first weights {names}: name the variables of one in vars=."
         )
     [network] = networks
-    if isinstance(network.observation, EffectLikelihood):
+    if network.observation is not None and network.observation.is_term:
         latent, name = network.layers[-1].name, network.observation.name
         raise NetworkError(f"The network of '{latent}' is one term of the mean of '{name}', beside others.")
     return network
@@ -123,10 +123,11 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_dat
     if wanted is not None:
         networks = [network for network in networks if wanted & set(network.variables)] or networks
         for network in networks:
-            if isinstance(network.observation, RowNoise) and not wanted & set(network.observation.network.variables):
+            other = network.sets_noise_of
+            if other is not None and not wanted & set(other.variables):
                 raise NetworkError(
                     f"'{network.layers[-1].name}' moves with the latents of the network whose noise it scales: name "
-                    f"{[v.name for v in network.observation.network.variables]} in vars=, too."
+                    f"{[v.name for v in other.variables]} in vars=, too."
                 )
         found = {v for network in networks for v in network.variables}
         if wanted != found:
@@ -331,7 +332,7 @@ class Reader(LayerReader):
         if self.check_data:
             network.check_rows(self.shapes)
         self.taken.update(weights)
-        if isinstance(observation, RowNoise):
+        if network.sets_noise_of is not None:
             common_scale(network, self.scales)  # which refuses any
         return network
 

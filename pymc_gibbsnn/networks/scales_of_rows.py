@@ -23,7 +23,6 @@ from pytensor.tensor.type import float_dtypes
 
 from pymc_gibbsnn.networks.forms import AS_WRITTEN, NetworkError
 from pymc_gibbsnn.networks.layers import Dense
-from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.notation import show
 from pymc_gibbsnn.networks.substitution import substitute
@@ -65,7 +64,7 @@ def common_scale(network: Network, scales: Mapping[Variable, Variable | None]) -
     without = ", ".join(f"'{rv.name}'" for rv, scale in scales.items() if scale is None)
     if not names:
         return None
-    if isinstance(network.observation, RowNoise):
+    if network.sets_noise_of is not None:
         raise NetworkError(
             f"sigma of {names} differs between rows, in a network on which scales of rows depend: there, the noise of "
             f"each variable must be one number."

@@ -63,7 +63,7 @@ def function_evaluator(
         ]
         found = _evaluate_network(network, posterior, weights[-1], inputs[-1])
         likelihood, output, of_noise = networks[0].observation, found["output"], inputs[0]
-        if len(weights) > 1 and isinstance(likelihood, RowNoise) and of_noise is not None:
+        if len(weights) > 1 and networks[0].sets_noise_of is not None and of_noise is not None:
             variance = variance_of_data(network, posterior)
             if variance is not None:
                 log_noise = _log_noise(networks[0], likelihood, weights[0], variance, of_noise)

@@ -33,9 +33,8 @@ from scipy.special import logsumexp, ndtri
 from pymc_gibbsnn._arguments import model_of, whole
 from pymc_gibbsnn._compat import add_group, dataset_of
 from pymc_gibbsnn._data import check_labels, finite, warn_of_units
-from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_noisy
+from pymc_gibbsnn.networks.likelihoods import find_noisy
 from pymc_gibbsnn.networks.likelihoods.class_labels import numbered
-from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.reader import read_networks
 from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node
@@ -229,13 +228,14 @@ class _Density:
     def __init__(self, model: pm.Model, rows: NewRows, latent_draws: int):
         self.rows = rows
         kind = find_noisy(distribution_node(rows.observed))
-        if kind is not None and issubclass(kind, LabelLikelihood) and rows.noisy_output is None:
+        if kind is not None and kind.is_deterministic and rows.noisy_output is None:
             raise NetworkError(f"'{rows.observed.name}' is not given by a noisy pre-activation.")
-        self.observation = kind if rows.noisy_output is not None else None
+        # The pre-activation that gives a label or what else is observed, if it can be integrated out
+        latent = rows.noisy_output if kind is not None and kind.log_probability is not None else None
+        self.observation = kind if latent is not None else None
         estimates = self.observation is not None and not self.observation.is_integrable
         conditionals = {conditional.rv: conditional for conditional in rows.latents}
-        # The last Normal is y, or the pre-activation that gives a label or what else is observed.
-        self.last = rows.noisy_output or rows.last
+        self.last = latent or rows.last
         self.is_normal = isinstance(distribution_node(self.last.rv).op, NormalRV)
         self.integrated: dict[Variable, Network] = {}
         self.row_noise: set[Variable] = set()
@@ -250,7 +250,7 @@ class _Density:
 
     def _find(self, networks: list[Network], model: pm.Model, conditionals: Mapping[Variable, Conditional]) -> None:
         """Find the post-activations that enter the mean of the last Normal linearly, and what sets scales of rows."""
-        self.row_noise = {model[x.layers[-1].name] for x in networks if isinstance(x.observation, RowNoise)}
+        self.row_noise = {model[x.layers[-1].name] for x in networks if x.sets_noise_of is not None}
         networks = [network for network in networks if network.layers[-1].name == self.last.rv.name]
         if self.observation is not None and any(network.layers[-1].shape[0] > 1 for network in networks):
             return

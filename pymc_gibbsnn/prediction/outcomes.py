@@ -26,7 +26,7 @@ from pytensor.tensor.random.basic import (
     StudentTRV,
 )
 
-from pymc_gibbsnn.networks.likelihoods import LabelLikelihood, find_likelihood
+from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node, in_numpy
 from pymc_gibbsnn.prediction.distributions import IN_NUMPY, stand_ins, variable_of
 
@@ -65,7 +65,7 @@ def probabilities(
     If y is a function of a normal variable, of which ``noisy`` is the distribution, that variable is integrated out.
     """
     kind = find_likelihood(distribution.op)
-    if noisy is None or not issubclass(kind, LabelLikelihood):
+    if noisy is None or not kind.is_deterministic:
         return kind.probabilities(y, *distribution.parameters)
     mean, sigma = noisy.parameters
     return kind.integrated_probabilities(np.broadcast_to(mean, noisy.shape), sigma)

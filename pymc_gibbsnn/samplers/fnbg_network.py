@@ -30,7 +30,7 @@ from pymc_gibbsnn._compat import shape_inference
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.networks.deterministic import ClassicalNetwork, Elementwise
 from pymc_gibbsnn.networks.given import given
-from pymc_gibbsnn.networks.likelihoods import Likelihood
+from pymc_gibbsnn.networks.likelihoods import ClassicalLikelihood
 from pymc_gibbsnn.samplers.fnbg import Sweep, cut
 from pymc_gibbsnn.samplers.fnbg_kernels import FAST, make_sweep
 
@@ -52,7 +52,7 @@ class UnitSweep(Op):
         For each layer, the stretches (first, end) into which the weights of each unit are cut, the bias being last.
     activations : sequence of Elementwise
         The activation of each hidden layer.
-    likelihood : type of Likelihood
+    likelihood : type of ClassicalLikelihood
         The likelihood of the network's outputs.
 
     Notes
@@ -60,7 +60,7 @@ class UnitSweep(Op):
     The inputs of a node are
 
     - x (n, d): the inputs of the network;
-    - y: the data as the likelihood takes them (:attr:`~pymc_gibbsnn.networks.likelihoods.Likelihood.data`);
+    - y: the data as the likelihood takes them (:attr:`~pymc_gibbsnn.networks.likelihoods.ClassicalLikelihood.data`);
     - theta, steps and precision (p,): weights, their steps and their prior precisions, unit by unit, with the bias of
       each unit last;
     - log_u (m,): the logarithm of a uniform number for each block;
@@ -78,7 +78,7 @@ class UnitSweep(Op):
         has_bias: Sequence[bool],
         pieces: Sequence[Sequence[Piece]],
         activations: Sequence[Elementwise],
-        likelihood: type[Likelihood],
+        likelihood: type[ClassicalLikelihood],
     ):
         self.shapes, self.has_bias = tuple(map(tuple, shapes)), tuple(has_bias)
         self.pieces = tuple(map(tuple, pieces))

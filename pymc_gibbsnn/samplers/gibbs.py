@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytensor
@@ -66,8 +67,6 @@ from pymc_gibbsnn.moves.statistics import log_densities, statistic_names, statis
 from pymc_gibbsnn.moves.stretched_scale import stretched_scales, stretches
 from pymc_gibbsnn.moves.variances import variances
 from pymc_gibbsnn.moves.weights import data_weights, weights_above
-from pymc_gibbsnn.networks.likelihoods import LabelLikelihood
-from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.samplers.transition import Arrays, Transition
 from pymc_gibbsnn.samplers.watched import multiplications, watched
@@ -174,9 +173,10 @@ def gibbs(
 
             def read(values: dict, network: Network = network) -> Network:
                 new = _of_known_width(network.at(values))
-                likelihood, variance = network.observation, highest[id(network)]
-                if isinstance(likelihood, RowNoise):  # the network whose noise it scales is annealed with it
-                    other, variance = likelihood.network.at(values), highest[id(likelihood.network)]
+                likelihood: Any = network.observation
+                variance = highest[id(network)]
+                if network.sets_noise_of is not None:  # which is annealed with it
+                    other, variance = network.sets_noise_of.at(values), highest[id(network.sets_noise_of)]
                     other = other if variance is None else annealed(other, variance, tuning)
                     return replace(new, observation=replace(likelihood, network=other))
                 return (new if variance is None else annealed(new, variance, tuning)).of_equal_rows()
@@ -308,9 +308,9 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
         moves.append(at(l, *hidden))
     if len(network.activations) - 1 in stretched:
         moves.append(stretched_scales(*stretched[len(network.activations) - 1]))
-    if scale_move and learns[-1] and isinstance(network.observation, LabelLikelihood):
+    if scale_move and learns[-1] and network.observation is not None and network.observation.ignores_scale:
         moves.append(label_scale)  # c, λ
-    if isinstance(network.observation, RowNoise):
+    if network.sets_noise_of is not None:
         moves.append(row_scales(network))  # Z_{L+1}, and with it all noise of a row of another network
         if has_noise_level(network):
             moves.append(noise_level)  # W̃_L, Z_{L+1}, and the variance of data of this other network

@@ -13,7 +13,6 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.networks.given import given
-from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLikelihood
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.prediction.function import forward
 from pymc_gibbsnn.prediction.inputs import evenly_spaced
@@ -30,7 +29,7 @@ def watched(networks: Sequence[Network]) -> Variable:
         rows = given(evenly_spaced(len(network.data()), ROWS))
         rows = pt.minimum(rows, network.inputs.shape[0] - 1)  # the data may be others, with fewer rows, when it runs
         *_, (outputs, _) = forward(network, {v.name: v for v in network.weights}, network.inputs[rows])
-        if isinstance(network.observation, ArgmaxLikelihood):
+        if network.observation is not None and network.observation.ignores_shifts:
             outputs = outputs - outputs.mean(axis=-1, keepdims=True)
         found += [outputs, *(variance.log_precision(variance.value) for variance in network.variances)]
     return pt.concatenate([x.ravel() for x in found])

@@ -23,7 +23,6 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Activation, Layer, Network, evaluate
 
 __all__ = ["annealed", "can_be_annealed", "choose_highest_variance"]
@@ -33,7 +32,7 @@ POWER = 6  # of u in the annealing schedule
 
 def can_be_annealed(network: Network) -> bool:
     """Whether some Δ is not drawn itself, in a network that explains data and not the noise of others."""
-    if isinstance(network.observation, RowNoise):
+    if network.sets_noise_of is not None:
         return False
     names = {layer.name for layer in network.layers} | {function.name for function in network.activations if function}
     return not names <= _drawn(network)

@@ -31,11 +31,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 from pytensor.graph.traversal import explicit_graph_inputs
 
-from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
-from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
-from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
-from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
-from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
+from pymc_gibbsnn.networks.likelihoods.latent_likelihood import Errors
 from pymc_gibbsnn.networks.network import Network, evaluate
 from pymc_gibbsnn.prediction.function import forward
 from pymc_gibbsnn.starts.evidence import at_point, learned_scales
@@ -50,16 +46,17 @@ ROUNDS = 15  # in which learned scales and weights take turns, a step each
 def can_be_fitted(network: Network) -> bool:
     """Whether a fit is worth its time; all noise must be known or, in dense networks, drawn with the network."""
     layers, observation = network.layers, network.observation
-    is_part = isinstance(observation, EffectLikelihood | RowNoise)
-    if len(layers) == 1 or is_part or any(layer.offset is not None for layer in layers):
+    if len(layers) == 1 or any(layer.offset is not None for layer in layers):
         return False
+    errors = Errors() if observation is None else observation.errors
     noises = [part.noise for part in network.noisy]
-    if isinstance(observation, AroundLatent) and observation.factors is not None:
-        noises.append(observation.factors)
+    if errors is not None and errors.factors is not None:
+        noises.append(errors.factors)
     unknown = set(explicit_graph_inputs(noises))
-    if suits_least_squares(network) and not isinstance(observation, LabelLikelihood):
+    if errors is not None and suits_least_squares(network):
         return unknown <= {scale.value for scale in network.variances}
-    return not unknown and isinstance(observation, LabelLikelihood | None) and suits_quasi_newton(network)
+    is_smooth = observation is None or observation.is_logistic
+    return not unknown and is_smooth and suits_quasi_newton(network)
 
 
 def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -85,8 +82,8 @@ def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.
     if not network.has_weights_at_zero(point):
         return {}
     weighted = [operator for operator in operators if operator.variables]
-    targets, has_labels = evaluate(network.observed), isinstance(observation, LabelLikelihood)
-    if not has_labels:
+    targets = evaluate(network.observed)
+    if observation is None or observation.errors is not None:
         targets = operators[-1].rows(np.asarray(targets, "float64"))
     inputs = np.asarray(network.data(), "float64").reshape(len(targets), -1)
     new = {}
@@ -144,20 +141,20 @@ def _least_squares(
         The values of the value variables of learned scales.
     """
     functions, observation = [activation.function for activation in network.activations], network.observation
-    degrees = np.inf
-    if isinstance(observation, StudentTLikelihood):
-        [degrees] = at_point([observation.degrees], point)
+    errors, degrees = observation and observation.errors, np.inf
+    if errors is not None and errors.degrees is not None:
+        [degrees] = at_point([errors.degrees], point)
 
     def at(point: dict[str, np.ndarray]) -> tuple[LeastSquares, list[np.ndarray]]:
         noises, precisions = _scales(network, point)
         spread: np.ndarray | float = 1.0
         if network.row_scale is not None:
             [spread] = at_point([network.row_scale], point)
-        if isinstance(observation, AroundLatent):
+        if errors is not None:
             *noises, last, around = noises
             of_targets = last + around
-            if observation.factors is not None:
-                [factors] = at_point([observation.factors], point)
+            if errors.factors is not None:
+                [factors] = at_point([errors.factors], point)
                 each = last + around * factors**2
                 of_targets = 1 / np.mean(1 / each)  # as many targets as exact as this would tell as much
                 spread = np.sqrt(each / of_targets)

@@ -29,7 +29,6 @@ from scipy.optimize import minimize
 
 from pymc_gibbsnn.backends.one_thread import ONE_THREAD
 from pymc_gibbsnn.networks.layers import Dense
-from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.starts.least_squares import Fit
 
@@ -95,7 +94,7 @@ class QuasiNewton:
                 a = activation.function(a)
                 parts.append(a)
         prior = sum((p * w**2).sum() for p, w in zip(precisions, W, strict=True)) / 2
-        if isinstance(network.observation, LabelLikelihood):
+        if network.observation is not None:
             misfit, self.reals = -network.observation.logistic_log_probability(a, v, targets), 0
         else:
             misfit, self.reals = ((targets - a) ** 2).sum() / (2 * v), targets.size

@@ -147,7 +147,7 @@ def test_forms(form, beside):
     )
     z = model.rvs_to_values[model["tau"]]
     density = pytensor.function(
-        model.value_vars, likelihood.log_density_given(z[:, None]), mode="AS_WRITTEN", on_unused_input="ignore"
+        model.value_vars, likelihood.log_densities(z[:, None]).sum(), mode="AS_WRITTEN", on_unused_input="ignore"
     )
     logp = model.compile_logp([model["y"]], mode="AS_WRITTEN")
     for seed in range(2):

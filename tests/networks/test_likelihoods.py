@@ -13,7 +13,9 @@ from scipy.special import expit
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.deterministic import read_classical
-from pymc_gibbsnn.networks.likelihoods import CLASSICAL, ArgmaxLikelihood, SignLikelihood
+from pymc_gibbsnn.networks.likelihoods import CLASSICAL
+from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLikelihood
+from pymc_gibbsnn.networks.likelihoods.sign_label import SignLikelihood
 from tests.helpers import PYTHON, check_mean, random_point
 
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from pymc_gibbsnn.moves.postactivations import draw_postactivations
 from pymc_gibbsnn.moves.preactivations import draw_preactivations, draw_preactivations_collapsed
 from pymc_gibbsnn.moves.weights import draw_weights
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
-from pymc_gibbsnn.networks.likelihoods import AroundLatent
+from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from tests.helpers import check_mean, check_same_distribution, compile_draw, dense, random_point, value
@@ -103,6 +103,9 @@ def geweke(model, draws, **kwargs):
         )
         degrees = value(degrees)
     parameters = pytensor.function(model.value_vars, parameters, mode="AS_WRITTEN", on_unused_input="ignore")
+    [observed] = model.observed_RVs
+    of_data = model.replace_rvs_by_values(observed.owner.op.dist_params(observed.owner))
+    of_data = pytensor.function(model.value_vars, of_data, mode="AS_WRITTEN", on_unused_input="ignore")
     *prior, y = pm.draw([*(model[name] for name in names), output], draws=3000, random_seed=3, mode="AS_WRITTEN")
     prior = [np.log(x) if free[name] != name else x for name, x in zip(names, prior, strict=True)]
     forward = functions(prior, y)
@@ -115,7 +118,10 @@ def geweke(model, draws, **kwargs):
         z = z + s * generator.normal(size=z.shape)
         if observation:
             point = {**point, output.name: z}
-        y = observation.label(z) if observation else z
+        if observation and observation.label is None:
+            y = observed.owner.op.rng_fn(generator, *of_data(*(point[v.name] for v in model.value_vars)), None)
+        else:
+            y = observation.label(z) if observation else z
         if scale:
             y = y + scale[0] * generator.standard_t(degrees, size=y.shape)
         model["y_data"].set_value(y.astype(model["y_data"].dtype))

@@ -1,7 +1,7 @@
 """Likelihoods, the distributions of data given the output of a network; there is one in each file.
 
 Each knows the random variable from which it is read, how it checks data, its log density, and what it predicts. A new
-kind is a file in this folder and an entry in one of the two lists below.
+kind is a file in this folder and an entry in one of the two tables below.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLabel, ArgmaxLikelihood
-from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
 from pymc_gibbsnn.networks.likelihoods.bernoulli import BernoulliLikelihood
 from pymc_gibbsnn.networks.likelihoods.binomial import BinomialLikelihood
 from pymc_gibbsnn.networks.likelihoods.categorical import CategoricalLikelihood
-from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood, LatentLikelihood, Likelihood
+from pymc_gibbsnn.networks.likelihoods.classical_likelihood import ClassicalLikelihood
+from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
+from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood
 from pymc_gibbsnn.networks.likelihoods.measurement import MeasurementLikelihood
 from pymc_gibbsnn.networks.likelihoods.normal import NormalLikelihood
 from pymc_gibbsnn.networks.likelihoods.poisson import PoissonLikelihood
@@ -23,9 +24,9 @@ from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
 
 __all__ = [
     "CLASSICAL",
+    "NOISY",
     "ArgmaxLabel",
-    "AroundLatent",
-    "LabelLikelihood",
+    "ClassicalLikelihood",
     "LatentLikelihood",
     "Likelihood",
     "NormalLikelihood",
@@ -34,29 +35,37 @@ __all__ = [
     "find_noisy",
 ]
 
-CLASSICAL: dict[str, type[Likelihood]] = {
+CLASSICAL: dict[str, type[ClassicalLikelihood]] = {
     "categorical": CategoricalLikelihood,
     "bernoulli": BernoulliLikelihood,
     "normal": NormalLikelihood,
     "poisson": PoissonLikelihood,
     "binomial": BinomialLikelihood,
 }
-"""The likelihoods of classical networks, by the names that :func:`pymc_gibbsnn.classical_mlp` has for them."""
+"""The likelihoods of networks without noise inside, by the names :func:`pymc_gibbsnn.classical_mlp` has for them."""
 
-NOISY: tuple[type[LatentLikelihood], ...] = (
-    ArgmaxLikelihood,
-    SignLikelihood,
-    StudentTLikelihood,
-    MeasurementLikelihood,
-)
-"""The likelihoods of data that a noisy network gives through its last pre-activation, which is then a latent."""
+NOISY: dict[str, tuple[type[LatentLikelihood], ...]] = {
+    "student": (StudentTLikelihood,),
+    "normal": (MeasurementLikelihood,),
+    "probit": (SignLikelihood, ArgmaxLikelihood),
+}
+"""The likelihoods of data that a noisy network gives through its last pre-activation, which is then a latent.
+
+Their names are those that :func:`pymc_gibbsnn.mlp` and :func:`pymc_gibbsnn.cnn` have for them, which take the first of
+several kinds that serves the data; for "normal" these functions observe the last pre-activation itself.
+"""
 
 
 def find_likelihood(op: Op) -> type[Likelihood] | None:
     """Find the kind of likelihood that is read from random variables of this type; None if there is none."""
-    return next((kind for kind in (*CLASSICAL.values(), *NOISY) if isinstance(op, kind.rv_type)), None)
+    return next((kind for kind in (*CLASSICAL.values(), *_noisy()) if isinstance(op, kind.rv_type)), None)
 
 
 def find_noisy(node: Apply) -> type[LatentLikelihood] | None:
     """Find the kind of likelihood of data that a node draws given the last latent of a noisy network, if any."""
-    return next((kind for kind in NOISY if kind.matches(node)), None)
+    return next((kind for kind in _noisy() if kind.matches(node)), None)
+
+
+def _noisy() -> list[type[LatentLikelihood]]:
+    """List the kinds of :data:`NOISY`."""
+    return [kind for kinds in NOISY.values() for kind in kinds]

@@ -13,6 +13,8 @@ A move makes one Gibbs pass over two blocks, Z_y and the others (:mod:`pymc_gibb
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -27,7 +29,7 @@ from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.layers.weighted import Array, library
-from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
+from pymc_gibbsnn.networks.likelihoods.label_likelihood import LabelLikelihood
 from pymc_gibbsnn.random.argmax_normal import argmax_normal
 from pymc_gibbsnn.random.log_normal_cdf import log_normal_cdf
 
@@ -112,6 +114,12 @@ class ArgmaxLikelihood(LabelLikelihood):
     form = "pmg.ArgmaxLabel('{name}', Z)"
     least_ndim = 2
     is_integrable = False
+    ignores_shifts = True
+
+    @classmethod
+    def takes(cls, classes: np.ndarray | None) -> bool:
+        """Labels of two classes need one latent only."""
+        return classes is not None and len(classes) > 2
 
     def row_shapes(self, layer: Dense) -> list[tuple[int, ...]]:
         """A row of y is one label."""
@@ -153,7 +161,7 @@ class ArgmaxLikelihood(LabelLikelihood):
         Parameters
         ----------
         mean, sigma, y, rng, parameters
-            As in :meth:`LabelLikelihood.log_probability`.
+            As in :attr:`LatentLikelihood.log_probability`.
         """
         sigma, rows = np.broadcast_to(sigma, mean.shape), np.arange(len(y))
         highest = mean[:, rows, y] + sigma[:, rows, y] * rng.standard_normal(mean.shape[:-1])
@@ -226,6 +234,22 @@ class ArgmaxLikelihood(LabelLikelihood):
         own = pt.switch(is_label, mean, 0).sum(axis=1)
         return log_normal_cdf((own - others) / pt.sqrt(variance)).sum()
 
+    @staticmethod
+    def width(y: np.ndarray, classes: np.ndarray | None) -> int | None:
+        """There is an output for each class."""
+        return len(classes)
+
+    @staticmethod
+    def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
+        """Observe labels in the model of the context.
+
+        Parameters
+        ----------
+        name, f, parameters, **observed
+            As in :meth:`Likelihood.observe`.
+        """
+        return ArgmaxLabel(name, f, **observed)
+
     def agreeing(self, z: np.ndarray) -> np.ndarray:
         """Return Z with the largest entry of each row exchanged with that of its label."""
         y = evaluate(self.value)
@@ -240,7 +264,7 @@ class ArgmaxLikelihood(LabelLikelihood):
         Parameters
         ----------
         rng, z, m, noise
-            As in :meth:`LabelLikelihood.draw_latent`.
+            As in :meth:`LatentLikelihood.draw_latent`.
         """
         return *draw(argmax_normal, rng, z, m, noise, self.value), None
 

@@ -23,14 +23,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytensor.tensor as pt
+from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from pytensor.tensor.random.basic import normal
 
+from pymc_gibbsnn._data import finite
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers.dense import Dense
-from pymc_gibbsnn.networks.likelihoods.likelihood import LatentLikelihood, Parameters
+from pymc_gibbsnn.networks.likelihoods.latent_likelihood import Errors, LatentLikelihood
+from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
 
 __all__ = ["AroundLatent"]
 
@@ -48,6 +51,7 @@ class AroundLatent(LatentLikelihood):
     """
 
     is_discrete = False
+    has_noise = True
 
     noise: Variable
     factors: Variable | None = None
@@ -136,10 +140,20 @@ class AroundLatent(LatentLikelihood):
         """
         return rng, pt.ones_like(squares)
 
-    def log_density_given(self, z: Variable) -> Variable:
-        """Compute Σ log p(y | Z) for the rows of Z (n, units)."""
+    def log_densities(self, z: Variable) -> Variable:
+        """Compute log p(y | Z) for the rows of Z (n, units)."""
         squared = self._squared(z)
-        return self.log_density_of_squares((self._targets(z) - self._slope(z) * z) ** 2 / squared, squared).sum()
+        return self.log_density_of_squares((self._targets(z) - self._slope(z) * z) ** 2 / squared, squared)
+
+    @property
+    def errors(self) -> Errors | None:
+        """Errors with the standard deviation σ."""
+        return Errors(self.factors)
+
+    @classmethod
+    def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
+        """Check that the data are finite numbers."""
+        return finite("y", y), None
 
     def log_density_of_squares(self, squares: Variable, squared: Variable) -> Variable:
         """Compute log p(y | Z) of each datum from (y − t Z)²/σ² and σ².

@@ -17,14 +17,15 @@ from pytensor.tensor.random.basic import BinomialRV
 
 from pymc_gibbsnn.backends.vector_math import exp, vectorisable
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate, is_elemwise
-from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood, Parameters
+from pymc_gibbsnn.networks.likelihoods.classical_likelihood import ClassicalLikelihood
+from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
 from pymc_gibbsnn.networks.notation import show
 
 __all__ = ["BinomialLikelihood"]
 
 
 @dataclass(frozen=True, eq=False)
-class BinomialLikelihood(Likelihood):
+class BinomialLikelihood(ClassicalLikelihood):
     """log p(y | f) = y f − N log(1 + exp f) + log N!/y!(N − y)!, one number of successes for each output.
 
     Attributes
@@ -63,7 +64,7 @@ class BinomialLikelihood(Likelihood):
 
     @staticmethod
     def log_density(z: Any, y: Any, xp: Any) -> Any:
-        """Compute Σ [y z − N log(1 + exp z)]; see :meth:`Likelihood.log_density`."""
+        """Compute Σ [y z − N log(1 + exp z)]; see :meth:`ClassicalLikelihood.log_density`."""
         successes, trials = y[: len(z)], y[len(z) :]
         return (successes * z - trials * xp.logaddexp(0, z)).sum()
 

@@ -15,14 +15,15 @@ from pymc_gibbsnn.backends.vector_math import copy, exp, vectorisable
 from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
+from pymc_gibbsnn.networks.likelihoods.classical_likelihood import ClassicalLikelihood
 from pymc_gibbsnn.networks.likelihoods.elementwise import sum_of_logs
-from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood, Parameters
+from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
 from pymc_gibbsnn.networks.notation import show
 
 __all__ = ["CategoricalLikelihood"]
 
 
-class CategoricalLikelihood(Likelihood):
+class CategoricalLikelihood(ClassicalLikelihood):
     r"""log p(y | f) = f_y − log Σ_k exp f_k, one label for each row."""
 
     rv_type = CategoricalRV
@@ -48,7 +49,7 @@ class CategoricalLikelihood(Likelihood):
 
     @staticmethod
     def log_density(z: Any, y: Any, xp: Any) -> Any:
-        """Compute Σ [z_y − log Σ_k exp z_k]; see :meth:`Likelihood.log_density`."""
+        """Compute Σ [z_y − log Σ_k exp z_k]; see :meth:`ClassicalLikelihood.log_density`."""
         largest = z.max(axis=0)
         log_sum = largest + xp.log(xp.exp(z - largest).sum(axis=0))
         return (z[y, xp.arange(len(y))] - log_sum).sum()

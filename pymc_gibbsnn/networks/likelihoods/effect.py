@@ -41,6 +41,10 @@ class EffectLikelihood(AroundLatent):
     slope: Variable = field(kw_only=True)
     rest: Variable = field(kw_only=True)
 
+    is_term = True
+    errors = None  # the fit would have to know the other terms
+    read = None  # type: ignore[assignment]  # the reader makes it of several terms
+
     def check(self, x: np.ndarray, layer: Dense) -> None:
         """Refuse data and factors as :meth:`AroundLatent.check` does, and slopes that are not finite or do not fit.
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from pymc_gibbsnn.backends.vector_math import exp, inlined, vectorisable
-from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood
+from pymc_gibbsnn.networks.likelihoods.classical_likelihood import ClassicalLikelihood
 
 __all__ = ["ElementwiseLikelihood", "sum_of_logs"]
 
 AT_ONCE = 8  # of how many numbers one logarithm, that of their product, is taken
 
 
-class ElementwiseLikelihood(Likelihood):
+class ElementwiseLikelihood(ClassicalLikelihood):
     r"""A likelihood with log p(y | z) = term(z, y) − log(1 + excess(z)), elementwise.
 
     The part with a logarithm stands apart because Numba cannot vectorise logarithms: it takes one of a product of many
@@ -32,7 +32,7 @@ class ElementwiseLikelihood(Likelihood):
 
     @classmethod
     def log_density(cls, z: Any, y: Any, xp: Any) -> Any:
-        """Compute Σ [term − log(1 + excess)]; see :meth:`Likelihood.log_density`."""
+        """Compute Σ [term − log(1 + excess)]; see :meth:`ClassicalLikelihood.log_density`."""
         total = cls.term(z, y, xp.exp).sum()
         return total if cls.excess is None else total - xp.log1p(cls.excess(z, xp.exp)).sum()
 
@@ -50,7 +50,7 @@ def sum_of_logs(s):
 
 
 def _kernel(term: Callable, excess: Callable | None) -> Callable:
-    """Make :attr:`Likelihood.kernel` of the two formulas: loops over outputs and samples for Numba."""
+    """Make :attr:`ClassicalLikelihood.kernel` of the two formulas: loops over outputs and samples for Numba."""
     term = inlined(term)
     if excess is None:
 

@@ -1,14 +1,13 @@
-"""The base class of likelihoods: all that readers, samplers, builders of models and predictions ask of one."""
+"""What all likelihoods have in common: how they are read, check data, and are written in a model."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import pytensor
-import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.op import RandomVariable
@@ -17,7 +16,7 @@ from pymc_gibbsnn._data import check_finite, finite
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers.dense import Dense
 
-__all__ = ["LabelLikelihood", "LatentLikelihood", "Likelihood", "Parameters", "integers"]
+__all__ = ["Likelihood", "Parameters", "integers"]
 
 
 class Parameters(Protocol):
@@ -34,12 +33,15 @@ class Parameters(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Likelihood:
+class Likelihood(ABC):
     """The distribution of data y given the output f of a network, with one row of each for every sample.
 
-    A kind of likelihood is a subclass in a file of its own, and an entry in one of the lists of
-    :mod:`pymc_gibbsnn.networks.likelihoods`. Other parameters of the likelihood, such as a variance, are fields of the
-    subclass: expressions of the model's data and value variables.
+    A kind of likelihood is a subclass of
+    :class:`~pymc_gibbsnn.networks.likelihoods.classical_likelihood.ClassicalLikelihood` or
+    :class:`~pymc_gibbsnn.networks.likelihoods.latent_likelihood.LatentLikelihood`, in a file of its own, and an entry
+    in a table of :mod:`pymc_gibbsnn.networks.likelihoods`. It needs ``rv_type``, ``form`` and what is abstract; all
+    else has a default. Other parameters of the likelihood, such as a variance, are fields of the subclass: expressions
+    of the model's data and value variables.
 
     Parameters
     ----------
@@ -57,8 +59,10 @@ class Likelihood:
     """Whether y are whole numbers."""
     has_classes: ClassVar[bool] = False
     """Whether y are labels of classes."""
-    kernel: ClassVar[Callable]
-    """``kernel(z, y, scratch)``: :meth:`log_density` for Numba, which overwrites the array ``scratch`` (2, n)."""
+    is_deterministic: ClassVar[bool] = False
+    """Whether y is a function of f, as the labels argmax f are; it then has :attr:`integrated_probabilities`."""
+    integrated_probabilities: ClassVar[Callable]
+    """``integrated_probabilities(mean, sigma)``: those of classes with f ~ Normal(mean, sigma) integrated out."""
 
     name: str
     value: Variable
@@ -69,6 +73,7 @@ class Likelihood:
         return isinstance(node.op, cls.rv_type)
 
     @classmethod
+    @abstractmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
         """Read a random variable of this type: find the output f of the network and the fields of the subclass.
 
@@ -92,7 +97,6 @@ class Likelihood:
         NetworkError
             If the output of the network enters the likelihood in another way than ``form`` says.
         """
-        raise NotImplementedError
 
     @classmethod
     def centre(cls, node: Apply) -> Variable:
@@ -142,44 +146,7 @@ class Likelihood:
         """Say in words what the data must be."""
         return f"labels, integers from 0 to {largest}" if cls.has_classes else "integers from 0 up"
 
-    # The log density, and what the likelihood predicts
-
-    @staticmethod
-    def log_density(z: Any, y: Any, xp: Any) -> Any:
-        """Compute the log density that samplers need: dispersion · (Σ log p(y | z) − constant).
-
-        :attr:`dispersion` and :attr:`constant` do not depend on the output z of the network.
-
-        Parameters
-        ----------
-        z : array, (units, n)
-            The output, with units first.
-        y : array
-            :attr:`data`, transposed.
-        xp : module
-            ``numpy`` or ``jax.numpy``.
-
-        Returns
-        -------
-        array, ()
-        """
-        raise NotImplementedError
-
-    @property
-    def data(self) -> Variable:
-        """The data as :meth:`log_density` takes them, before they are transposed: real numbers, (n, units)."""
-        y = pt.cast(self.value, pytensor.config.floatX)
-        return y[:, None] if y.ndim == 1 else y
-
-    @property
-    def dispersion(self) -> Variable:
-        """The number by which :meth:`log_density` is to be divided: the variance of a normal distribution, else 1."""
-        return pt.constant(np.asarray(1.0, pytensor.config.floatX))
-
-    @property
-    def constant(self) -> Variable:
-        """The part of Σ log p(y | f) that does not depend on the output f."""
-        return pt.constant(np.asarray(0.0, pytensor.config.floatX))
+    # Labels of classes
 
     @staticmethod
     def classes(*parameters: np.ndarray) -> int:
@@ -203,7 +170,7 @@ class Likelihood:
         """
         raise NotImplementedError
 
-    # What is needed to write a model in one call
+    # How a model is written in one call
 
     @classmethod
     def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
@@ -241,179 +208,6 @@ class Likelihood:
         Variable
         """
         raise NotImplementedError
-
-
-class LatentLikelihood(Likelihood):
-    """Data y that a noisy network gives through its last pre-activations Z (n, units), which are latents."""
-
-    least_ndim: ClassVar[int] = 1
-    """The smallest number of axes that Z may have in the model."""
-    is_integrable: ClassVar[bool] = True
-    """Whether :meth:`log_probability` is exact, not an estimate by a draw."""
-    noise: Variable | None = None
-    """The variance of the noise that y has beside that of Z, or None if y is a function of Z."""
-
-    @property
-    def output(self) -> Variable:
-        """The data, as the variable that has the noise."""
-        return self.value
-
-    @staticmethod
-    def label(z: np.ndarray) -> np.ndarray:
-        """Compute the data without noise, such as labels, of latents Z (..., units)."""
-        raise NotImplementedError
-
-    @staticmethod
-    def log_probability(
-        mean: np.ndarray,
-        sigma: np.ndarray,
-        y: np.ndarray,
-        rng: np.random.Generator,
-        parameters: list[np.ndarray],
-    ) -> np.ndarray:
-        """Compute the log density of data, with their latent Z ~ Normal(mean, sigma) integrated out.
-
-        Parameters
-        ----------
-        mean : array (draw, row, ...)
-            One mean of Z for each draw of the posterior.
-        sigma : array
-            Its standard deviation, which broadcasts to the shape of the mean.
-        y : array (row, ...)
-            The data.
-        rng : numpy.random.Generator
-            For what has no closed form.
-        parameters : list of array
-            The parameters of the random variable of the data, each with axes that broadcast to the shape of the mean;
-            that which is Z is not to be used.
-
-        Returns
-        -------
-        array (draw, row, ...)
-        """
-        raise NotImplementedError
-
-    def agreeing(self, z: np.ndarray) -> np.ndarray:
-        """Return latents Z with their entries reordered, or their signs changed, so that data such as labels can be."""
-        return z
-
-    def log_density_given(self, z: Variable) -> Variable | None:
-        """Compute Σ log p(y | Z) for the rows of Z (n, units); None if y is a function of Z."""
-        return None
-
-    def draw_latent(
-        self, rng: Variable, z: Variable, m: Variable, noise: Variable
-    ) -> tuple[Variable, Variable, Variable | None]:
-        """Draw Z given the data, or move it by a transition that leaves its distribution given the data invariant.
-
-        Parameters
-        ----------
-        rng : Variable
-            The random generator.
-        z : Variable, (n, units)
-            The current Z.
-        m : Variable, (n, units)
-            The mean of Z, given the layers below.
-        noise : Variable, ()
-            The variance ΔZ of its noise.
-
-        Returns
-        -------
-        rng, z : Variable
-        squares : Variable, () or None
-            The sum of the squared noises of y beside that of Z, of which each has the variance :attr:`noise`; None if y
-            has no such noise.
-        """
-        raise NotImplementedError
-
-
-class LabelLikelihood(LatentLikelihood):
-    """Class labels that are a function of the last noisy pre-activations Z (n, units) of a network."""
-
-    has_classes = True
-
-    @classmethod
-    def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
-        """Read the latent Z of which the data are labels."""
-        return node.op.dist_params(node)[0], {}
-
-    @staticmethod
-    def integrated_probabilities(mean: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-        """Compute the probabilities of classes with their latent Z ~ Normal(mean, sigma) integrated out.
-
-        Parameters
-        ----------
-        mean : array (..., units)
-            The mean of Z.
-        sigma : array
-            Its standard deviation, which broadcasts to the shape of the mean.
-
-        Returns
-        -------
-        array (..., classes)
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def logistic_probabilities(cls, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Compute the probabilities of classes by the rule of :meth:`logistic_log_probability`, with NumPy.
-
-        Parameters
-        ----------
-        mean : array (..., units)
-            The latents without noise.
-        variance : array
-            The variance of the noise of each latent, which broadcasts to the shape of the mean.
-
-        Returns
-        -------
-        array (..., units)
-            One for each class or, for labels of two classes by the sign of a latent, that of class 1.
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def logistic_log_probability(cls, mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
-        """Compute Σ log p(y | mean) as if noise made differences of the latents, or the only latent, logistic.
-
-        This is smooth, quick, and close to the probability under normal noise of the same variance. It is written with
-        operations that NumPy has for arrays, since it is not compiled.
-
-        Parameters
-        ----------
-        mean : Variable (n, units)
-            The latents without noise.
-        variance : Variable ()
-            The variance of the noise of each latent.
-        y : array
-            The labels.
-
-        Returns
-        -------
-        Variable ()
-        """
-        raise NotImplementedError
-
-    def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
-        """Compute Σ log p(y | mean, noises) with the noise of the latent of each label integrated out.
-
-        Parameters
-        ----------
-        mean, noise : Variable, (n, units)
-            The mean of Z and its noise; that of the latents that are integrated out is not used.
-        variance : Variable, ()
-            The variance of the noise.
-
-        Returns
-        -------
-        Variable, ()
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def probabilities(cls, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """Return 1 for the label of Z and 0 for the other classes."""
-        return (y[..., None] == np.arange(cls.classes(z))).astype(float)
 
 
 def integers(y: ArrayLike) -> np.ndarray:

@@ -16,6 +16,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_gibbsnn.networks.forms import is_normal
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
 
@@ -38,10 +39,7 @@ class MeasurementLikelihood(AroundLatent):
     @classmethod
     def matches(cls, node: Apply) -> bool:
         """Whether the mean of a Normal variable is another Normal variable, as it is."""
-        if not super().matches(node):
-            return False
-        mean = cls.centre(node)
-        return mean.owner is not None and isinstance(mean.owner.op, NormalRV)
+        return super().matches(node) and is_normal(cls.centre(node))
 
     @staticmethod
     def log_probability(
@@ -56,7 +54,7 @@ class MeasurementLikelihood(AroundLatent):
         Parameters
         ----------
         mean, sigma, y, rng, parameters
-            As in :meth:`LatentLikelihood.log_probability`.
+            As in :attr:`LatentLikelihood.log_probability`.
         """
         _, own = parameters
         variance = sigma**2 + own**2

@@ -21,7 +21,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.networks.layers.dense import Dense
-from pymc_gibbsnn.networks.likelihoods.likelihood import LatentLikelihood
+from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
 
 if TYPE_CHECKING:
     from pymc_gibbsnn.networks.network import Network
@@ -50,6 +50,11 @@ class RowNoise(LatentLikelihood):
     def squared_scale(self, g: Variable) -> Variable:
         """Compute c² from G."""
         return self.floor + 1 / (pt.exp(-self.slope * g - self.intercept) + 1 / self.span)
+
+    read = None  # type: ignore[assignment]  # the reader makes it of two networks
+
+    def log_densities(self, z: Variable) -> None:
+        """Return nothing: the density is that of the noise of the other network, which counts it."""
 
     def check(self, x: np.ndarray, layer: Dense) -> None:
         """Do nothing: the other network checks its data."""

@@ -10,6 +10,8 @@ N(M, ΔZ) truncated at 0 (:mod:`pymc_gibbsnn.random.truncated_normal`).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -23,7 +25,7 @@ from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.layers.weighted import Array, library
-from pymc_gibbsnn.networks.likelihoods.likelihood import LabelLikelihood
+from pymc_gibbsnn.networks.likelihoods.label_likelihood import LabelLikelihood
 from pymc_gibbsnn.random.log_normal_cdf import log_normal_cdf
 from pymc_gibbsnn.random.truncated_normal import truncated_normal
 
@@ -102,6 +104,11 @@ class SignLikelihood(LabelLikelihood):
     rv_type = SignLabelRV
     form = "pmg.SignLabel('{name}', Z)"
 
+    @classmethod
+    def takes(cls, classes: np.ndarray | None) -> bool:
+        """There are two classes."""
+        return classes is not None and len(classes) == 2
+
     def largest(self, width: int) -> ArrayLike:
         """The largest label is 1."""
         return 1
@@ -124,7 +131,7 @@ class SignLikelihood(LabelLikelihood):
         Parameters
         ----------
         mean, sigma, y, rng, parameters
-            As in :meth:`LabelLikelihood.log_probability`.
+            As in :attr:`LatentLikelihood.log_probability`.
         """
         return log_ndtr((2 * y - 1) * mean / sigma)
 
@@ -179,6 +186,17 @@ class SignLikelihood(LabelLikelihood):
         signs = pt.cast(2 * self.value.reshape(mean.shape) - 1, mean.dtype)
         return log_normal_cdf(signs * mean / pt.sqrt(variance)).sum()
 
+    @staticmethod
+    def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
+        """Observe labels in the model of the context.
+
+        Parameters
+        ----------
+        name, f, parameters, **observed
+            As in :meth:`Likelihood.observe`.
+        """
+        return SignLabel(name, f, **observed)
+
     def agreeing(self, z: np.ndarray) -> np.ndarray:
         """Return Z with the sign that each label asks for."""
         return np.where(evaluate(self.value).reshape(z.shape) == 1, np.abs(z), -np.abs(z))
@@ -189,7 +207,7 @@ class SignLikelihood(LabelLikelihood):
         Parameters
         ----------
         rng, z, m, noise
-            As in :meth:`LabelLikelihood.draw_latent`.
+            As in :meth:`LatentLikelihood.draw_latent`.
         """
         infinity = pt.constant(np.asarray(np.inf, m.dtype))
         positive = pt.eq(self.value.ravel(), 1)

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Apply, Variable
@@ -32,11 +34,14 @@ from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.given import is_given
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
+from pymc_gibbsnn.networks.likelihoods.latent_likelihood import Errors
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
 from pymc_gibbsnn.random.vectorised_gamma import vectorised_gamma
 
 __all__ = ["StudentTLikelihood"]
 
+# Degrees of freedom where a model is written in one call; PyMC takes the logarithm of a plain 4 in single precision
+DEGREES = np.float64(4)
 NODES, LONGEST = 128, 0.45  # at least so many nodes of the quadrature over log τ, and steps at most so long
 KNOTS, MISS = 1025, 1e-5  # of a table of log densities, and how far half of its knots may be from the others
 AT_ONCE = 2**14  # densities: what is computed on the way then stays in a processor's cache
@@ -75,6 +80,22 @@ class StudentTLikelihood(AroundLatent):
     def centre(cls, node: Apply) -> Variable:
         """Return the location."""
         return node.op.dist_params(node)[1]
+
+    @property
+    def errors(self) -> Errors:
+        """Errors with Student's t distribution."""
+        return Errors(self.factors, self.degrees)
+
+    @staticmethod
+    def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
+        """Observe real numbers in the model of the context, with f as their location.
+
+        Parameters
+        ----------
+        name, f, parameters, **observed
+            As in :meth:`Likelihood.observe`, with the scale ``noise``.
+        """
+        return pm.StudentT(name, DEGREES, f, sigma=parameters["noise"], **observed)
 
     def draw_precisions(self, rng: Variable, squares: Variable) -> tuple[Variable, Variable]:
         """Draw τ | Z, y ~ Gamma((ν + 1)/2, rate (ν + (y − Z)²/σ²)/2).
@@ -118,7 +139,7 @@ class StudentTLikelihood(AroundLatent):
         Parameters
         ----------
         mean, sigma, y, rng, parameters
-            As in :meth:`LatentLikelihood.log_probability`.
+            As in :attr:`LatentLikelihood.log_probability`.
         """
         nu, _, scale = parameters
         squares = (y - mean) ** 2

@@ -1,0 +1,115 @@
+"""Likelihoods of class labels that are a function of the last noisy pre-activations of a network."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pytensor.graph.basic import Apply, Variable
+
+from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
+from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
+from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
+
+__all__ = ["LabelLikelihood"]
+
+
+class LabelLikelihood(LatentLikelihood):
+    """Class labels that are a function of the last noisy pre-activations Z (n, units) of a network."""
+
+    has_classes = True
+    is_deterministic = True
+    ignores_scale = True
+    is_logistic = True
+
+    @classmethod
+    def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
+        """Read the latent Z of which the data are labels."""
+        return node.op.dist_params(node)[0], {}
+
+    @classmethod
+    def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
+        """Read labels of two classes or more."""
+        return read_labels(y)
+
+    def log_densities(self, z: Variable) -> None:
+        """Return nothing: labels are a function of Z."""
+
+    @staticmethod
+    @abstractmethod
+    def integrated_probabilities(mean: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+        """Compute the probabilities of classes with their latent Z ~ Normal(mean, sigma) integrated out.
+
+        Parameters
+        ----------
+        mean : array (..., units)
+            The mean of Z.
+        sigma : array
+            Its standard deviation, which broadcasts to the shape of the mean.
+
+        Returns
+        -------
+        array (..., classes)
+        """
+
+    @classmethod
+    @abstractmethod
+    def logistic_probabilities(cls, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Compute the probabilities of classes by the rule of :meth:`logistic_log_probability`, with NumPy.
+
+        Parameters
+        ----------
+        mean : array (..., units)
+            The latents without noise.
+        variance : array
+            The variance of the noise of each latent, which broadcasts to the shape of the mean.
+
+        Returns
+        -------
+        array (..., units)
+            One for each class or, for labels of two classes by the sign of a latent, that of class 1.
+        """
+
+    @classmethod
+    @abstractmethod
+    def logistic_log_probability(cls, mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
+        """Compute Σ log p(y | mean) as if noise made differences of the latents, or the only latent, logistic.
+
+        This is smooth, quick, and close to the probability under normal noise of the same variance. It is written with
+        operations that NumPy has for arrays, since it is not compiled.
+
+        Parameters
+        ----------
+        mean : Variable (n, units)
+            The latents without noise.
+        variance : Variable ()
+            The variance of the noise of each latent.
+        y : array
+            The labels.
+
+        Returns
+        -------
+        Variable ()
+        """
+
+    @abstractmethod
+    def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
+        """Compute Σ log p(y | mean, noises) with the noise of the latent of each label integrated out.
+
+        Parameters
+        ----------
+        mean, noise : Variable, (n, units)
+            The mean of Z and its noise; that of the latents that are integrated out is not used.
+        variance : Variable, ()
+            The variance of the noise.
+
+        Returns
+        -------
+        Variable, ()
+        """
+
+    @classmethod
+    def probabilities(cls, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """Return 1 for the label of Z and 0 for the other classes."""
+        return (y[..., None] == np.arange(cls.classes(z))).astype(float)

@@ -1,0 +1,145 @@
+r"""Likelihoods of data given the last pre-activations Z of a noisy network, which are latents.
+
+Model
+
+    Z = M + N(0, ΔZ),   M = Ã W̃ᵀ + offset (n, units),   y ~ p(y | Z).
+
+What a sampler needs is a transition that leaves p(Z | M, y) ∝ N(Z; M, ΔZ) p(y | Z) invariant. A likelihood with a
+closed form for it draws Z in :meth:`LatentLikelihood.draw_latent`. For any other, the log density is enough: Z moves by
+the Metropolis step of [1]_, in all rows at once.
+
+References
+----------
+.. [1] R. M. Neal. Regression and classification using Gaussian process priors. Bayesian Statistics 6 (1998).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import normal, uniform
+
+from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood
+
+__all__ = ["Errors", "LatentLikelihood"]
+
+SMALLEST = 1 / 32  # of the steps of Z, in standard deviations of its noise
+
+
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """How real data depart from Z, as a fit by least squares sees it: by noise with the standard deviation c s.
+
+    Attributes
+    ----------
+    factors : Variable, (n, units), optional
+        The factors c; None if all are 1. The variance s² is the ``noise`` of the likelihood.
+    degrees : Variable, (), optional
+        Degrees of freedom, if the departures have Student's t distribution.
+    """
+
+    factors: Variable | None = None
+    degrees: Variable | None = None
+
+
+class LatentLikelihood(Likelihood):
+    """Data y given the last pre-activations Z (n, units) of a noisy network; :meth:`log_densities` is required."""
+
+    least_ndim: ClassVar[int] = 1
+    """The smallest number of axes that Z may have in the model."""
+    has_noise: ClassVar[bool] = False
+    """Whether y has Gaussian noise beside that of Z, perhaps given other latents; its variance is :attr:`noise`."""
+    ignores_scale: ClassVar[bool] = False
+    """Whether c Z, for c > 0, gives the same data; then they do not tell the noise of Z from the size of weights."""
+    ignores_shifts: ClassVar[bool] = False
+    """Whether Z + c, for a number c in each row, gives the same data."""
+    is_term: ClassVar[bool] = False
+    """Whether Z is one term of the mean of y, beside others."""
+    is_logistic: ClassVar[bool] = False
+    """Whether there are :attr:`logistic_log_probability` and :attr:`logistic_probabilities`, smooth and quick."""
+    logistic_log_probability: ClassVar[Callable]
+    """``logistic_log_probability(mean, variance, y)``: about Σ log p(y | M), for fits of networks with convolutions."""
+    logistic_probabilities: ClassVar[Callable]
+    """``logistic_probabilities(mean, variance)``: about the probabilities of classes given M, by NumPy."""
+    log_probability: ClassVar[Callable | None] = None
+    """``log_probability(mean, sigma, y, rng, parameters)``: log p(y) (draw, row, ...) with Z ~ Normal(mean, sigma)
+    integrated out, or None. The mean (draw, row, ...) is one for each draw of the posterior, sigma broadcasts to it, y
+    (row, ...) are the data, ``rng`` is a generator of NumPy for what has no closed form, and ``parameters`` are those
+    of the random variable of y, with axes that broadcast to the mean; that which is Z is not to be used."""
+    is_integrable: ClassVar[bool] = True
+    """Whether ``log_probability``, if there is one, is exact, not an estimate by a draw."""
+    label: ClassVar[Callable | None] = None
+    """``label(z)``: the data without noise, such as labels, of latents Z (..., units); None if all have noise."""
+    noise: Variable | None = None
+
+    @property
+    def output(self) -> Variable:
+        """The data, as the variable that has the noise."""
+        return self.value
+
+    @classmethod
+    def takes(cls, classes: np.ndarray | None) -> bool:
+        """Whether this kind, of several of one name, serves data with these classes."""
+        return True
+
+    @abstractmethod
+    def log_densities(self, z: Variable) -> Variable | None:
+        """Compute log p(y | Z) for the rows of Z (n, units).
+
+        Returns
+        -------
+        Variable, (n, units) or (n, 1), or None
+            One number for each output, or for each row if outputs depend on each other; None if y is a function of Z.
+        """
+
+    def draw_latent(
+        self, rng: Variable, z: Variable, m: Variable, noise: Variable
+    ) -> tuple[Variable, Variable, Variable | None]:
+        """Draw Z given the data, or move it by a transition that leaves its distribution given the data invariant.
+
+        By default V = M + sqrt(1 − β²) (Z − M) + β N(0, ΔZ) is accepted with probability min(1, p(y | V)/p(y | Z)), for
+        each number of :meth:`log_densities` by itself. Its β is drawn anew, since good sizes of steps may differ much.
+
+        Parameters
+        ----------
+        rng : Variable
+            The random generator.
+        z : Variable, (n, units)
+            The current Z.
+        m : Variable, (n, units)
+            The mean of Z, given the layers below.
+        noise : Variable, ()
+            The variance ΔZ of its noise.
+
+        Returns
+        -------
+        rng, z : Variable
+        squares : Variable, () or None
+            The sum of the squared noises of y beside that of Z, of which each has the variance :attr:`noise`; None if y
+            has no such noise.
+        """
+        now = self.log_densities(z)
+        rng, xi = draw(normal, rng, 0.0, 1.0, size=z.shape)
+        rng, u = draw(uniform, rng, 0.0, 1.0, size=now.shape)
+        rng, v = draw(uniform, rng, 0.0, 1.0, size=now.shape)
+        beta = pt.cast(pt.exp(math.log(SMALLEST) * u), z.dtype)
+        new = m + pt.sqrt(1 - beta**2) * (z - m) + beta * pt.sqrt(noise) * pt.cast(xi, z.dtype)
+        accepted = pt.log(v) < self.log_densities(new) - now
+        return rng, pt.switch(accepted, new, z), None
+
+    def agreeing(self, z: np.ndarray) -> np.ndarray:
+        """Return latents Z with their entries reordered, or their signs changed, so that data such as labels can be."""
+        return z
+
+    @property
+    def errors(self) -> Errors | None:
+        """How y departs from Z, if chains may start at a least-squares fit of the network to y; by default None."""
+        return None
