@@ -23,11 +23,13 @@ BLOCKS = {
 SMALLER = {
     r", tune=\d+": "",
     r"pm\.sample\(\d+(, chains=\d+)?": "pm.sample(DRAWS, tune=2, chains=2, cores=1, progressbar=False",
-    r"pmg\.sample\(\d+, (.*)chains=\d+": r"pmg.sample(4, \1chains=2",
+    r"pmg\.sample\(\d+, (.*)chains=\d+": r"pmg.sample(4, tune=2, \1chains=2",
     r"(thermalisation\(.*)draws=\d+": r"\1draws=20, block=10",  # two blocks
     r"sample\(draws=\d+": "sample(draws=4",
     r"\bwidth=\d+": "width=16",
     r"\bsweeps_per_draw=\d+": "sweeps_per_draw=2",
+    r"(pmg\.sample\(4, .*)GibbsNN\(\)": r"\1GibbsNN(interweave=False, scale_move=False)",
+    r"GibbsNN\(\)(\n +\w+ = pmg\.sample\(4)": r"GibbsNN(interweave=False, scale_move=False)\1",
 }
 
 

@@ -35,7 +35,7 @@ def step(study):
 @pytest.fixture(scope="module")
 def found(study, step):
     starts = ["zero", "prior", "prior"]
-    return pmg.thermalisation(study, step=step, starts=starts, draws=120, block=20, points=7, random_seed=0, **QUIET)
+    return pmg.thermalisation(study, step=step, starts=starts, draws=60, block=10, points=7, random_seed=0, **QUIET)
 
 
 def test_what_is_returned(study, found):
@@ -44,7 +44,7 @@ def test_what_is_returned(study, found):
     assert found["rhat"].dims == found["rhat_rank"].dims == ("start", "block", "point")
     assert found["rhat"].shape == (3, 6, 7)
     np.testing.assert_array_equal(found["draw"][:3], [2, 4, 6])
-    np.testing.assert_array_equal(found["block"][:2], [20, 60])
+    np.testing.assert_array_equal(found["block"][:2], [10, 30])
     assert set(found["verdict"].values) <= {"thermalised", "not thermalised", "undecided"}
     for start in found["start"].values:
         assert f"{start}: {found['verdict'].sel(start=start).item()}" in found.attrs["verdict"]
@@ -109,7 +109,7 @@ def test_the_score_is_the_gradient(study, found):
     function = pytensor.function(list(values), score, mode="AS_WRITTEN", on_unused_input="ignore")
     np.testing.assert_allclose(function(*values.values()), gradient.mean())
     assert found["score"].shape == found["series"].shape
-    assert (found["score_time"].values <= 240).all()
+    assert (found["score_time"].values <= 120).all()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network
+from tests.helpers import PYTHON
 
 N, D, H = 6, 3, 4
 X = np.random.default_rng(0).normal(size=(N, D))
@@ -434,14 +435,14 @@ def treatment_effect(noise):
 
 def test_latents_that_are_left_to_other_steps_are_warned_of():
     with pytest.warns(UserWarning, match=r"leaves \['Zu', 'Au'\], 48 numbers, .* pm.Normal\('tau', Au @ U2, s\)"):
-        step = pmg.GibbsNN(model=treatment_effect(0.1), compile_kwargs={"mode": "AS_WRITTEN"})
+        step = pmg.GibbsNN(model=treatment_effect(0.1), compile_kwargs=PYTHON)
     assert [v.name for v in step.vars] == ["W1", "b1", "W2", "Z2", "A2"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = treatment_effect(None)
-        pmg.GibbsNN(model=model)
+        pmg.GibbsNN(model=model, compile_kwargs=PYTHON)
         model = treatment_effect(0.1)
-        pmg.GibbsNN([model[name] for name in ("W1", "b1", "W2", "Z2", "A2")], model=model)
+        pmg.GibbsNN([model[name] for name in ("W1", "b1", "W2", "Z2", "A2")], model=model, compile_kwargs=PYTHON)
 
 
 def test_a_product_of_data_with_numbers_is_an_offset():
