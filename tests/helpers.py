@@ -11,6 +11,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+import pytest
 from pytensor.compile.io import In
 from pytensor.compile.mode import predefined_modes
 from pytensor.graph.basic import Variable
@@ -28,6 +29,26 @@ from pymc_gibbsnn.networks.reader import starting_point
 MODES = ["AS_WRITTEN", "NUMBA", "JAX"]  # NumPy and SciPy, Numba, JAX
 PYTHON = {"mode": "AS_WRITTEN"}
 QUIET = {"progressbar": False, "compute_convergence_checks": False}
+
+
+def slow(*values, id=None):
+    """A case of a parametrised test that is run with the slow tests."""
+    return pytest.param(*values, id=id, marks=pytest.mark.slow)
+
+
+def slow_but(quick, cases):
+    """All cases, of which those that are not among the quick ones are run with the slow tests."""
+    return [case if case in quick else slow(*case if isinstance(case, tuple) else [case]) for case in cases]
+
+
+def in_turn(cases, modes=MODES):
+    """Each case in each mode, the last value of a case; all but one of the modes of a case are slow, in turn."""
+    cases = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [
+        pytest.param(*case, mode, marks=[pytest.mark.slow] * (k != i % len(modes)))
+        for i, case in enumerate(cases)
+        for k, mode in enumerate(modes)
+    ]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ Draws are replaced by functions of their parameters, so that both must agree to 
 elsewhere; this is a test of all that Numba computes around it, from parameters as each form of a model has them.
 """
 
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from pytensor.tensor.type_other import NoneTypeT
 
 import pymc_gibbsnn as pmg
-from tests.helpers import random_point
+from tests.helpers import random_point, slow_but
 
 RNG = np.random.default_rng(0)
 X, Y, CLASSES, IMAGES = RNG.normal(size=(12, 3)), RNG.normal(size=12), np.arange(12) % 3, RNG.normal(size=(12, 6, 6))
@@ -133,12 +134,12 @@ MOVES = {
 }
 
 
-QUICK = {"priors of units", "priors of units, transposed", "learned priors of inputs", "labels"}
+QUICK = {("learned priors of inputs", "all"), ("labels", "plain")}
 
 
-@pytest.mark.parametrize("moves", MOVES)
 @pytest.mark.parametrize(
-    "form", [pytest.param(form, marks=[] if form in QUICK else [pytest.mark.slow]) for form in FORMS]
+    ("form", "moves"),
+    slow_but(QUICK, product(FORMS, MOVES)),
 )
 def test_numba_computes_what_python_does(form, moves, monkeypatch):
     monkeypatch.setattr("pymc_gibbsnn.backends.draw.apply_to_types", stand_in)

@@ -12,10 +12,10 @@ from pymc_gibbsnn.diagnostics.convergence import (
     when_settled,
     when_stationary,
 )
-from tests.helpers import autoregression
+from tests.helpers import autoregression, slow
 
 
-@pytest.mark.parametrize(("rho", "draws"), [(0.0, 200), (0.9, 4000), (0.97, 1000), (0.99, 1000), (0.999, 1000)])
+@pytest.mark.parametrize(("rho", "draws"), [(0.0, 200), slow(0.9, 4000), slow(0.97, 1000), (0.99, 1000), (0.999, 1000)])
 def test_false_alarms_on_pairs_in_equilibrium(rho, draws):
     rng = np.random.default_rng(0)
     pairs = [np.exp([autoregression(rng, rho, draws), autoregression(rng, rho, draws)]) for _ in range(200)]

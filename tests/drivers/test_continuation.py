@@ -8,7 +8,7 @@ import pymc as pm
 import pytest
 
 import pymc_gibbsnn as pmg
-from tests.helpers import PYTHON, pm_sample, pmg_sample
+from tests.helpers import PYTHON, in_python, pm_sample, pmg_sample, slow
 
 X = np.random.default_rng(0).normal(size=(8, 2))
 Y = X[:, 0] + 0.1 * np.random.default_rng(1).normal(size=8)
@@ -43,7 +43,7 @@ def further(step, point, draws=4):
     ("model", "step"),
     [
         (REGRESSION, mala),
-        (REGRESSION, lambda: mala("NUMBA")),
+        slow(REGRESSION, lambda: mala("NUMBA")),
         (NETWORK, langevin),
         (NETWORK, lambda: langevin(interweave="pieces")),
     ],
@@ -88,6 +88,7 @@ def test_each_chain_takes_its_own_step_size_and_last_draw():
     assert not steps[0].tuned
 
 
+@in_python()
 def test_what_idata_lacks_is_named():
     draws = pm_sample(NETWORK, 2, langevin(), var_names=["W1", "b1", "W2", "b2"])
     with pytest.raises(ValueError, match=r"does not hold the draws of \['Z2', 'A2'\]. Pass tune="):
@@ -105,7 +106,10 @@ def test_what_idata_lacks_is_named():
     everything = pm_sample(REGRESSION, 2, mala())
     others = [
         (pmg.FNBG(model=REGRESSION, compile_kwargs=PYTHON), "what FNBG has tuned (log_scale)"),
-        (pmg.MALA([REGRESSION["w"]], model=REGRESSION), "what the steps have tuned that PyMC chooses for ['b']"),
+        (
+            pmg.MALA([REGRESSION["w"]], model=REGRESSION, compile_kwargs=PYTHON),
+            "what the steps have tuned that PyMC chooses for ['b']",
+        ),
         (pm.Metropolis(model=REGRESSION), "what Metropolis has tuned"),
     ]
     assert (

@@ -15,10 +15,8 @@ from tests.helpers import PYTHON, QUIET, check_moments
 # The drivers
 
 
-@pytest.mark.parametrize(
-    ("sampler", "name"),
-    [(pmg.PCNL, "vector"), pytest.param(pmg.PCN, "wide data", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("sampler", "name"), [(pmg.PCNL, "vector"), (pmg.PCN, "wide data")])
 def test_the_whole_program_draws_what_the_step_draws_in_jax(sampler, name):
     model = MODELS[name]()
     step = sampler(model=model, beta=None, reparametrise=True, sweeps_per_draw=2, compile_kwargs={"mode": "JAX"})
@@ -115,7 +113,12 @@ def test_data_that_change_between_draws_are_seen(sampler):
             np.testing.assert_allclose(stats["lp"], _expected_lp(model, point), atol=1e-6)
 
 
-@pytest.mark.parametrize(("others", "expected"), [([], 2), (["W2", "b2", "log_scale"], 8)], ids=["alone", "in turns"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [([], 2), (["W2", "b2", "log_scale"], 8)],
+    ids=["alone", "in turns"],
+)
 def test_a_program_begins_again_only_where_another_transition_may_move_it(others, expected, monkeypatch):
     """Alone it begins at the first tuning step and at the first draw."""
     jax = pytest.importorskip("jax")

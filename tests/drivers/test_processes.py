@@ -107,7 +107,8 @@ def start(count, folder, kind):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["rows", pytest.param("chains", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rows", "chains"])
 def test_two_processes_draw_what_one_does(tmp_path, kind):
     import pymc_gibbsnn as pmg
 

@@ -22,7 +22,7 @@ from pymc_gibbsnn.drivers import program as _program
 from pymc_gibbsnn.drivers.jax_transition import jaxify
 from pymc_gibbsnn.drivers.program import Program, _factors_batches
 from pymc_gibbsnn.moves import interweave_pieces, noncentred_scale
-from tests.helpers import check_mean, pmg_sample
+from tests.helpers import check_mean, in_python, pmg_sample, slow
 
 X = np.random.default_rng(0).normal(size=(8, 2))
 Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=8)
@@ -34,8 +34,14 @@ def model():
     return pmg.mlp(X, Y, 3, noise=0.3, prior=None)
 
 
+@pytest.fixture
+def regression():
+    """A model that compiles in a moment, where the test is of the driver."""
+    return pmg.mlp(X, Y, [], noise=0.3, prior=None)
+
+
 def plain_sample(model, draws=20, **kwargs):
-    """A run of fewer moves, which compile in a third of the time, where the test is of the driver."""
+    """A run of fewer moves, which compile in a third of the time."""
     step = pmg.GibbsNN(model=model, interweave=False, scale_move=False)
     return pmg_sample(model, draws, **({"step": step} | kwargs))
 
@@ -73,20 +79,22 @@ def test_the_draws_are_those_of_the_step_in_jax(model):
 
 
 @pytest.mark.cpu
-def test_chains_do_not_depend_on_those_beside_them(model, monkeypatch):
+@pytest.mark.parametrize("moves", [{"interweave": False, "scale_move": False}, slow({})], ids=["plain", "all"])
+def test_chains_do_not_depend_on_those_beside_them(model, moves, monkeypatch):
     """Three calls of a chain, which is spared vmap, or one call of three chains."""
     programs, run = [], Program.run
     monkeypatch.setattr(Program, "run", lambda self, *arguments: (programs.append(self), run(self, *arguments))[1])
-    alone = pmg_sample(model, 5, tune=2, chains=3)
+    alone = pmg_sample(model, 5, pmg.GibbsNN(model=model, **moves), tune=2, chains=3)
     assert len(programs[0].chains) == 3
     monkeypatch.setattr(_program, "_factors_batches", lambda program: True)
-    together = pmg_sample(model, 5, tune=2, chains=3)
+    together = pmg_sample(model, 5, pmg.GibbsNN(model=model, **moves), tune=2, chains=3)
     assert len(programs[-1].chains) == 1
     for group in ("posterior", "sample_stats"):
         for name, series in alone[group].data_vars.items():
             np.testing.assert_allclose(series, together[group][name], rtol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_gpu_does_more_in_each_turn_of_a_loop(monkeypatch):
     """And draws the same; here a CPU does as much."""
     x = np.random.default_rng(0).normal(size=(60, 2))
@@ -155,10 +163,10 @@ def test_the_result_is_that_of_pm_sample(model):
     with model:
         pm.Deterministic("largest", pt.max(model["W2"]))
         one = pm.sample(
-            5, tune=0, chains=2, cores=1, step=pmg.GibbsNN(compile_kwargs={"mode": "AS_WRITTEN"}), progressbar=False,
-            compute_convergence_checks=False,
+            5, tune=0, chains=2, cores=1, progressbar=False, compute_convergence_checks=False,
+            step=pmg.GibbsNN(interweave=False, scale_move=False, compile_kwargs={"mode": "AS_WRITTEN"}),
         )  # fmt: skip
-    other = pmg_sample(model, 5, var_names=[v.name for v in [*model.free_RVs, *model.deterministics]])
+    other = plain_sample(model, 5, var_names=[v.name for v in [*model.free_RVs, *model.deterministics]])
     for group in ("posterior", "sample_stats", "observed_data", "constant_data"):
         expected, found = one[group], other[group]
         assert set(expected.data_vars) - {"sampling_time"} <= set(found.data_vars)
@@ -215,6 +223,7 @@ def test_thinning(model):
     np.testing.assert_array_equal(w1(plain_sample(model, 2, thin=3, step=step)), every[:, 5::6])
 
 
+@pytest.mark.slow
 def test_step_sizes_change_while_tuning_and_noise_falls():
     model = pmg.mlp(X, Y, 3, noise=0.01, prior=None)
     step = pmg.GibbsNN(model=model, interweave="langevin", anneal=1.0)
@@ -237,13 +246,18 @@ def test_step_sizes_change_while_tuning_and_noise_falls():
     assert ((ratios > 0.3) & (ratios < 3)).all()
 
 
-def test_tuning_by_default_is_what_the_step_asks_for(model):
-    for anneal, steps in (("auto", 1000), (None, 0)):
-        step = pmg.GibbsNN(model=model, anneal=anneal, interweave=False, scale_move=False)
-        idata = pmg_sample(model, 2, step=step, tune=None)
-        assert idata["posterior"].attrs["tuning_steps"] == steps
-    step = pmg.GibbsNN(model=model, interweave="langevin", anneal=None)
-    assert pmg_sample(model, 2, step=step, tune=None)["posterior"].attrs["tuning_steps"] == 1000
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"anneal": "auto", "interweave": False, "scale_move": False}, 1000),
+        slow({"anneal": None, "interweave": False, "scale_move": False}, 0),
+        slow({"anneal": None, "interweave": "langevin"}, 1000),
+    ],
+    ids=["annealed", "not annealed", "langevin"],
+)
+def test_tuning_by_default_is_what_the_step_asks_for(model, options, steps):
+    idata = pmg_sample(model, 2, step=pmg.GibbsNN(model=model, **options), tune=None)
+    assert idata["posterior"].attrs["tuning_steps"] == steps
 
 
 def test_two_networks_in_one_model():
@@ -266,6 +280,7 @@ def test_two_networks_in_one_model():
 # Bad input
 
 
+@in_python()
 def test_steps_of_others_are_refused():
     with pm.Model(), pytest.raises(TypeError, match=r"found NUTS: use pm\.sample"):
         pmg.sample(5, step=pm.NUTS([pm.Normal("x")]))
@@ -321,7 +336,7 @@ def test_double_precision_of_a_single_model_is_refused():
             pmg_sample(model, precision="float64")
 
 
-def test_a_chain_that_leaves_the_numbers_stops(model, monkeypatch):
+def test_a_chain_that_leaves_the_numbers_stops(regression, monkeypatch):
     run, done = Program.run, []
 
     def broken(program, count, *arguments):
@@ -333,11 +348,11 @@ def test_a_chain_that_leaves_the_numbers_stops(model, monkeypatch):
 
     monkeypatch.setattr(Program, "run", broken)
     with pytest.warns(UserWarning, match=r"lp is not finite in chains \[1\]"):
-        idata = plain_sample(model, 10_000)
+        idata = plain_sample(regression, 10_000)
     assert idata["posterior"].sizes["draw"] == sum(done[:2]) + done[2] // 2
     done[:] = [0, 0]
     with pytest.raises(FloatingPointError, match="lp is not finite"):
-        plain_sample(model, 10_000)
+        plain_sample(regression, 10_000)
 
 
 def test_data_are_checked_again(model):
@@ -347,10 +362,10 @@ def test_data_are_checked_again(model):
         pmg_sample(model, step=step)
 
 
-def test_changed_data_are_used(model):
-    step = pmg.GibbsNN(model=model, interweave=False, scale_move=False)
-    model.set_data("X", 2 * X)
-    np.testing.assert_array_equal(w1(plain_sample(model, step=step)), w1(plain_sample(model)))
+def test_changed_data_are_used(regression):
+    step = pmg.GibbsNN(model=regression, interweave=False, scale_move=False)
+    regression.set_data("X", 2 * X)
+    np.testing.assert_array_equal(w1(plain_sample(regression, step=step)), w1(plain_sample(regression)))
 
 
 def test_jax_missing(model, monkeypatch):
@@ -378,16 +393,16 @@ def test_an_interrupt_returns_what_was_drawn(model, monkeypatch):
         plain_sample(model, var_names=["W1", "Z2"])
 
 
-def test_a_notebook_without_widgets_is_told_once(model, monkeypatch, recwarn):
+def test_a_notebook_without_widgets_is_told_once(regression, monkeypatch, recwarn):
     monkeypatch.setattr(rich.get_console(), "is_jupyter", True)
     monkeypatch.setattr("pymc_gibbsnn.drivers.progress.find_spec", lambda name: None)
-    plain_sample(model, 30, progressbar=True)
+    plain_sample(regression, 30, progressbar=True)
     [told] = [str(warning.message) for warning in recwarn if "ipywidgets" in str(warning.message)]
     assert told.startswith("The progress bar needs ipywidgets in a notebook: pip install")
 
 
-def test_progress(model, capsys):
-    plain_sample(model, 30, progressbar=True)
+def test_progress(regression, capsys):
+    plain_sample(regression, 30, progressbar=True)
     shown = capsys.readouterr().out
     assert "30/30" in shown
     assert "lp" in shown

@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.modes import compilation_mode
-from tests.helpers import PYTHON, QUIET, check_mean, in_python, pm_sample
+from tests.helpers import PYTHON, QUIET, check_mean, in_python, pm_sample, slow
 
 X = np.random.default_rng(0).normal(size=(8, 2))
 Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=8)
@@ -78,6 +78,7 @@ def test_arguments_keep_their_types(model, kwargs):
     assert all(c_contiguous for _, _, c_contiguous, _ in seen[0])
 
 
+@pytest.mark.slow
 def test_the_c_backend(model):
     with pytensor.config.change_flags(gcc__cxxflags="-O0"):  # a hundred files of C++ that run for a moment
         idata = pm_sample(model, compile_kwargs={"mode": "CVM"})
@@ -98,7 +99,7 @@ def test_jax_in_a_fork_is_refused_rather_than_left_to_hang(model, monkeypatch):
         step.set_rng(1)
 
 
-@pytest.mark.parametrize("mode", ["AS_WRITTEN", "JAX", pytest.param("NUMBA", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", slow("JAX"), slow("NUMBA")])
 def test_single_precision(mode):
     with pytensor.config.change_flags(floatX="float32"):
         idata = pm_sample(pmg.mlp(X, Y, 3, noise=0.3, prior=None), compile_kwargs={"mode": mode})
@@ -148,6 +149,7 @@ def test_changed_data_reach_the_next_chain(model):
         step.set_rng(0)
 
 
+@pytest.mark.slow
 def test_compound_with_nuts():
     """Noise with its own prior is left to NUTS, the network to Gibbs; the distribution by quadrature over the noise."""
     x = np.linspace(-1, 1, 12)[:, None]
@@ -229,13 +231,14 @@ def test_pickling(mode):
     np.testing.assert_array_equal(step.step(point)[0]["W1"], copy.step(point)[0]["W1"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "mp_ctx"),
     [
         ("JAX", "forkserver"),
-        pytest.param("JAX", "spawn", marks=pytest.mark.slow),
-        pytest.param("NUMBA", "forkserver", marks=pytest.mark.slow),
-        pytest.param("NUMBA", "spawn", marks=pytest.mark.slow),
+        ("JAX", "spawn"),
+        ("NUMBA", "forkserver"),
+        ("NUMBA", "spawn"),
     ],
 )
 def test_processes_that_are_not_forked_draw_the_same(mode, mp_ctx):
@@ -267,7 +270,7 @@ def test_sampling_state_resumes(model):
     np.testing.assert_array_equal(first["W1"], again["W1"])
 
 
-@pytest.mark.parametrize("mode", ["AS_WRITTEN", "JAX"])
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", slow("JAX")])
 def test_sampling_state_is_all_that_another_step_needs(mode):
     """In the middle of the tuning, with a step size and a momentum to remember."""
     with pm.Model() as linear:

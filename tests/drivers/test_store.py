@@ -22,7 +22,7 @@ from pymc_gibbsnn import _compat
 from pymc_gibbsnn.drivers import checkpoints, chunks, files, store, zarr_files
 from pymc_gibbsnn.drivers import program as programs
 from tests.drivers.test_interrupts import lose_interrupt
-from tests.helpers import pmg_sample
+from tests.helpers import pmg_sample, slow
 
 X = np.random.default_rng(0).normal(size=(8, 2))
 Y = X[:, 0] + 0.1 * np.random.default_rng(1).normal(size=8)
@@ -117,6 +117,7 @@ def test_more_draws_are_those_of_a_longer_run(tmp_path):
     assert more["posterior"].sizes["draw"] == 11
 
 
+@pytest.mark.slow
 def test_a_network_goes_on(tmp_path):
     """With latents, and with thinning."""
     model = pmg.mlp(X, Y, 3, noise=0.3, prior=None)
@@ -131,6 +132,7 @@ def test_a_network_goes_on(tmp_path):
     same(run(6, resume=path, **arguments), expected)
 
 
+@pytest.mark.slow
 def test_chains_side_by_side_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr(programs, "_factors_batches", lambda program: True)
     path = tmp_path / "draws.zarr"
@@ -173,13 +175,14 @@ def kill_at(monkeypatch, moment: int, rng: np.random.Generator):
     return written
 
 
-def test_runs_that_die_while_they_write_go_on(tmp_path, monkeypatch, small_steps):
-    """At twenty random moments, tuning included, and again and again."""
+@pytest.mark.parametrize("times", [6, slow(20)])
+def test_runs_that_die_while_they_write_go_on(times, tmp_path, monkeypatch, small_steps):
+    """At random moments, tuning included, and again and again."""
     path = tmp_path / "draws.zarr"
     arguments = {"tune": 3, "checkpoint_every": 0}
     expected = run(8, tune=3)
     rng, deaths, before = np.random.default_rng(0), 0, 0
-    while deaths < 20:
+    while deaths < times:
         kill_at(monkeypatch, int(rng.integers(1, 80)), rng)
         try:
             found = run(8, store=path, resume=path, **arguments)
@@ -266,7 +269,8 @@ print("same", killed, stores)
 """
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [2, 100])
 def test_killed_processes_go_on(tmp_path, kills):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", REAL_KILLS, str(tmp_path), str(kills), "1"],
@@ -391,6 +395,7 @@ def store_much(path, gigabytes: float) -> tuple[float, float]:
     return seen[20], max(seen)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory as Linux shows it")
 def test_memory_does_not_grow_with_the_store(tmp_path, monkeypatch):
     monkeypatch.setattr(chunks, "WAITING_BYTES", 2**22)

@@ -131,6 +131,7 @@ def test_a_step_goes_on_in_the_middle_of_its_tuning(monkeypatch):
     assert stats["sweeps_per_draw"] == 2
 
 
+@pytest.mark.slow
 @in_python()
 def test_pmg_sample_chooses_by_the_seed_alone(tmp_path, monkeypatch):
     """Whatever a call of the program takes, and where a run that was interrupted goes on."""

@@ -15,7 +15,16 @@ from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from pymc_gibbsnn.starts.annealing import can_be_annealed
 from pymc_gibbsnn.starts.fitted_start import can_be_fitted
-from tests.helpers import MODES, check_mean, check_same_distribution, compile_draw, pm_sample, pmg_sample, random_point
+from tests.helpers import (
+    MODES,
+    check_mean,
+    check_same_distribution,
+    compile_draw,
+    pm_sample,
+    pmg_sample,
+    random_point,
+    slow_but,
+)
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 N, D = 6, 2
@@ -283,7 +292,7 @@ def test_the_latent_against_quadrature(mode):
 # Oracle 2: the sweep
 
 
-@pytest.mark.parametrize("build", MODELS)
+@pytest.mark.parametrize("build", slow_but({two_latents, product, label, rows_of_a_network}, MODELS))
 def test_log_density_of_the_sweep(build):
     model = model_of(build)
     step = pmg.GibbsNN(model=model, **FAST)
@@ -294,26 +303,8 @@ def test_log_density_of_the_sweep(build):
     np.testing.assert_allclose(found["lp"], logp(point), rtol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        two_networks,
-        *(
-            pytest.param(build, marks=pytest.mark.slow)
-            for build in (
-                two_latents,
-                label,
-                effect_alone,
-                three_networks,
-                product,
-                heavy_tails,
-                several_outputs,
-                rows_of_data,
-                rows_of_a_network,
-            )
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("build", MODELS)
 def test_geweke(build):
     kwargs = NUMBA if build is rows_of_a_network else NUMBA | {"interweave": False}
     check_geweke(model_of(build), 20_000 if build in (label, heavy_tails, rows_of_a_network) else 12_000, **kwargs)

@@ -1,6 +1,7 @@
 """The interweaving moves against densities written down by brute force."""
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pymc as pm
@@ -17,7 +18,7 @@ from pymc_gibbsnn.moves.interweave_langevin import interweave_langevin
 from pymc_gibbsnn.moves.interweave_pieces import Interweave
 from pymc_gibbsnn.moves.weights import spectrum
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
-from tests.helpers import MODES, compile_draw, dense, value
+from tests.helpers import MODES, compile_draw, dense, in_turn, slow, value
 
 TABLES = ["relu", "leaky_relu", "abs", "sign", "hard_tanh", "identity"]
 FUNCTIONS = ACTIVATIONS | {
@@ -79,9 +80,8 @@ def compiled(mode, dtype="float64"):
     return pytensor.function(inputs, Interweave()(*inputs), mode=with_our_kernels(compilation_mode(mode)))
 
 
-@pytest.mark.parametrize("function", [*TABLES, "zigzag", "jump"])
-@pytest.mark.parametrize("mode", MODES)
-def test_acceptance_on_pieces_is_that_of_the_densities(mode, function):
+@pytest.mark.parametrize(("function", "mode"), in_turn([*TABLES, "zigzag", "jump"]))
+def test_acceptance_on_pieces_is_that_of_the_densities(function, mode):
     """Oracle 11, at random pairs: a uniform number just below the ratio accepts, one just above it does not."""
     move, h = compiled(mode), 2
     for seed in range(6):
@@ -127,10 +127,8 @@ def test_a_second_move_starts_from_the_first(mode):
     assert moved > 5
 
 
-@pytest.mark.parametrize("c", [1, 3])
-@pytest.mark.parametrize("function", TABLES)
-@pytest.mark.parametrize("mode", MODES[1:])
-def test_backends_agree_on_pieces(mode, function, c):
+@pytest.mark.parametrize(("c", "function", "mode"), in_turn(product([1, 3], TABLES), MODES[1:]))
+def test_backends_agree_on_pieces(c, function, mode):
     layer = Layer(ACTIVATIONS[function], n=40, d=4, h=3, c=c)
     rng = np.random.default_rng(1)
     arguments = layer.arguments(rng.uniform(size=(2, 3)), np.log(rng.uniform(size=(2, 3))), rng.normal(size=(2, 3, 4)))
@@ -138,7 +136,7 @@ def test_backends_agree_on_pieces(mode, function, c):
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", slow("NUMBA"), "JAX"])
 def test_pieces_in_single_precision(mode):
     layer = Layer(ACTIVATIONS["relu"], n=40, d=4, h=3, c=2)
     rng = np.random.default_rng(1)
@@ -315,7 +313,7 @@ def test_langevin_with_a_scale_that_is_sampled(activation):
     assert np.isfinite(stats["lp"])
 
 
-@pytest.mark.parametrize("mode", ["AS_WRITTEN", pytest.param("NUMBA", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", slow("NUMBA")])
 def test_langevin_in_single_precision(mode):
     with pytensor.config.change_flags(floatX="float32"):
         x = np.random.default_rng(0).normal(size=(30, 3)).astype("float32")

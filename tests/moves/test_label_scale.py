@@ -11,7 +11,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.label_scale import label_scale, label_scale_density
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import check_mean, compile_draw, random_point, value
+from tests.helpers import check_mean, compile_draw, in_turn, random_point, slow, value
 
 X = np.random.default_rng(0).normal(size=(4, 2))
 DRAWS = {"NUMBA": 20_000, "JAX": 8_000}
@@ -98,8 +98,8 @@ def test_the_distribution_is_the_joint_density_with_the_latent_of_the_label_inte
 @pytest.mark.parametrize(
     ("classes", "kwargs", "mode"),
     [
-        *((classes, {"prior": "precision"}, mode) for mode in DRAWS for classes in (2, 3)),
-        (3, *CASES[2][1:], "NUMBA"),
+        *in_turn(((classes, {"prior": "precision"}) for classes in (2, 3)), DRAWS),
+        slow(3, *CASES[2][1:], "NUMBA"),
     ],
 )
 def test_the_move_against_quadrature(classes, kwargs, mode):

@@ -160,6 +160,7 @@ def test_the_latent_against_quadrature(mode, degrees):
 # Oracle 2: the sweep
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degrees", [None, 4.0])
 def test_geweke(degrees):
     check_geweke(network(lambda s: s * ERRORS, degrees=degrees), 6000, interweave=False, **NUMBA)

@@ -16,7 +16,7 @@ from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from pymc_gibbsnn.networks.scales_of_rows import numbers_of_scale
-from tests.helpers import MODES, check_moments, compile_draw, random_point
+from tests.helpers import check_moments, compile_draw, in_turn, random_point, slow
 from tests.samplers.test_gibbs import FAST, NUMBA, PARALLEL, PLAIN, check_geweke, gibbs
 
 N, D = 6, 2
@@ -69,8 +69,15 @@ def test_both_networks_are_read():
     assert {v.name for v in gibbs(model).vars} == {v.name for v in model.value_vars}
 
 
-@pytest.mark.parametrize("outputs", [None, 3])
-@pytest.mark.parametrize("scale_of", [pt.exp, lambda g: pt.sqrt(HALF + pt.exp(1 - g)), bounded])
+@pytest.mark.parametrize(
+    ("outputs", "scale_of"),
+    [
+        *(slow(outputs, pt.exp) for outputs in (None, 3)),
+        *(slow(outputs, lambda g: pt.sqrt(HALF + pt.exp(1 - g))) for outputs in (None, 3)),
+        slow(None, bounded),
+        (3, bounded),
+    ],
+)
 def test_lp_is_the_log_density_of_the_model(outputs, scale_of):
     model = scaled_network(outputs, scale_of=scale_of)
     logp, start = model.compile_logp(mode="AS_WRITTEN"), random_point(model, 0)
@@ -233,9 +240,10 @@ def test_the_network_of_the_noise_does_not_move_alone():
     with pytest.raises(NetworkError, match=r"'G' moves with the latents .* vars=, too"):
         pmg.GibbsNN(vars=[model[name] for name in ("V1", "c1", "V2", "H", "B", "G", "of_g")], model=model)
     main = [model[name] for name in ("W1", "b1", "W2", "b2", "Z2", "A2", "of_z", "of_y")]
-    assert len(pmg.GibbsNN(vars=main, model=model, **FAST).vars) == len(main)
+    assert len(pmg.GibbsNN(vars=main, model=model, **FAST, **PLAIN).vars) == len(main)
 
 
+@pytest.mark.slow
 def test_wide_data():
     """With more columns than rows the data layer draws in the space of rows."""
     x = np.random.default_rng(0).normal(size=(N, 20))
@@ -257,9 +265,10 @@ def test_the_layer_parallel_order_takes_them_too():
 # Oracles: the move by quadrature, the sweep by the prior
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("outputs", "floor", "span"), [(None, 0.0, np.inf), (2, 0.7, np.inf), (None, 0.1, 4.0)])
-def test_the_move_against_quadrature(mode, outputs, floor, span):
+@pytest.mark.parametrize(
+    ("outputs", "floor", "span", "mode"), in_turn([(None, 0.0, np.inf), (2, 0.7, np.inf), (None, 0.1, 4.0)])
+)
+def test_the_move_against_quadrature(outputs, floor, span, mode):
     """Every row is a chain of its own, with the noise of its latents in units of its scale held fixed."""
     copies = 1500
 
@@ -313,12 +322,13 @@ def test_the_move_against_quadrature(mode, outputs, floor, span):
         np.testing.assert_allclose(found["Z2"][row], mean + c_new * (start["Z2"][row] - mean) / c, rtol=1e-5)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("outputs", "scale_of"),
-    [(None, lambda g: pt.exp(HALF * g)), (3, lambda g: HALF * pt.sqrt(HALF + pt.exp(1 - 0.8 * g))), (None, bounded)],
+    ("outputs", "scale_of", "mode"),
+    in_turn(
+        [(None, lambda g: pt.exp(HALF * g)), (3, lambda g: HALF * pt.sqrt(HALF + pt.exp(1 - 0.8 * g))), (None, bounded)]
+    ),
 )
-def test_the_move_of_the_level_by_the_density_of_the_model(mode, outputs, scale_of):
+def test_the_move_of_the_level_by_the_density_of_the_model(outputs, scale_of, mode):
     """Along the line on which it moves, which one step shows; the density is that of PyMC."""
     model = scaled_network(outputs, scale_of=scale_of, bias=outputs is not None)
     of_noise, _ = read_networks(model)
@@ -381,14 +391,15 @@ def test_models_without_a_move_of_the_level():
     assert not has_noise_level(read_networks(linear)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outputs", "kwargs"),
     [
         (None, {}),
-        pytest.param(None, {"interweave": "langevin"}, marks=pytest.mark.slow),
-        pytest.param(None, PLAIN, marks=pytest.mark.slow),
-        pytest.param(None, PARALLEL, marks=pytest.mark.slow),
-        pytest.param(2, {}, marks=pytest.mark.slow),
+        (None, {"interweave": "langevin"}),
+        (None, PLAIN),
+        (None, PARALLEL),
+        (2, {}),
     ],
 )
 def test_geweke(outputs, kwargs):
@@ -528,6 +539,7 @@ def test_new_inputs_of_one_network_are_not_those_of_the_other():
     assert "log_noise" not in pmg.function_space(posterior, model, X[:4])
 
 
+@pytest.mark.slow
 def test_the_density_is_that_of_the_model_with_latents_drawn_anew(posterior):
     """By brute force, for one draw of the posterior."""
     model, idata = posterior

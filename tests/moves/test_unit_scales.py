@@ -1,6 +1,7 @@
 """Both moves of a unit's scale against densities written down by brute force."""
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytensor
@@ -17,7 +18,7 @@ from pymc_gibbsnn.moves.noncentred_scale import NoncentredScale
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import MODES, random_point, value
+from tests.helpers import MODES, in_turn, random_point, slow, value
 
 HOMOGENEOUS = ["relu", "leaky_relu", "abs", "identity"]
 NETWORKS = {
@@ -102,10 +103,8 @@ def compiled(mode, dtype="float64"):
     return pytensor.function(inputs, NoncentredScale()(*inputs), mode=with_our_kernels(compilation_mode(mode)))
 
 
-@pytest.mark.parametrize("c", [1, 2, 4])
-@pytest.mark.parametrize("function", HOMOGENEOUS)
-@pytest.mark.parametrize("mode", MODES)
-def test_the_slice_is_that_of_the_density(mode, function, c):
+@pytest.mark.parametrize(("c", "function", "mode"), in_turn(product([1, 2, 4], HOMOGENEOUS)))
+def test_the_slice_is_that_of_the_density(c, function, mode):
     """A height just below the ratio of densities takes the point, one just above it does not, whatever moved before."""
     for seed, n in enumerate((12, 12, 12, 12, 1100)):
         layer = Layer(ACTIVATIONS[function], c, n=n, seed=seed)
@@ -137,7 +136,7 @@ def test_the_interval_shrinks_towards_the_present_scale(mode):
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", slow("NUMBA"), "JAX"])
 def test_single_precision(mode):
     layer = Layer(ACTIVATIONS["relu"], n=40)
     log_u, points = np.log(layer.rng.uniform(size=3)), layer.rng.uniform(size=(3, 34))

@@ -153,7 +153,9 @@ def test_what_users_do():
             20, tune=20, chains=1, step=step, initvals=start, progressbar=False, random_seed=1,
             compute_convergence_checks=False,
         )  # fmt: skip
-        other = pmg.sample(20, step=pmg.GibbsNN(), tune=5, chains=2, initvals=start, random_seed=1, progressbar=False)
+        other = pmg.sample(
+            20, step=pmg.GibbsNN(interweave=False), tune=5, chains=2, initvals=start, random_seed=1, progressbar=False
+        )
     assert model["delta"].name in idata["posterior"]
     assert (other["posterior"]["delta"].values > 0).all()
     assert np.ptp(other["posterior"]["delta"].values) > 0

@@ -13,7 +13,7 @@ from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.random.smooth_normal import CoupledSmoothNormalRV
-from tests.helpers import MODES, compile_draw, draw_rv
+from tests.helpers import MODES, compile_draw, draw_rv, slow_but
 from tests.samplers.test_gibbs import FAST, check_geweke, network
 
 FUNCTIONS = {name: Smooth(apply) for name, apply in SMOOTH.items()}
@@ -93,7 +93,7 @@ def test_the_plain_draw_against_quadrature():
     assert stats.kstest(z[:, 0], conditional_cdf(WAVE, m, v, a / noise, 1 / noise)).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("activation", [*SMOOTH, elu])
+@pytest.mark.parametrize("activation", slow_but({"tanh", "gelu"}, [*SMOOTH, elu]))
 def test_lp_is_the_log_density_of_the_model(activation):
     model = network(hidden=[3, 2], activation=activation)
     assert all(isinstance(a.function, Smooth) for a in read_network(model).activations)

@@ -381,6 +381,7 @@ np.save(sys.argv[3], pmg.predict({"posterior": posterior}, model, X_new, random_
 """
 
 
+@pytest.mark.slow
 def test_a_posterior_read_from_a_file_in_another_process(tmp_path):
     """The same numbers as before, without the model's coordinates too."""
     pytest.importorskip("zarr")

@@ -15,7 +15,7 @@ from pymc_gibbsnn.random.generalised_inverse_gaussian import generalised_inverse
 from pymc_gibbsnn.random.piecewise_normal import coupled_piecewise_normal, pieces, piecewise_normal
 from pymc_gibbsnn.random.smooth_normal import CoupledSmoothNormalRV
 from pymc_gibbsnn.random.truncated_normal import Interval, truncated_normal
-from tests.helpers import MODES, compile_draw, draw_rv
+from tests.helpers import MODES, compile_draw, draw_rv, slow
 
 N = 20_000
 LEAST_P = 1e-4  # of a Kolmogorov-Smirnov test with a fixed seed
@@ -135,7 +135,7 @@ def test_samples_far_from_the_edge_beside_others(mode):
     assert stats.kstest((z - m)[:, 0] / v**0.5, stats.norm.cdf).pvalue > LEAST_P
 
 
-@pytest.mark.parametrize(("dtype", "n"), [("float64", 2**22), ("float32", 2**23)])
+@pytest.mark.parametrize(("dtype", "n"), [("float64", 2**22), slow("float32", 2**23)])
 def test_uniforms_at_both_ends_give_finite_draws(dtype, n):
     """The least and the greatest uniform number, inverted in JAX and in SciPy, stay in the interval and are finite."""
     import jax

@@ -9,6 +9,7 @@ from pytensor.link.jax.dispatch.random import jax_sample_fn
 from pymc_gibbsnn.backends.jax_backend import register_jax
 from pymc_gibbsnn.random._threefry import KEYS, MOST, threefry
 from pymc_gibbsnn.random.vectorised_gamma import vectorised_gamma
+from tests.helpers import slow
 
 MAX = 2**32 - 1
 
@@ -57,9 +58,8 @@ DRAWS = {
 }
 
 
-@pytest.mark.parametrize("spread", [False, True])
-@pytest.mark.parametrize("double", [False, True])
-def test_numbers_are_those_of_the_keys_of_jax(spread, double):
+@pytest.mark.parametrize(("double", "spread"), [(False, False), (True, True), slow(False, True), slow(True, False)])
+def test_numbers_are_those_of_the_keys_of_jax(double, spread):
     data = np.array([[1, 2], [3, MAX], [0, 0]], np.uint32)
 
     def all_draws(key):

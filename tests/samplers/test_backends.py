@@ -1,14 +1,17 @@
 """Every kind of network takes two sweeps on every backend, and knows its log density after them.
 
-By default one network runs on all of them, which no other test compiles for Numba or JAX: priors by weight in both
-layers, no bias and a learned noise, by the plain sweep. The others take minutes to compile.
+By default one network runs, in Python and JAX, which no other test compiles: priors by weight in both layers, no bias
+and a learned noise, by the plain sweep. The others, and Numba, take minutes to compile.
 """
+
+from itertools import product
 
 import numpy as np
 import pymc as pm
 import pytest
 
 import pymc_gibbsnn as pmg
+from tests.helpers import MODES, slow_but
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6, 2))
@@ -63,6 +66,7 @@ def two_networks():
 
 PARALLEL = {"collapse": False, "interweave": False, "schedule": "layer-parallel"}
 PLAIN = {"collapse": False, "scale_move": False, "interweave": False}
+QUICK = {("by weight", "AS_WRITTEN"), ("by weight", "JAX")}
 NETWORKS = {
     "by weight": (lambda: written(sds=("weight", "weight"), noise=None), PLAIN),
     "by weight, default": (lambda: written(sds=("weight", "weight")), {}),
@@ -84,11 +88,7 @@ NETWORKS = {
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [
-        pytest.param(name, mode, marks=() if name == "by weight" else pytest.mark.slow)
-        for mode in ("AS_WRITTEN", "NUMBA", "JAX")
-        for name in NETWORKS
-    ],
+    slow_but(QUICK, product(NETWORKS, MODES)),
 )
 def test_two_sweeps(name, mode):
     build, options = NETWORKS[name]

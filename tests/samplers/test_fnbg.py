@@ -15,7 +15,7 @@ from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.drivers import metropolis_steps
 from pymc_gibbsnn.networks.deterministic import read_classical
 from pymc_gibbsnn.samplers.fnbg_network import UnitSweep
-from tests.helpers import PYTHON, QUIET, check_mean, in_python
+from tests.helpers import PYTHON, QUIET, check_mean, in_python, slow
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 5))
@@ -47,10 +47,10 @@ def agree(one, other):
 
 CASES = [
     ("categorical", "sigmoid", None, None, "node"),
-    ("categorical", "tanh", 12, 30, 2),
-    pytest.param("bernoulli", gelu, 12, None, 3, marks=pytest.mark.slow),
-    pytest.param("bernoulli", "relu", None, None, "node", marks=pytest.mark.slow),
-    pytest.param("normal", "identity", None, None, 2, marks=pytest.mark.slow),
+    slow("categorical", "tanh", 12, 30, 2),
+    slow("bernoulli", gelu, 12, None, 3),
+    slow("bernoulli", "relu", None, None, "node"),
+    slow("normal", "identity", None, None, 2),
     ("normal", "softplus", 12, 30, "node"),
 ]
 

@@ -15,7 +15,7 @@ from pymc_gibbsnn.networks.minibatch import read_minibatches
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.plots import plot_acceptance, plot_class_probabilities
 from pymc_gibbsnn.prediction import new_rows
-from tests.helpers import PYTHON, QUIET, check_mean, check_same_distribution, compile_draw
+from tests.helpers import PYTHON, QUIET, check_mean, check_same_distribution, compile_draw, slow
 
 X = np.random.default_rng(0).normal(size=(30, 3))
 LABELS = np.arange(30) % 3
@@ -88,7 +88,7 @@ def test_bad_data():
 # Blocks
 
 
-@pytest.mark.parametrize("blocks", ["layer", 2, "correlated", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("blocks", [slow("layer"), 2, "correlated", slow("all")])
 def test_every_block_moves(model, blocks):
     kwargs = {}
     if blocks == "correlated":
@@ -188,7 +188,7 @@ def test_beside_another_step_on_a_transformed_scale():
     assert "acceptance_s_log__" in everything["sample_stats"]
 
 
-@pytest.mark.parametrize("batch", [10, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("batch", [10, slow(None)])
 def test_the_jax_driver(batch):
     model = pmg.classical_mlp(X, LABELS, [4], batch_size=batch)
     with model:
@@ -201,15 +201,17 @@ def test_the_jax_driver(batch):
     assert 0 < idata["sample_stats"]["acceptance_rate"].values.mean() < 1
 
 
-@pytest.mark.parametrize("batch", [None, 10])
+ACROSS_NODES = [[0, 12, 16], list(set(range(31)) - {0, 12, 16})]
+
+
 @pytest.mark.parametrize(
-    "blocks",
+    ("blocks", "batch"),
     [
-        "all",
-        [[0, 12, 16], list(set(range(31)) - {0, 12, 16})],
-        *(pytest.param(blocks, marks=pytest.mark.slow) for blocks in ("node", 2, "layer")),
+        (ACROSS_NODES, None),
+        *(slow("all", batch) for batch in (None, 10)),
+        slow(ACROSS_NODES, 10),
+        *(slow(blocks, batch) for blocks in ("node", 2, "layer") for batch in (None, 10)),
     ],
-    ids=["all", "across nodes", "node", "pieces", "layer"],
 )
 def test_blocks_in_the_jax_driver(blocks, batch):
     """Every form, those that cross nodes by the general sweep; ``lp`` is that of the draws."""

@@ -9,12 +9,12 @@ import pytest
 
 import pymc_gibbsnn as pmg
 from tests.gaussian_models import MODELS, WIDE_X, X, run
-from tests.helpers import PYTHON, QUIET, check_mean, check_moments, check_same_distribution
+from tests.helpers import PYTHON, QUIET, check_mean, check_moments, check_same_distribution, slow
 
 # The distributions of draws
 
 
-@pytest.mark.parametrize("sampler", [pmg.PCN, pmg.PCNL])
+@pytest.mark.parametrize("sampler", [slow(pmg.PCN), pmg.PCNL])
 def test_without_likelihood_the_prior_is_kept_and_all_is_accepted(sampler):
     covariance = np.array([[1.0, 0.6], [0.6, 2.0]])
     with pm.Model() as model:
@@ -36,7 +36,7 @@ def test_without_likelihood_the_prior_is_kept_and_all_is_accepted(sampler):
     check_moments(draws[10:], np.r_[np.ones(5), np.zeros(4)], expected)
 
 
-@pytest.mark.parametrize(("sampler", "rows"), [(pmg.PCN, 20), (pmg.PCNL, 3)])
+@pytest.mark.parametrize(("sampler", "rows"), [(pmg.PCN, 20), slow(pmg.PCNL, 3)])
 def test_a_linear_readout_alone_is_drawn_exactly_and_all_is_accepted(sampler, rows):
     x, rng = np.random.default_rng(2).normal(size=(rows, 4)), np.random.default_rng(3)
     y = rng.normal(size=(rows, 2))
@@ -53,6 +53,7 @@ def test_a_linear_readout_alone_is_drawn_exactly_and_all_is_accepted(sampler, ro
         check_moments(np.c_[values["w"][:, :, j], values["b"][:, j]], mean, np.linalg.inv(precision))
 
 
+@pytest.mark.slow
 def test_where_the_network_is_linear_in_all_its_weights_nothing_is_lost():
     """pCNL with ℓ constant: a likelihood that does not depend on what moves leaves N(0, I), acceptance 1."""
     with pm.Model():
@@ -64,7 +65,7 @@ def test_where_the_network_is_linear_in_all_its_weights_nothing_is_lost():
     check_moments(values["w"][5:] / 2, np.zeros(3), np.eye(3))
 
 
-@pytest.mark.parametrize("refresh", [pytest.param(1.0, marks=pytest.mark.slow), 0.3])
+@pytest.mark.parametrize("refresh", [slow(1.0), 0.3])
 def test_mala_on_an_asymmetric_target(refresh):
     """A correlated Gaussian and a Gamma, sampled in its logarithm, whose moments are known."""
     covariance = np.array([[1.0, 0.8], [0.8, 4.0]])

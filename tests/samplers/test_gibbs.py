@@ -15,7 +15,7 @@ from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
 from pymc_gibbsnn.networks.reader import read_network, read_networks
-from tests.helpers import check_mean, check_same_distribution, compile_draw, dense, random_point, value
+from tests.helpers import check_mean, check_same_distribution, compile_draw, dense, random_point, slow, slow_but, value
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(5, 2))
@@ -50,7 +50,9 @@ def gibbs(model, **kwargs):
     return pmg.GibbsNN(model=model, rng=1, **(FAST | kwargs))
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "name", slow_but({"linear regression", "one layer", "deep", "no bias", "sign", "table"}, ARCHITECTURES)
+)
 def test_lp_is_the_log_density_of_the_model(name):
     model = network(**ARCHITECTURES[name])
     start, layers, logp = random_point(model, 0), read_network(model).layers, model.compile_logp(mode="AS_WRITTEN")
@@ -151,27 +153,19 @@ GEWEKE = {
 }
 
 
-SLOW = {"plain with scale", "plain with pieces", "plain with langevin"}
+QUICK = {"all", "plain"}
 
 
 @pytest.mark.parametrize(
-    "kwargs", [pytest.param(kwargs, id=id, marks=[pytest.mark.slow] * (id in SLOW)) for id, kwargs in GEWEKE.items()]
+    "kwargs", [(pytest.param if id in QUICK else slow)(kwargs, id=id) for id, kwargs in GEWEKE.items()]
 )
 def test_geweke(kwargs):
     draws = 6000 if kwargs.get("interweave") is False else 12_000
     check_geweke(network(hidden=2, noise=1.0), draws, **NUMBA, **kwargs)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "hard tanh",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("sign", "deep", "more outputs than units", "vector output", "table")
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hard tanh", "sign", "deep", "more outputs than units", "vector output", "table"])
 def test_geweke_of_other_networks(name):
     check_geweke(network(**ARCHITECTURES[name] | {"noise": 1.0}), 8000 if name == "table" else 6000, **NUMBA)
 
@@ -214,6 +208,7 @@ def test_geweke_with_asymmetric_noise():
     check_geweke(network(hidden=2, noise=[0.5, 1.0, 1.5]), 6000, **NUMBA)
 
 
+@pytest.mark.slow
 def test_geweke_with_priors_of_each_unit():
     """Weights and biases of each unit have deviations of their own, some of them learned."""
     with pm.Model() as model:
@@ -243,7 +238,7 @@ def labelled(classes, hidden=2, prior=None, **kwargs):
     return pmg.mlp(X, y, hidden, noise=1.0, prior=prior, likelihood="probit", **kwargs)
 
 
-@pytest.mark.parametrize(("classes", "hidden", "prior"), [(2, 2, 1.0), (3, [], 1.0), (3, [], "learned")])
+@pytest.mark.parametrize(("classes", "hidden", "prior"), [(2, 2, 1.0), slow(3, [], 1.0), (3, [], "learned")])
 def test_geweke_with_labels(classes, hidden, prior):
     check_geweke(labelled(classes, hidden, prior=prior), 6000, **NUMBA)
 
@@ -256,7 +251,7 @@ def test_geweke_with_labels_in_a_compiled_backend():
 # Oracle 3: identity activation with fixed weights
 
 
-@pytest.mark.parametrize("mode", ["AS_WRITTEN", pytest.param("NUMBA", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", slow("NUMBA")])
 @pytest.mark.parametrize("collapse", [True, False])
 def test_latents_of_a_linear_network(collapse, mode):
     """With σ the identity, (Z, A) given y and the weights is Gaussian; each row of many is a chain of its own."""
@@ -327,6 +322,7 @@ def equilibrium(model, sweeps, **kwargs):
     return points[sweeps // 10 :]
 
 
+@pytest.mark.slow
 def test_the_score_has_mean_zero():
     x = np.random.default_rng(4).normal(size=(12, 2))
     model = network(hidden=2, x=x, noise=0.5)

@@ -15,7 +15,7 @@ from pymc_gibbsnn.networks.layers import AveragePool, Conv2D
 from pymc_gibbsnn.networks.layers.windows import Windows
 from pymc_gibbsnn.networks.network import Activation, Layer, NetworkError
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import check_moments, compile_draw, pm_sample, pmg_sample, random_point, value
+from tests.helpers import check_moments, compile_draw, in_turn, pm_sample, pmg_sample, random_point, value
 from tests.image_models import IMAGES, NETWORKS, conv_layer, outputs, relu, write
 from tests.samplers.test_gibbs import NUMBA, PLAIN, check_against_nuts, check_geweke, gibbs
 
@@ -38,8 +38,7 @@ def test_lp_is_the_log_density_of_the_model(name, kwargs):
     np.testing.assert_allclose(stats["norm_W1"], (point["W1"] ** 2).sum() + (point["b1"] ** 2).sum())
 
 
-@pytest.mark.parametrize("interweave", ["pieces", "langevin"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("name", "interweave"), in_turn(NETWORKS, ["pieces", "langevin"]))
 def test_every_number_is_drawn_in_every_sweep(name, interweave):
     """With options that are not the default, too. Scales are left out: they change numbers without drawing them."""
     model = write(name)

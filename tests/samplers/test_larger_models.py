@@ -8,7 +8,7 @@ import pytest
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_networks
-from tests.helpers import check_same_distribution, in_python
+from tests.helpers import check_same_distribution, in_python, slow_but
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 N, D = 6, 2
@@ -61,7 +61,7 @@ def two_networks_of_a_label():
 MODELS = [intercepts, known_offsets, skip_connection, two_networks, two_outputs, two_networks_of_a_label]
 
 
-@pytest.mark.parametrize("build", MODELS)
+@pytest.mark.parametrize("build", slow_but({skip_connection, two_networks, two_networks_of_a_label}, MODELS))
 def test_lp_is_the_log_density_of_the_model(build):
     with pm.Model() as model:
         build()

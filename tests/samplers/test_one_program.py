@@ -11,6 +11,7 @@ from pytensor.raise_op import Assert
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from tests.backends.fast_numba.test_linker import compiled
+from tests.helpers import slow
 
 RNG = np.random.default_rng(0)
 PLAIN = {"interweave": False, "scale_move": False}
@@ -126,29 +127,26 @@ def keys(model, step):
     ("build", "step"),
     [
         pytest.param(noisy(), pmg.GibbsNN, id="default"),
-        pytest.param(noisy(), lambda: pmg.GibbsNN(collapse=False, interweave=False), id="algorithm 1"),
-        pytest.param(noisy(activation="tanh"), pmg.GibbsNN, id="langevin"),
-        pytest.param(several_outputs, pmg.GibbsNN, id="deep"),
-        pytest.param(
-            noisy(depth=2), lambda: pmg.GibbsNN(interweave="langevin"), id="deep langevin", marks=pytest.mark.slow
-        ),
-        pytest.param(
+        slow(noisy(), lambda: pmg.GibbsNN(collapse=False, interweave=False), id="algorithm 1"),
+        slow(noisy(activation="tanh"), pmg.GibbsNN, id="langevin"),
+        slow(several_outputs, pmg.GibbsNN, id="deep"),
+        slow(noisy(depth=2), lambda: pmg.GibbsNN(interweave="langevin"), id="deep langevin"),
+        slow(
             noisy(depth=3),
             lambda: pmg.GibbsNN(schedule="layer-parallel", collapse=False, interweave=False),
             id="layer-parallel",
-            marks=pytest.mark.slow,
         ),
-        pytest.param(convolutional, pmg.GibbsNN, id="convolutional"),
-        pytest.param(probit, lambda: pmg.GibbsNN(interweave=False), id="probit"),
-        pytest.param(binary, pmg.GibbsNN, id="probit langevin"),
-        pytest.param(written_by_hand, pmg.GibbsNN, id="by hand"),
-        pytest.param(learned_scales, lambda: pmg.GibbsNN(**PLAIN), id="learned scales"),
+        slow(convolutional, pmg.GibbsNN, id="convolutional"),
+        slow(probit, lambda: pmg.GibbsNN(interweave=False), id="probit"),
+        slow(binary, pmg.GibbsNN, id="probit langevin"),
+        slow(written_by_hand, pmg.GibbsNN, id="by hand"),
+        slow(learned_scales, lambda: pmg.GibbsNN(**PLAIN), id="learned scales"),
         pytest.param(priors_of_units, lambda: pmg.GibbsNN(**PLAIN), id="priors of units"),
         pytest.param(wide, lambda: pmg.PCN(reparametrise=True), id="pCN"),
-        pytest.param(wider_than_rows, lambda: pmg.PCN(reparametrise=True), id="pCN, more units than rows"),
-        pytest.param(effects_by_hand, pmg.MALA, id="MALA by hand"),
+        slow(wider_than_rows, lambda: pmg.PCN(reparametrise=True), id="pCN, more units than rows"),
+        slow(effects_by_hand, pmg.MALA, id="MALA by hand"),
         pytest.param(classical, pmg.FNBG, id="FNBG"),
-        pytest.param(effects_by_hand, lambda: pmg.FNBG(blocks="layer"), id="FNBG by hand"),
+        slow(effects_by_hand, lambda: pmg.FNBG(blocks="layer"), id="FNBG by hand"),
     ],
 )
 def test_models_of_one_architecture_share_a_program(build, step):
@@ -157,6 +155,7 @@ def test_models_of_one_architecture_share_a_program(build, step):
     assert first == second
 
 
+@pytest.mark.slow
 def test_a_second_hidden_layer_compiles_no_move_of_weights_again():
     def draw(units):
         with pmg.mlp(*data(20, 2), units, noise=0.1, prior=None) as model:

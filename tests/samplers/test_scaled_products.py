@@ -6,6 +6,7 @@ import pytest
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.reader import read_network
+from tests.helpers import slow_but
 
 N, D, H = 12, 3, 4
 RNG = np.random.default_rng(5)
@@ -51,7 +52,7 @@ def draws(model, scale, mode="AS_WRITTEN", count=5):
     return points, lps
 
 
-@pytest.mark.parametrize("form", READOUTS)
+@pytest.mark.parametrize("form", slow_but({"sum", "latents", "both"}, READOUTS))
 def test_the_number_may_stand_in_the_prior_instead(form):
     readout, factor = READOUTS[form]
     model = ntk(readout)

@@ -11,7 +11,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.samplers.full_gradient import full_gradient
 from pymc_gibbsnn.targets.plain import PlainTarget
 from tests.gaussian_models import run
-from tests.helpers import PYTHON, check_mean, value
+from tests.helpers import PYTHON, check_mean, slow, value
 from tests.stochastic_models import Means, Toy, logistic
 
 MEANS = Means()
@@ -288,7 +288,7 @@ def test_the_gradient_on_all_rows_of_a_control_variate():
     np.testing.assert_allclose(value(found), exact)
 
 
-@pytest.mark.parametrize("sampler", [pmg.SGLD, pmg.SGHMC])
+@pytest.mark.parametrize("sampler", [pmg.SGLD, slow(pmg.SGHMC)])
 def test_a_chain_may_start_where_the_gradient_is_zero(sampler):
     """From the first gradient, which is 0 at the mode, neither an eigenvalue nor a preconditioner can be learned."""
     with pm.Model() as model:

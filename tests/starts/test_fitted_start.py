@@ -30,7 +30,7 @@ from pymc_gibbsnn.starts.evidence import learned_scales
 from pymc_gibbsnn.starts.fitted_start import can_be_fitted, fitted_start
 from pymc_gibbsnn.starts.least_squares import Fit, LeastSquares
 from pymc_gibbsnn.starts.quasi_newton import Found, QuasiNewton
-from tests.helpers import PYTHON, pmg_sample
+from tests.helpers import PYTHON, pmg_sample, slow
 
 RNG = np.random.default_rng(0)
 WIDTHS, NOISES = [(4, 3), (3, 4), (2, 4)], [1e-4, 2e-4, 3e-4, 1e-4, 2e-4]  # (c, d) of W̃: no bias in the second layer
@@ -328,7 +328,7 @@ def test_a_convolutional_teacher_is_found():
     assert (images_of(study, point) - study.y).std() < 0.03
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [2, slow(3)])
 def test_labels_of_images_are_fitted_by_their_probabilities(classes):
     labels = np.arange(150) % classes
     model = pmg.cnn(np.zeros((150, 6, 6)), labels, 2, size=3, pool=2, noise=0.1, likelihood="probit", prior=None)
@@ -520,6 +520,7 @@ def test_targets_may_change_under_a_step_that_is_called_by_hand():
     np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="AS_WRITTEN")(point))
 
 
+@pytest.mark.slow
 def test_starts_in_jax(steps, monkeypatch):
     """Each chain finds its own, but of many chains with one start only the first few; draws go on from there."""
     monkeypatch.setattr(starts, "SEARCHES", 2)
@@ -541,7 +542,7 @@ def test_starts_in_jax(steps, monkeypatch):
     [
         lambda: pmg.mlp(X, Y, 3, noise=0.3, prior=None),
         lambda: pmg.mlp(X, Y, 3, noise=0.3, activation="tanh", prior=None),
-        lambda: pmg.cnn(IMAGES, IMAGES[:, 0, 0], 2, noise=0.3, prior=None),
+        slow(lambda: pmg.cnn(IMAGES, IMAGES[:, 0, 0], 2, noise=0.3, prior=None)),
     ],
     ids=["relu", "tanh", "images"],
 )

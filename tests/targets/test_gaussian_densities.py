@@ -14,7 +14,7 @@ from pymc_gibbsnn.targets.plain import PlainTarget
 from pymc_gibbsnn.targets.readout import ReadoutTarget
 from pymc_gibbsnn.targets.whitening import WhitenedTarget
 from tests.gaussian_models import MODELS, Numbers, X, direct_marginal, logp
-from tests.helpers import check_moments, compile_draw
+from tests.helpers import check_moments, compile_draw, slow
 
 # The densities
 
@@ -77,7 +77,7 @@ def test_the_gradient_reaches_a_noise_that_is_moved():
     np.testing.assert_allclose(gradient[0], (up - down) / 2e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["matrix", "more features than rows", "wide data, columns"])
+@pytest.mark.parametrize("name", ["matrix", slow("more features than rows"), slow("wide data, columns")])
 def test_the_readout_is_drawn_from_its_conditional(name):
     """Its moments against the dense Gaussian; φ_out made of it is N(0, I)."""
     model = MODELS[name]()

@@ -13,7 +13,7 @@ from pymc_gibbsnn.samplers.transition import Transition
 from pymc_gibbsnn.targets.plain import PlainTarget
 from pymc_gibbsnn.targets.whitening import WhitenedTarget
 from tests.gaussian_models import run
-from tests.helpers import PYTHON, QUIET, check_mean, compile_draw
+from tests.helpers import PYTHON, QUIET, check_mean, compile_draw, slow
 
 X = np.array([0.4, -0.3, 1.4])
 Y = np.array([1.9, 0.8, 0.1])
@@ -77,7 +77,7 @@ def check_distribution(draws, sampler, size, least_ess=400):
 STEPS = [(pmg.PCN, 0.6), (pmg.PCNL, 0.7), (pmg.MALA, 0.6)]
 
 
-@pytest.mark.parametrize("sampler", [pmg.PCN, *(pytest.param(s, marks=pytest.mark.slow) for s in (pmg.PCNL, pmg.MALA))])
+@pytest.mark.parametrize("sampler", [pmg.PCN, slow(pmg.PCNL), slow(pmg.MALA)])
 def test_the_distribution_of_a_chain_on_minibatches(sampler):
     size = dict(STEPS)[sampler]
     draws, stats = run(step(sampler, regression(), size, compile_kwargs=PYTHON, rng=1), 3000)
@@ -94,7 +94,7 @@ def test_the_distribution_is_near_the_posterior_where_steps_are_small_and_far_wh
     assert moments[1][1] > 1.2 * variance
 
 
-@pytest.mark.parametrize("sampler", [pmg.PCNL, pytest.param(pmg.PCN, marks=pytest.mark.slow), pmg.MALA])
+@pytest.mark.parametrize("sampler", [slow(pmg.PCNL), slow(pmg.PCN), pmg.MALA])
 def test_in_the_whole_program(sampler):
     size = dict(STEPS)[sampler]
     with regression() as model:
@@ -122,6 +122,7 @@ def test_lp_at_a_fixed_point_is_that_of_another_batch_each_time(sampler, mode):
     np.testing.assert_allclose(stats["acceptance_rate"], 1, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_mean_on_many_rows_is_that_of_the_posterior():
     """A batch that stays for ever gives .75 where .96 is right; small steps are nearly exact."""
     model = regression(X_200, Y_200, 10, total_size=200)

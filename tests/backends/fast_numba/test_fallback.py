@@ -18,6 +18,7 @@ from pymc_gibbsnn.backends import fast_numba
 from pymc_gibbsnn.backends.fast_numba import linker
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
+from tests.helpers import slow
 from tests.test_private_names import names_of_others
 
 FOLDER = Path(fast_numba.__file__).parent
@@ -93,11 +94,11 @@ def warnings_without(what: str, *names: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-@pytest.mark.parametrize("what", ["function", pytest.param("fit", marks=pytest.mark.slow)])
-def test_without_a_private_name_pytensor_compiles(what):
+@pytest.mark.parametrize(("what", "names"), [("function", NAMES[:1]), slow("function", NAMES), slow("fit", NAMES)])
+def test_without_a_private_name_pytensor_compiles(what, names):
     """A function is right and a fit goes on, and the user is told once, of whichever name is missing."""
-    found = warnings_without(what, *NAMES)
-    assert [*found] == NAMES
+    found = warnings_without(what, *names)
+    assert [*found] == names
     assert {len(messages) for messages in found.values()} == {1}
 
 
