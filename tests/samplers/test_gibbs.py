@@ -1,5 +1,6 @@
 """The sweep as a whole leaves the joint distribution of its model unchanged."""
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
@@ -76,7 +77,10 @@ def test_statistics_of_noise():
 
 
 def geweke(model, draws, **kwargs):
-    """Draws of test functions by the successive-conditional simulator, and by the prior."""
+    """Draws of test functions by the successive-conditional simulator, and by the prior.
+
+    There are so many draws, or up to four times as many, until the ESS of each function is large enough.
+    """
     # Networks that are terms of the mean of data need nothing: the data given all variables are redrawn
     networks = [x for x in read_networks(model) if not isinstance(x.observation, EffectLikelihood)]
     observation = networks[-1].observation if networks else None
@@ -115,7 +119,7 @@ def geweke(model, draws, **kwargs):
     if observation:
         point[output.name] = y[0]
     chain, data = [], []
-    for _ in range(draws):
+    for _ in range(4 * draws):
         z, s, *scale = parameters(*(point[v.name] for v in model.value_vars))
         z = z + s * generator.normal(size=z.shape)
         if observation:
@@ -130,7 +134,12 @@ def geweke(model, draws, **kwargs):
         point, _ = step.step(point)
         chain.append([point[name] for name in values])
         data.append(point[output.name] if observation else y)
-    return functions(zip(*chain, strict=True), data), forward
+        if len(chain) % draws == 0:
+            found = functions(zip(*chain, strict=True), data)
+            pairs = zip(found.T, forward.T, strict=True)
+            if all(az.ess(series[None], method="mean") > 400 for series, exact in pairs if np.ptp(exact) > 0):
+                break
+    return found, forward
 
 
 def check_geweke(model, draws=3000, **kwargs):
@@ -138,7 +147,7 @@ def check_geweke(model, draws=3000, **kwargs):
     for k in range(chain.shape[1]):
         if np.ptp(forward[:, k]) > 0:
             mcse = forward[:, k].std() / np.sqrt(len(forward))
-            check_mean(chain[:, k], forward[:, k].mean(), f"function {k}", mcse, least_ess=100)
+            check_mean(chain[:, k], forward[:, k].mean(), f"function {k}", mcse)
 
 
 GEWEKE = {
