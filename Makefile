@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-digits test test-all docs links notebooks lint package clean
+.PHONY: demo demo-digits test test-slow test-all docs links notebooks lint package clean
 
 demo: $(VENV)/examples
 	OMP_NUM_THREADS=1 $(BIN)/python notebooks/wine.py
@@ -13,6 +13,11 @@ demo-digits: $(VENV)/examples
 
 test: $(VENV)/test
 	$(BIN)/python -m pytest tests pymc_gibbsnn
+
+# One of six parts of the slow tests: which one, the hash of the last commit says; where there is none, the first.
+PART ?= $$((0x$$(git rev-parse --verify --short=8 HEAD 2>/dev/null || echo 0) % 6))
+test-slow: $(VENV)/test
+	$(BIN)/python -m pytest tests pymc_gibbsnn -m slow --part $(PART)/6
 
 test-all: $(VENV)/test
 	$(BIN)/python -m pytest tests pymc_gibbsnn -m "slow or not slow"
