@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn.networks.layers import KINDS
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL, NOISY
 from pymc_gibbsnn.starts import least_squares
 from tests.helpers import in_python
@@ -65,7 +66,8 @@ EXAMPLES = examples()
 
 def execute(document: str, change=lambda blocks: blocks) -> None:
     session = {"__name__": "__main__"}
-    with patch.dict(CLASSICAL), patch.dict(NOISY):  # a page adds to them, which other tests must not see
+    # A page adds to these tables, which other tests must not see
+    with patch.dict(CLASSICAL), patch.dict(NOISY), patch.dict(KINDS):
         for number, block in enumerate(change((DOCUMENTS | EXAMPLES)[document]), start=1):
             exec(compile(block, f"block {number} of {document}", "exec"), session)
 

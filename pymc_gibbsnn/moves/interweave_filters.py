@@ -44,7 +44,7 @@ from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.postactivations import direct_latents, draw_postactivations
 from pymc_gibbsnn.moves.site import Move, NetworkState, at
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.networks.layers import AveragePool, Conv2D
+from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.smooth import Smooth
 
@@ -64,8 +64,8 @@ def reach(network: Network, l: int) -> tuple[int, int] | None:
         activation, or above a pool on that. None if layer l is no convolution, or other layers follow.
     """
     layers, activations = network.layers, network.activations
-    is_pool = [isinstance(layer.operator, AveragePool) for layer in layers]
-    if not isinstance(layers[l].operator, Conv2D):
+    is_pool = [layer.operator.takes_means for layer in layers]
+    if not layers[l].operator.has_filters:
         return None
     k = l if activations[l] else l + 1
     if k > l and not (is_pool[k] and k < len(activations) and activations[k]):
@@ -124,9 +124,9 @@ class FilterConditional:
 
     Attributes
     ----------
-    conv : Conv2D
+    conv : Operator
         The convolution; with the pool on it, if there is one.
-    pool_above : AveragePool, optional
+    pool_above : Operator, optional
         The pool above the activation.
     function : PiecewiseLinear or Smooth
         The activation σ.
@@ -144,8 +144,8 @@ class FilterConditional:
         L⁻¹ V, where S = L Lᵀ.
     """
 
-    conv: Conv2D
-    pool_above: AveragePool | None
+    conv: Operator
+    pool_above: Operator | None
     function: PiecewiseLinear | Smooth
     a: Variable
     y: Variable
@@ -226,7 +226,7 @@ class FilterConditional:
         precision = conv.precision * pt.ones(conv.size, w.dtype)
         gradient = conv.moments(self.a, slopes * pull).T - precision * w
         images = self.a.reshape((-1, *conv.windows.image))
-        by_filter = (x.reshape((-1, conv.units, conv.places)) for x in (slopes, self.whitened))
+        by_filter = (x.reshape((-1, conv.augmented_shape[0], conv.places)) for x in (slopes, self.whitened))
         gram = FilterGram(conv.windows, conv.has_bias)(images, *by_filter)
         return w, z, pull, gradient.ravel(), pt.linalg.cholesky(plus_diagonal(gram, precision.ravel()))
 

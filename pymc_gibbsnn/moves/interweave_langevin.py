@@ -38,7 +38,7 @@ from scipy.special import ndtri
 
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.layers.weighted import Weighted
 from pymc_gibbsnn.networks.smooth import Smooth
 
 __all__ = ["TARGET_ACCEPTANCE", "interweave_langevin"]
@@ -49,7 +49,7 @@ TARGET_ACCEPTANCE = 0.574
 
 def interweave_langevin(
     rng: Variable,
-    operator: Dense,
+    operator: Weighted,
     a: Variable,
     w: Variable,
     z: Variable,
@@ -68,7 +68,7 @@ def interweave_langevin(
     ----------
     rng : Variable
         The random generator.
-    operator : Dense
+    operator : Weighted
         The layer's operator, which knows its prior precisions Λ.
     a : Variable, (n, inputs)
         The layer's input A, without the column of ones for a bias.

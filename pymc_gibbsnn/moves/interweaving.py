@@ -23,7 +23,6 @@ from pymc_gibbsnn.moves.site import Move, Site
 from pymc_gibbsnn.moves.weights import data_spectrum, spectrum
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.given import is_given
-from pymc_gibbsnn.networks.layers import Conv2D
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.smooth import Smooth
 
@@ -50,7 +49,7 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
     kinds, scaled = [], network.row_scale is not None
     for l, activation in enumerate(network.activations):
         operator = network.layers[l].operator
-        if isinstance(operator, Conv2D):
+        if operator.has_filters:
             widest = {"auto": WIDEST, False: 0}.get(interweave, math.inf)
             kinds.append(makes_filter_move(network, l, widest))
         elif activation is None or not operator.variables:

@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.moves.site import NetworkState
-from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.layers.weighted import Weighted
 from pymc_gibbsnn.networks.network import Network
 
 __all__ = ["log_densities", "statistic_names", "statistics"]
@@ -46,7 +46,7 @@ def log_densities(state: NetworkState) -> dict[str, Variable]:
     return densities
 
 
-def _weights(state: NetworkState) -> list[tuple[Dense, Variable]]:
+def _weights(state: NetworkState) -> list[tuple[Weighted, Variable]]:
     """Pair the operator of each layer that has weights with the values of these weights."""
     found = zip((layer.operator for layer in state.network.layers), state.weights, strict=True)
     return [(operator, w) for operator, w in found if operator.variables]

@@ -26,7 +26,8 @@ from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.site import Move, NetworkState, Site
 from pymc_gibbsnn.networks.given import is_given
-from pymc_gibbsnn.networks.layers.dense import Dense, transpose
+from pymc_gibbsnn.networks.layers.dense import transpose
+from pymc_gibbsnn.networks.layers.weighted import Weighted
 from pymc_gibbsnn.networks.network import Layer, Network
 
 __all__ = [
@@ -86,12 +87,14 @@ def draw_weights(
     return rng, transpose(w) if shared else w[:, :, 0]
 
 
-def spectrum(operator: Dense, a: Variable, n: Variable, precision: Variable, thin: bool) -> tuple[Variable, Variable]:
+def spectrum(
+    operator: Weighted, a: Variable, n: Variable, precision: Variable, thin: bool
+) -> tuple[Variable, Variable]:
     """Diagonalise Λ^{-1/2} ÃᵀÃ Λ^{-1/2} = U diag(e) Uᵀ, for a prior that all units share.
 
     Parameters
     ----------
-    operator : Dense
+    operator : Weighted
         The operator of the layer.
     a : Variable, (n, inputs)
         Its input A.

@@ -35,7 +35,7 @@ from pymc_gibbsnn.networks.forms import (
     terms,
 )
 from pymc_gibbsnn.networks.given import folded
-from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.layers.weighted import Weighted
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL, ClassicalLikelihood, find_likelihood
 from pymc_gibbsnn.networks.minibatch import Batches, read_minibatches
 from pymc_gibbsnn.networks.notation import show
@@ -69,7 +69,7 @@ class ClassicalNetwork:
     ----------
     inputs : Variable, (n, d)
         The data, or a batch of them.
-    layers : tuple of Dense
+    layers : tuple of Weighted
         The L layers, from the inputs to the output.
     activations : tuple of Elementwise
         The L − 1 activations between them.
@@ -83,7 +83,7 @@ class ClassicalNetwork:
     """
 
     inputs: Variable
-    layers: tuple[Dense, ...]
+    layers: tuple[Weighted, ...]
     activations: tuple[Elementwise, ...]
     likelihood: ClassicalLikelihood
     weight: Variable
@@ -195,7 +195,7 @@ class _ClassicalReader(Reader):
         layers, activations, members = [], [], []
         while True:
             layer, offset, source, used = self._affine(part, leaves, observed)
-            if offset is not None:
+            if offset is not None or not layer.is_product:
                 raise NetworkError(
                     f"A layer of '{observed.name}' must be A @ W.T + b, with one bias and no other term; found "
                     f"{show(part)}."

@@ -1,4 +1,4 @@
-"""The reader of one layer of a network in the graph of a PyMC model: a product, a convolution or an average pool.
+"""The reader of one layer of a network in the graph of a PyMC model, with its weights and bias, of whatever kind.
 
 A network is read layer by layer, from the mean of one random variable to the next, by
 :class:`pymc_gibbsnn.networks.reader.Reader`.
@@ -7,7 +7,6 @@ A network is read layer by layer, from the mean of one random variable to the ne
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -27,64 +26,24 @@ from pymc_gibbsnn.networks import refusals
 from pymc_gibbsnn.networks.forms import (
     NetworkError,
     evaluate,
-    match_scaled_product,
-    spans_channels,
-    spans_columns,
     split_number,
     summands,
     terms,
     undimshuffle,
 )
 from pymc_gibbsnn.networks.given import real
-from pymc_gibbsnn.networks.layers import AveragePool, Conv2D, Dense, Operator
-from pymc_gibbsnn.networks.layers.convolution import Convolution
-from pymc_gibbsnn.networks.layers.pooling import Pooling
-from pymc_gibbsnn.networks.layers.weighted import times
+from pymc_gibbsnn.networks.layers import KINDS, Operator
+from pymc_gibbsnn.networks.layers.operator import Linear
+from pymc_gibbsnn.networks.layers.weighted import Weighted, times
 from pymc_gibbsnn.networks.learned_variances import VarianceReader
 from pymc_gibbsnn.networks.substitution import substitute
 
-__all__ = ["LayerReader", "Linear", "match_linear"]
-
-
-class Linear(NamedTuple):
-    """A term of a mean that is linear in an input: a number times a product, a convolution or an average pool.
-
-    Attributes
-    ----------
-    factor : float
-        The number.
-    source : Variable
-        The input.
-    weights : Variable, optional
-        The weights; None for a pool.
-    how : str, Convolution or Pooling
-        The layout of a product's weights, as :func:`pymc_gibbsnn.networks.forms.match_product` returns it, or the
-        operation.
-    """
-
-    factor: float
-    source: Variable
-    weights: Variable | None
-    how: str | Convolution | Pooling
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether it is a product of matrices."""
-        return isinstance(self.how, str)
+__all__ = ["LayerReader", "match_linear"]
 
 
 def match_linear(term: Variable) -> Linear | None:
-    """Match a product with weights, a convolution or an average pool, times a number; None for another term."""
-    factor, inner = split_number(term)
-    op = getattr(inner.owner, "op", None)
-    if isinstance(op, Convolution) and op.gives == "outputs":
-        filters, images = inner.owner.inputs
-        within, filters = split_number(filters)
-        return Linear(factor * within, images, filters, op)
-    if isinstance(op, Pooling) and not op.adjoint and factor == 1:
-        return Linear(1.0, inner.owner.inputs[0], None, op)
-    found = match_scaled_product(term)
-    return None if found is None else Linear(*found)
+    """Recognise a term of a mean as a layer of some kind; return None for another term."""
+    return next((found for kind in reversed(KINDS.values()) if (found := kind.match(term))), None)
 
 
 class LayerReader:
@@ -155,7 +114,7 @@ class LayerReader:
         found = match_linear(others.pop(others.index(products[number or 0])))
         source = _reshaped(found.source, leaves)
         if found.weights is None:
-            operator, members = self._pool(found, z), []
+            operator, members = found.kind.read(found, z.name), []
         else:
             weights = self._weights(found.weights, leaves, z)
             if len(products) > 1 and not self._is_wanted(weights):
@@ -170,25 +129,15 @@ class LayerReader:
         """List the terms of a mean that are linear in an input; a product of numbers with numbers is an offset."""
         return [term for term in terms(mean) if match_linear(term) and self._leaves_of([term], leaves)]
 
-    def _pool(self, found: Linear, z: Variable) -> AveragePool:
-        """Make the operator of an average pool, whose windows must not overlap."""
-        windows = found.how.windows
-        if windows.overlap:
-            raise NetworkError(
-                f"The windows of the average pool in the mean of '{z.name}' overlap: their size is {windows.size} and "
-                f"their stride {windows.stride}. GibbsNN knows strides that are at least the size."
-            )
-        return AveragePool(windows=windows)
-
     def _weighted(
         self, found: Linear, weights: Variable, bias: Variable | None, bias_factor: float, z: Variable
-    ) -> Dense | Conv2D:
-        """Make the operator of a product or a convolution.
+    ) -> Weighted:
+        """Make the operator of a layer with weights.
 
         Parameters
         ----------
         found : Linear
-            The product or convolution.
+            The term of the layer.
         weights, bias : Variable
             The random variables of its weights and of its bias, if there is one.
         bias_factor : float
@@ -200,23 +149,16 @@ class LayerReader:
             if number == 0 or not math.isfinite(number):
                 raise NetworkError(refusals.impossible_factor(f"'{rv.name}'", number, z.name))
         sigma, bias_sigma = self.variances.sigmas([weights, bias])
-        sigma = times(sigma, abs(found.factor))
-        bias_sigma = None if bias is None else times(bias_sigma, abs(bias_factor))
-        if found.is_dense:
-            shape = Dense.shape_of(found.how, self._shape(weights))
-            kind, form = Dense, {"layout": found.how, "shape": shape}
-            precision = Dense.precision_of(found.how, shape, sigma, bias_sigma)
-        else:
-            shape = self._shape(weights)
-            kind, form = Conv2D, {"units": shape[0], "windows": found.how.windows}
-            precision = Conv2D.precision_of(shape, sigma, bias_sigma)
-        return kind(
+        return found.kind.read(
+            found,
+            z.name,
+            shape=self._shape(weights),
+            sigma=times(sigma, abs(found.factor)),
+            bias_sigma=None if bias is None else times(bias_sigma, abs(bias_factor)),
             weights=self.model.rvs_to_values[weights],
             bias=None if bias is None else self.model.rvs_to_values[bias],
-            precision=real(precision),
             factor=found.factor,
             bias_factor=bias_factor,
-            **form,
         )
 
     # How the parts of a layer are read
@@ -247,9 +189,9 @@ class LayerReader:
         Parameters
         ----------
         others : list of Variable
-            The terms of the mean of Z beside the layer's product, of which the bias is taken out.
+            The terms of the mean of Z beside that of the layer, of which the bias is taken out.
         found : Linear
-            The product or convolution.
+            The term of the layer.
         weights : Variable
             The random variable of its weights.
         leaves : dict of Variable to Variable
@@ -257,14 +199,10 @@ class LayerReader:
         z : Variable
             The random variable of which they are terms of the mean.
         """
-        shape = self._shape(weights)
-        units = Dense.shape_of(found.how, shape)[0] if found.is_dense else shape[0]
-        spans = spans_columns if found.is_dense else spans_channels
-        ones = [(1, units)] if found.is_dense else [(units, 1, 1), (1, units, 1, 1)]
-        shapes = [(units,), *ones] + [()] * (units == 1)
+        shapes = found.kind.bias_shapes(found.how, self._shape(weights))
         for i, other in enumerate(others):
             factor, term = split_number(other)
-            bias = self._bias(term, leaves, shapes, z) if spans(term) else None
+            bias = self._bias(term, leaves, shapes, z) if found.kind.is_along_units(term) else None
             if bias is not None:
                 others.pop(i)
                 return bias, factor

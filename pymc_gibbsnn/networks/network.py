@@ -28,7 +28,8 @@ from pymc_gibbsnn._data import check_finite
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers import Operator
-from pymc_gibbsnn.networks.layers.weighted import Array, library
+from pymc_gibbsnn.networks.layers.operator import Array
+from pymc_gibbsnn.networks.layers.weighted import library
 from pymc_gibbsnn.networks.likelihoods import LatentLikelihood, Likelihood, NormalLikelihood
 from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.networks.substitution import substitute
@@ -53,8 +54,8 @@ class Layer:
     ----------
     name : str
         The name of its output in the model.
-    operator : Dense, Conv2D or AveragePool
-        The linear map with its weights.
+    operator : Operator
+        The linear map with its weights; where it has some, a ``Weighted``.
     output : Variable
         The value of Z, in the shape that the user gave it; in the last layer the observed data.
     noise : Variable, ()
@@ -241,7 +242,7 @@ class Network:
         layers = [
             replace(
                 layer,
-                operator=replace(layer.operator, ones=ones),
+                operator=layer.operator.of_scaled_rows(ones),
                 offset=None if layer.offset is None else layer.offset * ones,
             )
             for layer in self.layers

@@ -35,7 +35,6 @@ from pymc_gibbsnn.networks.forms import (
 )
 from pymc_gibbsnn.networks.given import folded, given, real
 from pymc_gibbsnn.networks.layer_reader import LayerReader, match_linear
-from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.likelihoods import LatentLikelihood, find_noisy
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
@@ -416,10 +415,10 @@ class Reader(LayerReader):
         return not self._parents([self._normal(rv)[0]] if isinstance(rv.owner.op, NormalRV) else rv.owner.inputs)
 
     def _is_direct(self, layer: Layer, source: Variable) -> bool:
-        """Whether a layer takes the output of a layer below without an activation, one of the two not being dense."""
+        """Whether a layer takes the output of one below as it is; between two products an activation was forgotten."""
         mean, _ = self._simplified(self._normal(source)[0])
         found = [linear for term in terms(mean) if (linear := match_linear(term))]
-        return bool(found) and not (isinstance(layer.operator, Dense) and found[0].is_dense)
+        return bool(found) and not (layer.operator.is_product and found[0].kind.is_product)
 
     def _activation(self, a: Variable) -> tuple[Activation, Variable]:
         """Read the activation of which the noisy post-activation A is the output; return it with Z, its input."""

@@ -22,7 +22,6 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.type import float_dtypes
 
 from pymc_gibbsnn.networks.forms import AS_WRITTEN, NetworkError
-from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.notation import show
 from pymc_gibbsnn.networks.substitution import substitute
@@ -89,7 +88,7 @@ def common_scale(network: Network, scales: Mapping[Variable, Variable | None]) -
             f"{found}."
         )
     wrong = [one.name for one in network.activations if one and not one.function.is_homogeneous]
-    wrong += [layer.name for layer in network.layers if not isinstance(layer.operator, Dense)]
+    wrong += [layer.name for layer in network.layers if not layer.operator.scales_with_rows]
     if wrong:
         raise NetworkError(
             f"sigma of {names} differs between rows, which asks for dense layers and for activations with "

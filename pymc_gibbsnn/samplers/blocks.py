@@ -14,7 +14,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_gibbsnn._arguments import describe, model_of, whole
-from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.prediction.provenance import posterior_for
 
 __all__ = ["LayerNodes", "correlated_blocks", "flat_layers", "network_layers", "partition", "unit_pieces"]
@@ -53,7 +53,7 @@ def flat_layers(shapes: dict[str, tuple[int, ...]]) -> list[LayerNodes]:
     ]
 
 
-def network_layers(layers: Sequence[Dense], shapes: dict[str, tuple[int, ...]]) -> list[LayerNodes]:
+def network_layers(layers: Sequence[Operator], shapes: dict[str, tuple[int, ...]]) -> list[LayerNodes]:
     """List the layers of a network, followed by the variables that do not belong to it, as :func:`flat_layers` does."""
     numbers, found = numbering(shapes), []
     for layer in layers:

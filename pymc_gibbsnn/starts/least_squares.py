@@ -25,7 +25,6 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.smooth import Smooth
 
@@ -295,7 +294,7 @@ def suits_least_squares(network: Network) -> bool:
     With learned noise it takes longer, and chains need it less.
     """
     layers = network.layers
-    if not all(isinstance(layer.operator, Dense) for layer in layers) or not all(network.activations):
+    if not all(layer.operator.is_product for layer in layers) or not all(network.activations):
         return False
     learns_noise = any(use.value is None for scale in network.variances for use in scale.uses)
     weights = sum(np.prod(layer.operator.augmented_shape) for layer in layers)

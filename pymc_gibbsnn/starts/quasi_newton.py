@@ -28,7 +28,6 @@ import pytensor.tensor as pt
 from scipy.optimize import minimize
 
 from pymc_gibbsnn.backends.one_thread import ONE_THREAD
-from pymc_gibbsnn.networks.layers import Dense
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.starts.least_squares import Fit
 
@@ -155,9 +154,9 @@ class QuasiNewton:
 
 
 def suits_quasi_newton(network: Network) -> bool:
-    """Whether it has convolutions, and a single fit to all data, or to a large part of them, is not too much work."""
-    has_convolutions = not all(isinstance(layer.operator, Dense) for layer in network.layers)
-    return has_convolutions and STEPS * _work(network) * min(len(network.data()), FEWEST) <= WORK
+    """Whether it has convolutions, say, and a single fit to all data, or to a large part, is not too much work."""
+    are_products = all(layer.operator.is_product for layer in network.layers)
+    return not are_products and STEPS * _work(network) * min(len(network.data()), FEWEST) <= WORK
 
 
 def _work(network: Network) -> int:

@@ -17,7 +17,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pymc_gibbsnn._compat import observed_variables
 from pymc_gibbsnn.networks.forms import is_elemwise, match_product, spans_columns, undimshuffle
 from pymc_gibbsnn.networks.given import sizes
-from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.layers.layout import broadcast_as, shape_of, written_as
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.notation import distribution_name, show
 from pymc_gibbsnn.targets.whitening import canonical, gaussian_prior, log_density_of_others
@@ -38,7 +38,7 @@ class Part:
     inputs : int
         The number h of its features.
     layout : str
-        How the user wrote it, as of :class:`~pymc_gibbsnn.networks.layers.dense.Dense`; a bias, (k,) or (), is a row.
+        How the user wrote it, as in :mod:`pymc_gibbsnn.networks.layers.layout`; a bias, (k,) or (), is a row.
     mean, scale : Variable
         Mean and standard deviation of its prior, in a shape that broadcasts to that of θ.
     shape : tuple of int
@@ -55,12 +55,12 @@ class Part:
 
     def matrix(self, x: Variable) -> Variable:
         """Turn an array that broadcasts to the shape of θ into one that broadcasts to (h, k)."""
-        return Dense.broadcast_as(self.layout, x).T
+        return broadcast_as(self.layout, x).T
 
     def theta(self, phi: Variable) -> Variable:
         """Compute θ from φ_out (h, k), in the shape that the user gave it."""
         matrix = self.matrix(self.mean) + self.matrix(self.scale) * phi
-        return Dense.written_as(self.layout, matrix.T).reshape(sizes(self.shape))
+        return written_as(self.layout, matrix.T).reshape(sizes(self.shape))
 
 
 def read_readout(model: pm.Model, rvs: list[Variable]) -> tuple[Variable, list[Part], Variable, Variable]:
@@ -193,7 +193,7 @@ class _Reader:
         if product is not None:
             source, value, layout = product
             if value in self.candidates and source.ndim == 2 and value.ndim in (1, 2):
-                outputs, _ = Dense.shape_of(layout, self.shapes[value])
+                outputs, _ = shape_of(layout, self.shapes[value])
                 if outputs == self.outputs:
                     return value, source, layout
         value = undimshuffle(term)
@@ -234,7 +234,7 @@ class _Reader:
         if layout == "bias":
             layout = "columns"
         else:
-            _, inputs = Dense.shape_of(layout, shape)
-        if self.outputs > 1 and not Dense.broadcast_as(layout, scale).type.broadcastable[0]:
+            _, inputs = shape_of(layout, shape)
+        if self.outputs > 1 and not broadcast_as(layout, scale).type.broadcastable[0]:
             raise NetworkError(f"The prior scale of '{rv.name}' differs between outputs; the readout has one for all.")
         return Part(value, pt.cast(features, pytensor.config.floatX), inputs, layout, mean, scale, shape)

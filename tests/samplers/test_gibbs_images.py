@@ -11,7 +11,8 @@ from pymc_gibbsnn.moves.preactivations import preactivations_collapsed_in_window
 from pymc_gibbsnn.moves.site import NetworkState, Site
 from pymc_gibbsnn.moves.stretched_scale import stretched_conditional, stretches
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
-from pymc_gibbsnn.networks.layers import AveragePool, Conv2D
+from pymc_gibbsnn.networks.layers.average_pool import AveragePool
+from pymc_gibbsnn.networks.layers.conv2d import Conv2D
 from pymc_gibbsnn.networks.layers.windows import Windows
 from pymc_gibbsnn.networks.network import Activation, Layer, NetworkError
 from pymc_gibbsnn.networks.reader import read_network

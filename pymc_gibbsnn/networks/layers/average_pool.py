@@ -10,15 +10,15 @@ Zdeborová, arXiv 2306.02729, appendix G 3).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn.networks.forms import NetworkError
 from pymc_gibbsnn.networks.layers.on_images import OnImages
+from pymc_gibbsnn.networks.layers.operator import Array, Linear
 from pymc_gibbsnn.networks.layers.pooling import Pooling, pool
-from pymc_gibbsnn.networks.layers.weighted import Array
 from pymc_gibbsnn.networks.layers.windows import Windows
 
 __all__ = ["AveragePool"]
@@ -26,7 +26,7 @@ __all__ = ["AveragePool"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AveragePool(OnImages):
-    """The average pool; :class:`~pymc_gibbsnn.networks.layers.dense.Dense` lists its answers.
+    """The average pool.
 
     Parameters
     ----------
@@ -37,28 +37,30 @@ class AveragePool(OnImages):
     windows: Windows
 
     name = "average_pool2d"
-    has_bias = False
-    bias = None
+    takes_means = True
+
+    @classmethod
+    def match(cls, term: Variable) -> Linear | None:
+        """Recognise a pool, which no number multiplies."""
+        op = getattr(term.owner, "op", None)
+        is_pool = isinstance(op, Pooling) and not op.adjoint
+        return Linear(cls, term.owner.inputs[0], how=op.windows) if is_pool else None
+
+    @classmethod
+    def read(cls, found: Linear, name: str) -> AveragePool:
+        """Make the layer of a pool; refuse windows that overlap."""
+        windows = found.how
+        if windows.overlap:
+            raise NetworkError(
+                f"The windows of the average pool in the mean of '{name}' overlap: their size is {windows.size} and "
+                f"their stride {windows.stride}. GibbsNN knows strides that are at least the size."
+            )
+        return cls(windows=windows)
 
     @property
     def units(self) -> int:
         """The number c of channels."""
         return self.windows.channels
-
-    @property
-    def variables(self) -> list[Variable]:
-        """There are no weights."""
-        return []
-
-    def matrix(self, values: Mapping[Variable, Array]) -> Array:
-        """Return a placeholder: there are no weights."""
-        return np.zeros((1, 1))
-
-    named_matrix = matrix
-
-    def values(self, w: Variable) -> dict[Variable, Variable]:
-        """Return nothing: there are no weights."""
-        return {}
 
     # The map
 
@@ -68,10 +70,6 @@ class AveragePool(OnImages):
             return Pooling(self.windows)(self._images(a)).reshape((-1, self.shape[0]))
         return pool(self.windows, a.reshape(*a.shape[:-1], *self.windows.image)).reshape(*a.shape[:-1], -1)
 
-    def intercept(self, w: Variable) -> float:
-        """Return 0: there is no bias."""
-        return 0.0
-
     def adjoint(self, r: Variable) -> Variable:
         """Compute R V (n, inputs) of outputs R (n, outputs), where V is the matrix of the pool."""
         return Pooling(self.windows, adjoint=True)(self._outputs(r)).reshape((-1, self.windows.pixels))
@@ -79,23 +77,7 @@ class AveragePool(OnImages):
     # The conditional of the activations below
 
     def correction(self, r: Variable, w: Variable, noise_below: Variable, noise_above: Variable) -> Variable:
-        """Compute ΔA R S⁻¹ V (n, inputs), where V is the matrix of the pool.
-
-        S = (ΔZ + ΔA/P) I for P pixels a window. Pixels outside of all windows are not moved.
-
-        Parameters
-        ----------
-        r : Variable, (n, outputs)
-            Residuals R of the output.
-        w : Variable
-            Not used: there are no weights.
-        noise_below, noise_above : Variable, ()
-            The variances ΔA of the noise of the input and ΔZ of that of the output.
-
-        Returns
-        -------
-        Variable, (n, inputs)
-        """
+        """Compute ΔA R V / (ΔZ + ΔA/P), of P pixels a window. Pixels outside of all windows are not moved."""
         shrunk = r * (noise_below / (noise_above + noise_below / np.asarray(math.prod(self.windows.size), r.dtype)))
         return self.adjoint(shrunk)
 

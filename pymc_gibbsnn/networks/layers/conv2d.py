@@ -17,10 +17,13 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn.networks.forms import spans_channels, split_number
+from pymc_gibbsnn.networks.given import real
 from pymc_gibbsnn.networks.layers.banded import BandedSolve
 from pymc_gibbsnn.networks.layers.convolution import Convolution, WindowGram, convolve
 from pymc_gibbsnn.networks.layers.on_images import OnImages
-from pymc_gibbsnn.networks.layers.weighted import Array, Weighted, library, precisions, times
+from pymc_gibbsnn.networks.layers.operator import Array, Linear
+from pymc_gibbsnn.networks.layers.weighted import Weighted, library, precisions, times
 from pymc_gibbsnn.networks.layers.windows import Windows
 
 __all__ = ["Conv2D"]
@@ -28,43 +31,57 @@ __all__ = ["Conv2D"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Conv2D(OnImages, Weighted):
-    """The convolution A ↦ conv(A, W) + b; :class:`~pymc_gibbsnn.networks.layers.dense.Dense` lists its answers.
+    """The convolution A ↦ conv(A, W) + b, with filters W (c, channels, height, width), which are its weights.
+
+    The bias may have axes of length 1 beside that of the channels. Other fields are those of ``Weighted``.
 
     Parameters
     ----------
-    weights, bias : Variable
-        The value variables of the filters W (c, channels, height, width) and of the bias b of each channel of the
-        output, which may have axes of length 1 beside that of the channels.
     units : int
         The number c of channels of the output.
     windows : Windows
         The shape of the images, and the windows through which the filters see them.
-    precision : Variable, (1 or c, d)
-        The prior precisions Λ of W̃, in one row if all filters have the same prior.
-    factor, bias_factor : float
-        Numbers by which the model multiplies the convolution and the bias.
     """
 
     units: int
     windows: Windows
 
-    tiles = False
+    has_filters = True
 
     # How the user wrote the layer
 
-    @staticmethod
-    def precision_of(shape: tuple[int, ...], sigma: Variable, bias_sigma: Variable | None) -> Variable:
-        """Compute the prior precisions Λ, (1 or c, d), from standard deviations that broadcast to filters and biases.
+    @classmethod
+    def match(cls, term: Variable) -> Linear | None:
+        """Recognise a convolution times a number."""
+        factor, inner = split_number(term)
+        op = getattr(inner.owner, "op", None)
+        if not (isinstance(op, Convolution) and op.gives == "outputs"):
+            return None
+        filters, images = inner.owner.inputs
+        within, filters = split_number(filters)
+        return Linear(cls, images, filters, factor * within, op.windows)
 
-        ``shape`` is that of the filters; ``bias_sigma`` is None without a bias.
-        """
+    @classmethod
+    def read(
+        cls, found: Linear, name: str, *, shape: tuple[int, ...], sigma: Variable, bias_sigma: Variable | None, **values
+    ) -> Conv2D:
+        """Make the layer of a convolution."""
         units, *filter_ = shape
         sigma, numbers = pt.shape_padleft(sigma, 4 - sigma.ndim), math.prod(filter_)
         columns = 1 if all(sigma.type.broadcastable[1:]) else numbers
         if columns > 1:
             sigma = sigma * np.ones((1, *filter_), sigma.dtype)
         rows = 1 if sigma.type.broadcastable[0] else units
-        return precisions(sigma.reshape((rows, columns)), units, numbers, bias_sigma)
+        precision = real(precisions(sigma.reshape((rows, columns)), units, numbers, bias_sigma))
+        return cls(units=units, windows=found.how, precision=precision, **values)
+
+    is_along_units = staticmethod(spans_channels)
+
+    @staticmethod
+    def bias_shapes(how: Windows, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """A bias has a number for each channel of the output, or is the number of a single one."""
+        units, *_ = shape
+        return [(units,), (units, 1, 1), (1, units, 1, 1)] + [()] * (units == 1)
 
     @property
     def filters_shape(self) -> tuple[int, int, int, int]:
@@ -190,23 +207,7 @@ class Conv2D(OnImages, Weighted):
     # The conditional of the activations below
 
     def correction(self, r: Variable, w: Variable, noise_below: Variable, noise_above: Variable) -> Variable:
-        """Compute ΔA R S⁻¹ V (n, inputs), S = ΔZ I + ΔA V Vᵀ, where V is the matrix of the convolution.
-
-        This is R V (VᵀV + ΔZ/ΔA I)⁻¹, in which all images share one banded matrix.
-
-        Parameters
-        ----------
-        r : Variable, (n, outputs)
-            Residuals R of the output.
-        w : Variable
-            The weights W̃.
-        noise_below, noise_above : Variable, ()
-            The variances ΔA of the noise of the input and ΔZ of that of the output.
-
-        Returns
-        -------
-        Variable, (n, inputs)
-        """
+        """Compute R V (VᵀV + ΔZ/ΔA I)⁻¹, in which all images share one banded matrix."""
         filters = self._filters(w)
         images = Convolution(self.windows, "images")(self._outputs(r), filters)
         return BandedSolve(self.windows)(images, filters, noise_above / noise_below).reshape((-1, self.windows.pixels))

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn.networks.layers.weighted import Array
+from pymc_gibbsnn.networks.layers.operator import Array, Operator
 from pymc_gibbsnn.networks.layers.windows import Windows
 
 __all__ = ["OnImages"]
 
 
-class OnImages:
+class OnImages(Operator):
     """A layer that takes and gives images, each flattened in the order (channel, row, column).
 
     A subclass has the attributes ``windows``, which knows the images that the layer takes, and ``units``, the number c
@@ -22,11 +22,6 @@ class OnImages:
 
     windows: Windows
     units: ClassVar[Any]
-
-    is_single = False
-    has_gain = False
-
-    # How the user wrote the layer
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -74,6 +69,6 @@ class OnImages:
         """Repeat the scales of channels (c,) for each of their places, (outputs,)."""
         return (c[:, None] * np.ones((1, self.places), c.dtype)).reshape((-1,))
 
-    def knows_units_of(self, below: Any) -> bool:
+    def knows_units_of(self, below: Operator) -> bool:
         """Whether the units of the layer below are the channels here, and not single pixels or other images."""
         return below.row_shapes[0] == self.windows.image

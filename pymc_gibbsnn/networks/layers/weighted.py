@@ -7,26 +7,24 @@ convolution's; d is the number of a unit's weights, bias included.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.networks.given import given, is_given, sizes
+from pymc_gibbsnn.networks.layers.operator import Array, Linear, Operator
 
-__all__ = ["Array", "Weighted", "library", "precisions", "times"]
-
-Array = Any  # an array of NumPy or a variable of PyTensor
+__all__ = ["Weighted", "library", "precisions", "times"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Weighted:
-    """A layer with weights, seen as one matrix W̃; a subclass says how the weights act on activations.
-
-    A subclass has the attributes ``units``, the number c, and ``augmented_shape``, (c, d), and a method ``matrix``.
+class Weighted(Operator):
+    """A layer with weights, seen as one matrix W̃; a kind says how they are written and how they act on activations.
 
     Parameters
     ----------
@@ -39,18 +37,56 @@ class Weighted:
         model, W̃ = [f W, f' b], with the precision of that.
     """
 
-    augmented_shape: ClassVar[Any]
-    matrix: ClassVar[Callable]
-
     weights: Variable
     bias: Variable | None
     precision: Variable
     factor: float = 1.0
     bias_factor: float = 1.0
 
+    # How it is read
+
+    @classmethod
+    @abstractmethod
+    def read(
+        cls,
+        found: Linear,
+        name: str,
+        *,
+        shape: tuple[int, ...],
+        sigma: Variable,
+        bias_sigma: Variable | None,
+        **values: Any,
+    ) -> Weighted:
+        """Make the layer of a term that ``match`` recognised.
+
+        Parameters
+        ----------
+        found : Linear
+            The term.
+        name : str
+            The name of the variable in whose mean it stands.
+        shape : tuple of int
+            The shape of the weights in the model.
+        sigma, bias_sigma : Variable
+            The standard deviations of W and b, which broadcast to their shapes in the model, times their factors; the
+            latter is None without a bias.
+        **values
+            Weights, bias and their factors, as the class takes them.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def is_along_units(term: Variable) -> bool:
+        """Whether a term of a mean may be a bias: it lies along the units, and is the same for all else."""
+
+    @staticmethod
+    @abstractmethod
+    def bias_shapes(how: Any, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """List the shapes that a bias may have in the model, beside weights that are written in this way and shape."""
+
     @property
     def variables(self) -> list[Variable]:
-        """Value variables of the weights and, if there is one, of the bias."""
+        """The weights and, if there is one, the bias."""
         return [self.weights] if self.bias is None else [self.weights, self.bias]
 
     @property
@@ -58,10 +94,35 @@ class Weighted:
         """The name of the weights in the model."""
         return self.weights.name
 
+    @abstractmethod
+    def matrix(self, values: Mapping[Variable, Array]) -> Array:
+        """There are weights: no default."""
+
+    @abstractmethod
+    def values(self, w: Variable) -> dict[Variable, Variable]:
+        """There are weights: no default."""
+
+    # The regression for the weights: Z = Ã W̃ᵀ, with a row of Ã and Z for each place of each sample
+
+    ones = None
+    """What stands in the place of the ones in Ã = [A, 1], if these are not ones."""
+
     @property
-    def has_bias(self) -> bool:
-        """Whether the layer has a bias."""
-        return self.bias is not None
+    @abstractmethod
+    def augmented_shape(self) -> tuple[int, int]:
+        """The shape (c, d) of W̃."""
+
+    @abstractmethod
+    def design(self, a: Variable, n: Variable) -> Variable:
+        """Make Ã (n · places, d) of an input A of n samples."""
+
+    @abstractmethod
+    def moments(self, a: Variable, z: Variable) -> Variable:
+        """Compute Ãᵀ Z (d, c), without forming Ã."""
+
+    @abstractmethod
+    def gram(self, a: Variable, n: Variable) -> Variable:
+        """Compute Ãᵀ Ã (d, d) of an input A of n samples, without forming Ã."""
 
     @property
     def size(self) -> tuple[Variable | int, Variable | int]:
@@ -78,12 +139,8 @@ class Weighted:
         """Whether all units have the same prior."""
         return self.precision.type.broadcastable[-2]
 
-    def named_matrix(self, arrays: Mapping[str, Array]) -> Array:
-        """Make W̃ as ``matrix`` does, of arrays by the names of the weights and the bias."""
-        return self.matrix({v: arrays[v.name] for v in self.variables})
-
     def linear(self, w: Array) -> Array:
-        """Return W, the part of W̃ (..., c, d) that multiplies the input."""
+        """Return W, all of W̃ but the bias."""
         return w[..., :-1] if self.has_bias else w
 
     def squares(self, w: Array) -> Array:
@@ -113,6 +170,22 @@ class Weighted:
     def scaled(self, w: Variable, c: Variable) -> Variable:
         """Return W̃ with the weights of each unit multiplied by its scale."""
         return w * c[:, None]
+
+    # The scale of an input divides the weights that it meets, in a kind that knows the units of the layer below. A
+    # weight that meets several inputs counts in equal parts for each
+
+    @property
+    def fan_out(self) -> float:
+        """The number of weights that go out of each input."""
+        raise NotImplementedError
+
+    def outgoing(self, w: Variable) -> Variable:
+        """Compute Σ Λ W² (d_in,) over the weights that go out of each input."""
+        raise NotImplementedError
+
+    def relieved(self, w: Variable, c: Variable) -> Variable:
+        """Return W̃ with the weights that go out of each input divided by its scale (d_in,); the bias stays."""
+        raise NotImplementedError
 
 
 def precisions(sigma: Variable, units: int, fan_in: int, bias_sigma: Variable | None) -> Variable:

@@ -10,8 +10,9 @@ from scipy.signal import correlate
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
-from pymc_gibbsnn.networks.layers import AveragePool, Conv2D
+from pymc_gibbsnn.networks.layers.average_pool import AveragePool
 from pymc_gibbsnn.networks.layers.banded import BandedSolve
+from pymc_gibbsnn.networks.layers.conv2d import Conv2D
 from pymc_gibbsnn.networks.layers.convolution import Convolution, WindowGram
 from pymc_gibbsnn.networks.layers.pooling import Pooling
 from pymc_gibbsnn.networks.layers.windows import Windows
