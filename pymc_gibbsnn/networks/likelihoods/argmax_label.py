@@ -27,7 +27,7 @@ from scipy.special import log_ndtr, softmax
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
-from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.layers.weighted import Array, library
 from pymc_gibbsnn.networks.likelihoods.label_likelihood import LabelLikelihood
 from pymc_gibbsnn.random.argmax_normal import argmax_normal
@@ -121,11 +121,11 @@ class ArgmaxLikelihood(LabelLikelihood):
         """Labels of two classes need one latent only."""
         return classes is not None and len(classes) > 2
 
-    def row_shapes(self, layer: Dense) -> list[tuple[int, ...]]:
+    def row_shapes(self, layer: Operator) -> list[tuple[int, ...]]:
         """A row of y is one label."""
         return [()]
 
-    def check(self, x: np.ndarray, layer: Dense) -> None:
+    def check(self, x: np.ndarray, layer: Operator) -> None:
         """Refuse a network of one output as well, of which all labels would be 0."""
         if layer.shape[0] == 1:
             raise NetworkError(

@@ -31,7 +31,7 @@ from pytensor.tensor.random.basic import normal
 from pymc_gibbsnn._data import finite
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
-from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import Errors, LatentLikelihood
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
 
@@ -79,7 +79,7 @@ class AroundLatent(LatentLikelihood):
         factors = pt.shape_padleft(factors, observed.ndim - factors.ndim)
         return {"noise": noise, "factors": factors[:, None] if observed.ndim == 1 else factors}
 
-    def check(self, x: np.ndarray, layer: Dense) -> None:
+    def check(self, x: np.ndarray, layer: Operator) -> None:
         """Refuse data as :meth:`Likelihood.check` does, and factors that do not fit them.
 
         Parameters

@@ -13,7 +13,7 @@ from pytensor.tensor.special import Softmax
 
 from pymc_gibbsnn.backends.vector_math import copy, exp, vectorisable
 from pymc_gibbsnn.networks.forms import NetworkError
-from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.likelihoods.classical_likelihood import ClassicalLikelihood
 from pymc_gibbsnn.networks.likelihoods.elementwise import sum_of_logs
@@ -39,7 +39,7 @@ class CategoricalLikelihood(ClassicalLikelihood):
             return p.owner.inputs[0], {}
         raise NetworkError(f"The probabilities of '{observed.name}' are no softmax of (n, classes): {show(p)}.")
 
-    def row_shapes(self, layer: Dense) -> list[tuple[int, ...]]:
+    def row_shapes(self, layer: Operator) -> list[tuple[int, ...]]:
         """A row of y is one label."""
         return [()]
 

@@ -20,7 +20,7 @@ from pytensor.graph.traversal import explicit_graph_inputs
 
 from pymc_gibbsnn._data import check_finite
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
-from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
 
 __all__ = ["EffectLikelihood"]
@@ -45,7 +45,7 @@ class EffectLikelihood(AroundLatent):
     errors = None  # the fit would have to know the other terms
     read = None  # type: ignore[assignment]  # the reader makes it of several terms
 
-    def check(self, x: np.ndarray, layer: Dense) -> None:
+    def check(self, x: np.ndarray, layer: Operator) -> None:
         """Refuse data and factors as :meth:`AroundLatent.check` does, and slopes that are not finite or do not fit.
 
         Parameters

@@ -14,7 +14,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn._data import check_finite, finite
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
-from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.layers import Operator
 
 __all__ = ["Likelihood", "Parameters", "integers"]
 
@@ -110,7 +110,7 @@ class Likelihood(ABC):
 
     # The data
 
-    def row_shapes(self, layer: Dense) -> list[tuple[int, ...]]:
+    def row_shapes(self, layer: Operator) -> list[tuple[int, ...]]:
         """Return the shapes that a row of y may have, given the last layer."""
         return layer.row_shapes
 
@@ -118,7 +118,7 @@ class Likelihood(ABC):
         """Return the largest value that discrete data can take, for an output of ``width`` units."""
         return np.inf
 
-    def check(self, x: np.ndarray, layer: Dense) -> None:
+    def check(self, x: np.ndarray, layer: Operator) -> None:
         """Refuse data that are not finite or not possible here, or that do not fit inputs x or the last layer.
 
         Raises

@@ -20,7 +20,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
 
 if TYPE_CHECKING:
@@ -56,5 +56,5 @@ class RowNoise(LatentLikelihood):
     def log_densities(self, z: Variable) -> None:
         """Return nothing: the density is that of the noise of the other network, which counts it."""
 
-    def check(self, x: np.ndarray, layer: Dense) -> None:
+    def check(self, x: np.ndarray, layer: Operator) -> None:
         """Do nothing: the other network checks its data."""
