@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.basic import Variable
@@ -220,29 +220,7 @@ class Operator(ABC):
         """Whether the scale of a unit of the layer below passes through, or can be taken out of weights here."""
         return False
 
-    # What is asked only of layers with weights, where ``Weighted`` says what it is, or with windows
+    if TYPE_CHECKING:
 
-    weights: Any
-    precision: Any
-    factor: Any
-    bias_factor: Any
-    augmented_shape: Any
-    size: Any
-    fan_in: Any
-    fan_out: Any
-    shares_prior: Any
-    ones: Any
-    design: Any
-    moments: Any
-    gram: Any
-    squares: Any
-    log_prior: Any
-    incoming: Any
-    scaled: Any
-    outgoing: Any
-    relieved: Any
-    windows: Any
-    adjoint: Any
-    by_window: Any
-    from_windows: Any
-    pooled: Any
+        def __getattr__(self, name: str) -> Any:
+            """Return what only layers with weights have, which ``Weighted`` describes, or layers with windows."""
