@@ -39,7 +39,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.backends.draw import draw
-from pymc_gibbsnn.moves.site import Move, Site
+from pymc_gibbsnn.moves.site import Site
 from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.random.generalised_inverse_gaussian import generalised_inverse_gaussian
 
@@ -70,8 +70,7 @@ def draw_scales(rng: Variable, exponent: Variable, incoming: Variable, outgoing:
     return rng, pt.sqrt(squared)
 
 
-@Move
-def centred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+def centred_scales(rng: Variable, site: Site) -> tuple[Variable, Site]:
     """Draw a scale for each unit of a layer and apply it to the weights, latents and outgoing weights of the unit.
 
     The activation must be homogeneous, σ(cz) = c σ(z), or scale-free, σ(cz) = σ(z), and the layer without offset.
@@ -84,7 +83,7 @@ def centred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Si
     if homogeneous:
         noise_a = noise_a * c**2
         scaled |= {"post": site.post * columns, "w_above": site.above.operator.relieved(site.w_above, columns)}
-    return rng, replace(site, **scaled, squares=(noise_z * c**2, noise_a)), carry, {}
+    return rng, replace(site, **scaled, squares=(noise_z * c**2, noise_a))
 
 
 def scale_conditional(site: Site) -> tuple[Variable, Variable, Variable]:

@@ -40,7 +40,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal, uniform
 
 from pymc_gibbsnn.backends.draw import draw
-from pymc_gibbsnn.moves.site import Move, Site
+from pymc_gibbsnn.moves.site import Site
 
 __all__ = ["collapsed_variances", "draw_variances", "in_eigenvectors", "step_sizes", "squares_of_residuals"]
 
@@ -114,8 +114,7 @@ def draw_variances(
     return rng, [x[chosen] if x.ndim else x for x in tried]
 
 
-@Move
-def collapsed_variances(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+def collapsed_variances(rng: Variable, site: Site) -> tuple[Variable, Site]:
     """Draw the noise of the post-activations of a layer, and of the layer above, with the former integrated out.
 
     At least one of them must be a learned variance of its own; the other one is then held fixed.
@@ -127,4 +126,4 @@ def collapsed_variances(rng: Variable, site: Site, carry: dict) -> tuple[Variabl
     n = pt.cast(site.samples, squares.dtype)
     rng, drawn = draw_variances(rng, list(noises.values()), priors, n, squares, eigenvalues)
     new = {name: x for name, x in zip(noises, drawn, strict=True) if name in site.variances}
-    return rng, replace(site.with_noise(new), post=None), carry, {}
+    return rng, replace(site.with_noise(new), post=None)

@@ -42,7 +42,7 @@ from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.filter_gram import FilterGram
 from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.postactivations import direct_latents, draw_postactivations
-from pymc_gibbsnn.moves.site import Move, NetworkState, at
+from pymc_gibbsnn.moves.site import Acceptance, Move, NetworkState, Nothing
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.network import Network
@@ -93,9 +93,8 @@ def makes_filter_move(network: Network, l: int, widest: float = WIDEST) -> bool:
 def interweave_filters(network: Network, l: int) -> Move:
     """Make the move of the filters of layer l, with the post-activations above it integrated out."""
     k, m = reach(network, l)
-    acceptance = f"acceptance_{network.layers[l].operator.name}"
 
-    def step(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
+    def step(rng: Variable, state: NetworkState, memory: Nothing) -> tuple[Variable, NetworkState, Nothing, Acceptance]:
         conditional = FilterConditional.of(state, l, k, m)
         rng, w, z, accepted = two_steps(rng, conditional, state.weights[l], state.outputs[k])
         weights, outputs = list(state.weights), list(state.outputs)
@@ -112,10 +111,11 @@ def interweave_filters(network: Network, l: int) -> Move:
             posts[k + 1] = outputs[k + 1]
         state = replace(state, weights=tuple(weights), outputs=tuple(outputs), posts=tuple(posts))
         if k > l:
-            rng, state, carry, _ = at(l, direct_latents).step(rng, state, carry)
-        return rng, state, carry, {acceptance: accepted}
+            rng, site = direct_latents(rng, state.site(l))
+            state = state.put(l, site)
+        return rng, state, memory, Acceptance(accepted)
 
-    return Move(step, statistics=(acceptance,))
+    return Move.of(network.layers[l].operator.name, step, report=Acceptance)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

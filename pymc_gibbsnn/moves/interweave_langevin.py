@@ -30,66 +30,91 @@ References
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal, uniform
 from scipy.special import ndtri
 
+from pymc_gibbsnn._robbins_monro import robbins_monro
 from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.moves.site import NOTHING, Move, Nothing, Site
+from pymc_gibbsnn.moves.weights import Spectrum, data_spectrum, spectrum
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
-from pymc_gibbsnn.networks.layers.weighted import Weighted
+from pymc_gibbsnn.networks.given import is_given
+from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.smooth import Smooth
 
-__all__ = ["TARGET_ACCEPTANCE", "interweave_langevin"]
+__all__ = ["TARGET_ACCEPTANCE", "interweave_langevin", "langevin_step"]
 
 TARGET_ACCEPTANCE = 0.574
 """The acceptance probability at which a Langevin step in many dimensions moves farthest (Roberts & Rosenthal 1998)."""
+TUNE_STEPS = 1000  # how many tuning steps the move needs
 
 
-def interweave_langevin(
-    rng: Variable,
-    operator: Weighted,
-    a: Variable,
-    w: Variable,
-    z: Variable,
-    y: Variable,
-    v: Variable,
-    g: Variable,
-    u: Variable,
-    eigenvalues: Variable,
-    log_step: Variable,
-    function: PiecewiseLinear | Smooth,
-    shape: tuple[Variable | int, Variable | int],
-) -> tuple[Variable, ...]:
+class StepSize(NamedTuple):
+    """What the move remembers."""
+
+    spectrum: Spectrum | Nothing  # that of the data, in the data layer
+    log_step: Variable  # log(1 − ρ)
+    tuned: Variable  # how many steps the chain has made
+
+
+class Report(NamedTuple):
+    """What the move reports: the acceptance probability of its proposal, and 1 − ρ."""
+
+    acceptance: Variable
+    step_size: Variable
+
+
+def interweave_langevin(network: Network, l: int) -> Move:
+    """Make the move of W̃ and Z of layer l, which tunes its step size."""
+    a, operator = network.inputs, network.layers[l].operator
+    is_learned = not is_given(operator.precision)
+    first = min(0.0, math.log(2 / math.prod(operator.augmented_shape) ** (1 / 3)))
+    log_step = pt.constant(np.asarray(first, a.dtype))
+    memory = StepSize(NOTHING if l else data_spectrum(network), log_step, pt.zeros((), dtype=a.dtype))
+
+    def step(rng: Variable, site: Site, memory: StepSize) -> tuple[Variable, Site, StepSize, Report]:
+        operator = site.layer.operator
+        if l:
+            mean_precision = operator.precision.mean(axis=0, keepdims=True)
+            basis = spectrum(operator, site.a, site.samples, mean_precision, thin=False)
+        else:
+            u, eigenvalues = memory.spectrum
+            # A preconditioner need not be exact
+            if is_learned:
+                eigenvalues = eigenvalues / operator.precision.mean()
+            if operator.ones is not None:
+                eigenvalues = eigenvalues * (operator.ones**2).mean()
+            basis = Spectrum(u, eigenvalues)
+        rng, w, z, acceptance = langevin_step(rng, site, basis, memory.log_step)
+        count = memory.tuned + 1
+        log_step = robbins_monro(memory.log_step, count, acceptance, TARGET_ACCEPTANCE, site.tuning)
+        report = Report(acceptance, pt.exp(memory.log_step))
+        return rng, site.with_weights(w, z), memory._replace(log_step=log_step, tuned=count), report
+
+    return Move.of(operator.name, step, memory, Report, TUNE_STEPS, {"log_step": "step_size"})
+
+
+def langevin_step(
+    rng: Variable, site: Site, basis: Spectrum, log_step: Variable
+) -> tuple[Variable, Variable, Variable, Variable]:
     """Make one Langevin step of all weights W̃ of a layer; Z moves with them.
 
     Parameters
     ----------
     rng : Variable
         The random generator.
-    operator : Weighted
-        The layer's operator, which knows its prior precisions Λ.
-    a : Variable, (n, inputs)
-        The layer's input A, without the column of ones for a bias.
-    w : Variable, (h, d)
-        Its weights W̃, with the bias.
-    z : Variable, (n, h)
-        Its output Z.
-    y : Variable, (n, c)
-        Output of the layer above, less its bias and offset.
-    v, g : Variable, (c, h)
-        Weights W of the layer above, without bias, and its gain S⁻¹ W.
-    u : Variable, (d, r)
-        Eigenvectors U of the input's scaled Gram matrix, for the mean of Λ over units.
-    eigenvalues : Variable, (r,)
-        Its eigenvalues e.
+    site : Site
+        The layer.
+    basis : Spectrum
+        U (d, r) and e (r,) of the layer's input.
     log_step : Variable, ()
         log(1 − ρ).
-    function : PiecewiseLinear or Smooth
-        The activation σ.
-    shape : tuple
-        (h, d).
 
     Returns
     -------
@@ -99,7 +124,8 @@ def interweave_langevin(
     acceptance : Variable, ()
         The probability with which the proposal was accepted.
     """
-    precision = operator.precision
+    operator, function, a, w, z = site.layer.operator, site.activation.function, site.a, site.w, site.z
+    y, v, g, precision, shape = site.y, site.v, site.gain, operator.precision, operator.size
     zero, one = pt.constant(np.array([0, 1], w.dtype))
     rng, xi = draw(normal, rng, zero, one, size=shape)
     rng, uniform_ = draw(uniform, rng, zero, one, size=(1,))
@@ -108,11 +134,11 @@ def interweave_langevin(
     couplings = v.T @ g  # Wᵀ S⁻¹ W, which has κ on its diagonal
     cross, own = _mean_slopes(function)
     curvatures, r = pt.linalg.eigh(couplings * (cross + (own - cross) * pt.eye(shape[0])))
-    shrink = 1 / pt.sqrt(1 + pt.maximum(curvatures, 0)[:, None] * eigenvalues)
+    shrink = 1 / pt.sqrt(1 + pt.maximum(curvatures, 0)[:, None] * basis.eigenvalues)
 
     def precondition(x):
         """Compute B x, for a row x of each unit."""
-        return x + r @ ((shrink - 1) * (r.T @ x @ u)) @ u.T
+        return x + r @ ((shrink - 1) * (r.T @ x @ basis.u)) @ basis.u.T
 
     def drift(w, z, pull):
         """Compute B Λ^{-1/2} ∇, a row for each unit."""

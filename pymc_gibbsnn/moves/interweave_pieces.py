@@ -37,6 +37,7 @@ References
 from __future__ import annotations
 
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -51,39 +52,54 @@ from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.jax_backend import ROWS_ARE_SPREAD, by_platform
 from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.moves.interweave_kernels import numba_passes
-from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.moves.site import Acceptance, Move, Nothing, Site
+from pymc_gibbsnn.networks.network import Network
 
-__all__ = ["Interweave", "interweave_pieces", "no_gram"]
+__all__ = ["Interweave", "PassInputs", "PassOutputs", "UnitGrams", "interweave_pieces"]
 
 ROWS_AT_ONCE = {"cpu": 32, "gpu": 256}  # how many samples JAX adds to or removes from a Gram matrix at a time
 SWEEPS_A_RENEWAL = 4  # in single precision, the Gram matrix of one unit at random is formed anew once in so many sweeps
 
 
+class PassInputs(NamedTuple):
+    """What :class:`Interweave` takes."""
+
+    x: Any  # (n, d): the layer's input Ã
+    w: Any  # (h, d): its weights W̃
+    z: Any  # (n, h): its output
+    y: Any  # (n, c): the output of the layer above, less its bias and offset
+    v: Any  # (c, h): the weights W of the layer above
+    g: Any  # (c, h): its gain S⁻¹ W
+    precision: Any  # (1 or h, d): prior precisions Λ, one row where all units share them
+    rho: Any  # (p, h): for each of p passes and each unit, the persistence
+    log_u: Any  # (p, h): the logarithms of uniform numbers
+    xi: Any  # (p, h, d): standard normal numbers
+    gram: Any  # (h, d, d): Ãᵀ diag(a²) Ã of each unit; zeros to begin with
+    squares: Any  # (h, n): the squared slopes a² from which it was formed; zeros to begin with
+    edges: Any  # (k + 1,): the table of σ
+    slopes: Any  # (k,)
+    intercepts: Any  # (k,)
+
+
+class PassOutputs(NamedTuple):
+    """What :class:`Interweave` returns: values after the passes, and ones in ``accepted`` (p, h) where a unit moved."""
+
+    w: Any
+    z: Any
+    gram: Any
+    squares: Any
+    accepted: Any
+
+
 class Interweave(Op):
     r"""Passes of the move over the units of a layer: a deterministic function of the random numbers that it is given.
+
+    It takes :class:`PassInputs` and returns :class:`PassOutputs`.
 
     Parameters
     ----------
     is_first : bool
         Whether to form the Gram matrices, in place of reading those that are given.
-
-    Notes
-    -----
-    The inputs of a node are
-
-    - x (n, d): the layer's input Ã;
-    - w (h, d): its weights W̃;
-    - z (n, h): its output;
-    - y (n, c): the output of the layer above, less its bias and offset;
-    - v, g (c, h): the weights W of the layer above and its gain S⁻¹ W;
-    - precision (1 or h, d): prior precisions Λ, one row where all units share them;
-    - rho, log_u (p, h): for each of p passes and each unit, the persistence and the logarithm of a uniform number;
-    - xi (p, h, d): standard normal numbers;
-    - gram (h, d, d): Ãᵀ diag(a²) Ã of each unit, and squares (h, n): the squared slopes a² from which it was formed;
-      both are zeros to begin with;
-    - edges (k + 1,), slopes and intercepts (k,): the table of σ.
-
-    The outputs are w, z, gram and squares after the passes, and accepted (p, h), of zeros and ones.
     """
 
     __props__ = ("is_first",)
@@ -92,16 +108,16 @@ class Interweave(Op):
         self.is_first = is_first
 
     def make_node(self, *inputs):
-        """Make the node of these inputs, which the class lists."""
-        inputs = [pt.as_tensor(x) for x in inputs]
-        _, w, z, _, _, _, _, rho, _, _, gram, squares, _, _, _ = inputs
-        return Apply(self, inputs, [w.type(), z.type(), gram.type(), squares.type(), rho.type()])
+        """Make the node of :class:`PassInputs`."""
+        given = PassInputs(*map(pt.as_tensor, inputs))
+        outputs = PassOutputs(given.w, given.z, given.gram, given.squares, given.rho)
+        return Apply(self, list(given), [output.type() for output in outputs])
 
     @shape_inference
     def infer_shape(self, shapes):
         """Return the shapes of the outputs, from those of the inputs."""
-        _, w, z, _, _, _, _, rho, _, _, gram, squares, _, _, _ = shapes
-        return [w, z, gram, squares, rho]
+        given = PassInputs(*shapes)
+        return list(PassOutputs(given.w, given.z, given.gram, given.squares, given.rho))
 
     def perform(self, node, inputs, outputs):
         """Compute the outputs with NumPy and SciPy."""
@@ -130,63 +146,45 @@ class Interweave(Op):
             output[0] = result
 
 
-def interweave_pieces(
-    rng: Variable,
-    x: Variable,
-    w: Variable,
-    z: Variable,
-    y: Variable,
-    v: Variable,
-    g: Variable,
-    precision: Variable,
-    kept: tuple[Variable, Variable] | None,
-    shape: tuple[Variable | int, Variable | int],
-    function: PiecewiseLinear,
-) -> tuple[Variable, ...]:
-    """Move the weights W̃ of all units of a layer, first with ρ = 0 and then with a random ρ; Z moves with them.
+class UnitGrams(NamedTuple):
+    """What the move remembers in the data layer."""
 
-    Parameters
-    ----------
-    rng : Variable
-        The random generator.
-    x : Variable, (n, d)
-        The layer's input Ã.
-    w : Variable, (h, d)
-        Its weights W̃.
-    z : Variable, (n, h)
-        Its output Z.
-    y : Variable, (n, c)
-        Output of the layer above, less its bias and offset.
-    v, g : Variable, (c, h)
-        Weights W of the layer above, without bias, and its gain S⁻¹ W.
-    precision : Variable, (1 or h, d)
-        Prior precisions Λ.
-    kept : tuple of Variable, optional
-        ``gram`` and ``squares`` as the last call returned them; None where the input has changed since.
-    shape : tuple of int
-        The shape (h, d) of W̃.
-    function : PiecewiseLinear
-        The activation σ.
-
-    Returns
-    -------
-    rng, w, z : Variable
-        The next generator, and W̃ and Z after the move.
-    gram, squares : Variable, (h, d, d) and (h, n)
-        What to give to the next call.
-    accepted : Variable, (2, h)
-        Ones where a unit moved in a pass, zeros elsewhere.
-    """
-    zero, one = pt.constant(np.array([0, 1], w.dtype))
-    rng, xi = draw(normal, rng, zero, one, size=(2, *shape))
-    rng, u = draw(uniform, rng, zero, one, size=(3, shape[0]))
-    rho = np.array([[0], [1]], w.dtype) * pt.minimum(u[2], 1 - 1e-6)
-    table = [pt.constant(number.astype(w.dtype)) for number in (function.edges, function.slopes, function.intercepts)]
-    move = Interweave(is_first=kept is None)
-    return rng, *move(x, w, z, y, v, g, precision, rho, pt.log1p(-u[:2]), xi, *(kept or no_gram(z, shape)), *table)
+    input: Variable  # Ã (n, d), which is computed of the data once
+    unit_gram: Variable  # Ãᵀ diag(a²) Ã of each unit, (h, d, d)
+    unit_squares: Variable  # the squared slopes a² from which it was formed, (h, n)
 
 
-def no_gram(z: Variable, shape: tuple[int, int]) -> tuple[Variable, Variable]:
+def interweave_pieces(network: Network, l: int) -> Move:
+    """Make the move of W̃ and Z of layer l, which visits all units with ρ = 0 first and then with a random ρ."""
+    operator, a = network.layers[l].operator, network.inputs
+    is_kept = l == 0 and network.row_scale is None  # else the input changes from sweep to sweep
+    memory: UnitGrams | Nothing = Nothing()
+    if is_kept:
+        z = pt.zeros((a.shape[0], operator.shape[0]), dtype=a.dtype)
+        memory = UnitGrams(operator.design(a, a.shape[0]), *_no_gram(z, operator.augmented_shape))
+
+    def step(rng: Variable, site: Site, memory: Any) -> tuple[Variable, Site, Any, Acceptance]:
+        operator, function, w, z = site.layer.operator, site.activation.function, site.w, site.z
+        h, d = operator.size
+        zero, one = pt.constant(np.array([0, 1], w.dtype))
+        rng, xi = draw(normal, rng, zero, one, size=(2, h, d))
+        rng, u = draw(uniform, rng, zero, one, size=(3, h))
+        rho = np.array([[0], [1]], w.dtype) * pt.minimum(u[2], 1 - 1e-6)
+        x = memory.input if is_kept else operator.design(site.a, site.samples)
+        gram, squares = memory[1:] if is_kept else _no_gram(z, (h, d))
+        table = (pt.constant(part.astype(w.dtype)) for part in (function.edges, function.slopes, function.intercepts))
+        inputs = PassInputs(
+            x, w, z, site.y, site.v, site.gain, operator.precision, rho, pt.log1p(-u[:2]), xi, gram, squares, *table
+        )
+        found = PassOutputs(*Interweave(is_first=not is_kept)(*inputs))
+        if is_kept:
+            memory = memory._replace(unit_gram=found.gram, unit_squares=found.squares)
+        return rng, site.with_weights(found.w, found.z), memory, Acceptance(found.accepted.mean())
+
+    return Move.of(operator.name, step, memory, Acceptance)
+
+
+def _no_gram(z: Variable, shape: tuple[int, int]) -> tuple[Variable, Variable]:
     """Return ``gram`` and ``squares`` for the first call, for weights W̃ of this shape (h, d) and output Z (n, h)."""
     h, d = shape
     return pt.zeros((h, d, d), dtype="float64"), pt.zeros_like(z.T)

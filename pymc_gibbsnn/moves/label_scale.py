@@ -42,7 +42,7 @@ from pytensor.tensor.random import normal, uniform
 
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.collapsed_variances import step_sizes
-from pymc_gibbsnn.moves.site import Move, NetworkState
+from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.networks.likelihoods.label_likelihood import LabelLikelihood
 from pymc_gibbsnn.networks.network import LearnedVariance
@@ -50,8 +50,7 @@ from pymc_gibbsnn.networks.network import LearnedVariance
 __all__ = ["label_scale", "label_scale_density"]
 
 
-@Move
-def label_scale(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
+def label_scale(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkState]:
     """Move the scale of the last weights, and precisions that are theirs alone, by one Metropolis-Hastings step."""
     w, z, values = state.weights[-1], state.outputs[-1], state.values
     log_density, linear = label_scale_density(state)
@@ -65,7 +64,7 @@ def label_scale(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variab
         "weights": (*state.weights[:-1], w * pt.exp(u)),
         "outputs": (*state.outputs[:-1], z + pt.expm1(u) * linear),
     }
-    return rng, replace(state, values=values, network=state.read(values), **new), carry, {}
+    return rng, replace(state, values=values, network=state.read(values), **new)
 
 
 def label_scale_density(state: NetworkState) -> tuple[Callable[[Variable], Variable], Variable]:

@@ -18,7 +18,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.moves.postactivations import draw_postactivations
 from pymc_gibbsnn.moves.preactivations import draw_preactivations
-from pymc_gibbsnn.moves.site import Move, NetworkState
+from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.moves.weights import draw_weights, draw_weights_of
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.layers.dense import transpose
@@ -26,10 +26,7 @@ from pymc_gibbsnn.networks.layers.dense import transpose
 __all__ = ["all_postactivations", "all_preactivations", "all_weights_above_data"]
 
 
-@Move
-def all_weights_above_data(
-    rng: Variable, state: NetworkState, carry: dict
-) -> tuple[Variable, NetworkState, dict, dict]:
+def all_weights_above_data(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkState]:
     """Draw the weights W̃ of all layers but the first, given the inputs and outputs of each."""
     layers, weights = state.network.layers, list(state.weights)
     operators = [layer.operator for layer in layers]
@@ -46,11 +43,10 @@ def all_weights_above_data(
         rng, w = draw_weights(rng, transpose(a) @ a, transpose(a) @ z, _numbers(layers, group), precision, size)
         for i, l in enumerate(group):
             weights[l] = w[i]
-    return rng, replace(state, weights=tuple(weights)), carry, {}
+    return rng, replace(state, weights=tuple(weights))
 
 
-@Move
-def all_postactivations(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
+def all_postactivations(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkState]:
     """Draw the post-activations A of all hidden layers, each given its pre-activations Z and the layer above."""
     layers, hidden, posts = state.network.layers, state.network.activations, list(state.posts)
     for group in _groups(range(len(hidden)), lambda l: layers[l + 1].shape):
@@ -62,11 +58,10 @@ def all_postactivations(rng: Variable, state: NetworkState, carry: dict) -> tupl
         rng, a = draw_postactivations(rng, s, noise_below, y, *_linear(v, noise_below * g), noise_above)
         for i, l in enumerate(group):
             posts[l] = a[i]
-    return rng, replace(state, posts=tuple(posts)), carry, {}
+    return rng, replace(state, posts=tuple(posts))
 
 
-@Move
-def all_preactivations(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
+def all_preactivations(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkState]:
     """Draw the pre-activations Z of all hidden layers, each given its mean from the layer below and its A."""
     layers, hidden, outputs = state.network.layers, state.network.activations, list(state.outputs)
     for group in _groups(range(len(hidden)), lambda l: _table(hidden[l].function)):
@@ -81,7 +76,7 @@ def all_preactivations(rng: Variable, state: NetworkState, carry: dict) -> tuple
         start = 0
         for l, width in zip(group, widths, strict=True):
             outputs[l], start = z[:, start : start + width], start + width
-    return rng, replace(state, outputs=tuple(outputs)), carry, {}
+    return rng, replace(state, outputs=tuple(outputs))
 
 
 def _linear(v: Variable, g: Variable) -> tuple[Callable, Callable]:

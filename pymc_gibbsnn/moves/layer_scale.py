@@ -28,14 +28,13 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.moves.centred_scale import draw_scales
-from pymc_gibbsnn.moves.site import Move, Site
+from pymc_gibbsnn.moves.site import Site
 from pymc_gibbsnn.networks.given import given
 
 __all__ = ["layer_scale", "layer_scale_conditional"]
 
 
-@Move
-def layer_scale(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+def layer_scale(rng: Variable, site: Site) -> tuple[Variable, Site]:
     """Draw one scale for all units of a layer, and apply it to weights, latents, variances and the weights above.
 
     The activation must be homogeneous, σ(cz) = c σ(z), the layer without offset, and both variances learned, each of
@@ -47,7 +46,7 @@ def layer_scale(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site,
     scaled = {"w": site.w * c, "w_above": site.above.operator.relieved(site.w_above, columns)}
     scaled |= {"z": site.z * c, "mean": site.mean * c, "post": site.post * c}
     squares = tuple(square * c**2 for square in site.noise)
-    return rng, replace(site, **scaled, squares=squares).with_noise(noises), carry, {}
+    return rng, replace(site, **scaled, squares=squares).with_noise(noises)
 
 
 def layer_scale_conditional(site: Site) -> tuple[Variable, Variable, Variable]:

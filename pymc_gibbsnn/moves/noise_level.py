@@ -39,7 +39,7 @@ from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.collapsed_variances import step_sizes
 from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.row_scales import choose, moved, squares_of_rows
-from pymc_gibbsnn.moves.site import Move, NetworkState, Site
+from pymc_gibbsnn.moves.site import NetworkState, Site
 from pymc_gibbsnn.networks.network import Network
 
 __all__ = ["has_noise_level", "noise_level"]
@@ -54,8 +54,7 @@ def has_noise_level(network: Network) -> bool:
     return other is not None and other.layers[-1].name in other.own_variances and not is_wide
 
 
-@Move
-def noise_level(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
+def noise_level(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkState]:
     """Move the variance of data and the scales of all rows against each other by one Metropolis-Hastings step."""
     likelihood: Any = state.network.observation
     site, last = state.site(len(state.weights) - 1), likelihood.network.layers[-1]
@@ -84,7 +83,7 @@ def noise_level(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variab
     values = choose(accept, proposed, other).new_values
     values |= {variance.value: variance.value_at(last.noise * pt.exp(t))}
     moving = {"weights": (*state.weights[:-1], w), "outputs": (*state.outputs[:-1], g)}
-    return rng, replace(state, values=values, network=state.read(values), **moving), carry, {}
+    return rng, replace(state, values=values, network=state.read(values), **moving)
 
 
 def _direction(site: Site, slope: Variable, outputs: int) -> Variable:

@@ -37,7 +37,7 @@ from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.jax_backend import by_platform
 from pymc_gibbsnn.moves.noncentred_kernels import numba_scales
-from pymc_gibbsnn.moves.site import Move, Site
+from pymc_gibbsnn.moves.site import Site
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.given import given
 
@@ -152,8 +152,7 @@ def draw_noncentred_scales(
     return rng, pt.exp(u)
 
 
-@Move
-def noncentred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+def noncentred_scales(rng: Variable, site: Site) -> tuple[Variable, Site]:
     """Draw a scale for each unit of a layer, with A integrated out, and apply it to its weights and outgoing weights.
 
     The activation must be homogeneous, σ(cz) = c σ(z), and the layer without offset.
@@ -164,7 +163,7 @@ def noncentred_scales(rng: Variable, site: Site, carry: dict) -> tuple[Variable,
     terms = operator.incoming(site.w), above.outgoing(site.w_above), activation.noise, power
     rng, c = draw_noncentred_scales(rng, *surroundings, *terms, activation.function, operator.size[0])
     scaled = {"w": operator.scaled(site.w, c), "mean": site.mean * c, "z": site.z + site.mean * (c - 1)}
-    return rng, replace(site, **scaled, post=None, w_above=above.relieved(site.w_above, c)), carry, {}
+    return rng, replace(site, **scaled, post=None, w_above=above.relieved(site.w_above, c))
 
 
 def _line(z, bends, xp):

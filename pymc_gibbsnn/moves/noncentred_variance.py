@@ -29,13 +29,12 @@ from pytensor.tensor.random import normal, uniform
 
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.collapsed_variances import in_eigenvectors, squares_of_residuals, step_sizes
-from pymc_gibbsnn.moves.site import Move, Site
+from pymc_gibbsnn.moves.site import Site
 
 __all__ = ["noncentred_variance"]
 
 
-@Move
-def noncentred_variance(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+def noncentred_variance(rng: Variable, site: Site) -> tuple[Variable, Site]:
     """Move the noise of the pre-activations of a layer, and Z with it, by one Metropolis-Hastings step.
 
     This noise must be a learned variance of its own.
@@ -55,4 +54,4 @@ def noncentred_variance(rng: Variable, site: Site, carry: dict) -> tuple[Variabl
     change = ((old - new) / (site.above.noise + site.activation.noise * eigenvalues)).sum() / 2
     log_ratio = change - alpha * step - rate / noise * pt.expm1(-step)
     step = pt.switch(pt.log1p(-uniforms[1]) < log_ratio, step, 0)
-    return rng, replace(site, z=moved(step), post=None).with_noise({name: noise * pt.exp(step)}), carry, {}
+    return rng, replace(site, z=moved(step), post=None).with_noise({name: noise * pt.exp(step)})

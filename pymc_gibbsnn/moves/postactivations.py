@@ -28,7 +28,7 @@ from dataclasses import replace
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.backends.draw import draw
-from pymc_gibbsnn.moves.site import Move, Site
+from pymc_gibbsnn.moves.site import Site
 from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
 
 __all__ = ["direct_latents", "draw_postactivations", "postactivations"]
@@ -73,19 +73,17 @@ def draw_postactivations(
     return rng, a + correct(y - y_model)
 
 
-@Move
-def postactivations(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+def postactivations(rng: Variable, site: Site) -> tuple[Variable, Site]:
     """Draw the post-activations A of a layer, given its pre-activations Z and the layer above."""
     prior = site.activation.function(site.z), site.activation.noise
     rng, a = draw_postactivations(rng, *prior, *_above(site, prior[1]))
-    return rng, replace(site, post=a), carry, {}
+    return rng, replace(site, post=a)
 
 
-@Move
-def direct_latents(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+def direct_latents(rng: Variable, site: Site) -> tuple[Variable, Site]:
     """Draw the output Z of a layer, given its mean, where the layer above takes it without an activation."""
     rng, z = draw_postactivations(rng, site.mean, site.layer.noise, *_above(site, site.layer.noise))
-    return rng, replace(site, z=z, post=z), carry, {}
+    return rng, replace(site, z=z, post=z)
 
 
 def _above(site: Site, noise: Variable) -> tuple[Variable, Callable, Callable, Variable]:

@@ -37,7 +37,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random import uniform
 
 from pymc_gibbsnn.backends.draw import draw
-from pymc_gibbsnn.moves.site import Move, Site
+from pymc_gibbsnn.moves.site import Site
 from pymc_gibbsnn.moves.weights import ONE
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.smooth import Smooth
@@ -134,26 +134,23 @@ def draw_preactivations_collapsed(
     return draw(CoupledSmoothNormalRV(function), rng, z, m, noise, y, w, g, *_table(function.table, m.dtype))
 
 
-@Move
-def preactivations(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+def preactivations(rng: Variable, site: Site) -> tuple[Variable, Site]:
     """Draw the pre-activations Z of a layer, given its mean from below and its post-activations A."""
     # The number of units is asked of the model's variable: PyTensor writes that of what is computed in varying ways.
     ones = pt.ones_like(site.layer.operator.rows(site.layer.output)[0])
     noises = site.layer.noise * ones, site.activation.noise * ones
     rng, z = draw_preactivations(rng, site.z, site.mean, site.post, *noises, site.activation.function)
-    return rng, replace(site, z=z), carry, {}
+    return rng, replace(site, z=z)
 
 
-@Move
-def preactivations_collapsed(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+def preactivations_collapsed(rng: Variable, site: Site) -> tuple[Variable, Site]:
     """Draw the pre-activations Z of a layer with its post-activations A integrated out, given the layer above."""
     surroundings = site.mean, site.y, site.v, site.gain
     rng, z = draw_preactivations_collapsed(rng, site.z, *surroundings, site.layer.noise, site.activation.function)
-    return rng, replace(site, z=z, post=None), carry, {}
+    return rng, replace(site, z=z, post=None)
 
 
-@Move
-def preactivations_collapsed_in_windows(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+def preactivations_collapsed_in_windows(rng: Variable, site: Site) -> tuple[Variable, Site]:
     """Draw Z with A integrated out, below an average pool whose windows tile the images.
 
     Windows do not depend on each other, so each counts as a sample of its own, and its P pixels as units: Y, one number
@@ -167,14 +164,13 @@ def preactivations_collapsed_in_windows(rng: Variable, site: Site, carry: dict) 
     surroundings = operator.by_window(site.mean), y, w, gain
     z = operator.by_window(site.z)
     rng, z = draw_preactivations_collapsed(rng, z, *surroundings, site.layer.noise, site.activation.function)
-    return rng, replace(site, z=operator.from_windows(z), post=None), carry, {}
+    return rng, replace(site, z=operator.from_windows(z), post=None)
 
 
-@Move
-def last_latents(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+def last_latents(rng: Variable, site: Site) -> tuple[Variable, Site]:
     """Draw the pre-activations Z of the last layer, given their mean and the data, such as labels, that Z gives."""
     rng, z, squares = site.observation.draw_latent(rng, site.z, site.mean, site.layer.noise)
-    return rng, replace(site, z=z, data_squares=squares), carry, {}
+    return rng, replace(site, z=z, data_squares=squares)
 
 
 def _table(function: PiecewiseLinear, dtype: str) -> list[Variable]:

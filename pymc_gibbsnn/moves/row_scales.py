@@ -38,7 +38,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random import uniform
 
 from pymc_gibbsnn.backends.draw import draw
-from pymc_gibbsnn.moves.site import Move, NetworkState
+from pymc_gibbsnn.moves.site import Acceptance, Move, NetworkState, Nothing
 from pymc_gibbsnn.networks.network import Network
 
 __all__ = ["choose", "moved", "row_scales", "squares_of_rows"]
@@ -49,9 +49,8 @@ WIDTH = math.sqrt(3) / math.pi  # the scale of a logistic distribution of standa
 
 def row_scales(network: Network) -> Move:
     """Make the move of the last pre-activation G of a network, which gives the scales of the rows of another."""
-    acceptance = f"acceptance_{network.layers[-1].name}"
 
-    def step(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
+    def step(rng: Variable, state: NetworkState, memory: Nothing) -> tuple[Variable, NetworkState, Nothing, Acceptance]:
         l = len(state.weights) - 1
         observation: Any = state.network.observation
         site, slope, squared_scale = state.site(l), observation.slope, observation.squared_scale
@@ -91,9 +90,9 @@ def row_scales(network: Network) -> Move:
         values = choose(accept, proposed, other).new_values
         squares = state.squares | {site.layer.name: ((g - site.mean) ** 2).sum()}
         state = replace(state, values=values, outputs=(*state.outputs[:-1], g), squares=squares)
-        return rng, state, carry, {acceptance: pt.cast(accept, g.dtype).mean()}
+        return rng, state, memory, Acceptance(pt.cast(accept, g.dtype).mean())
 
-    return Move(step, statistics=(acceptance,))
+    return Move.of(network.layers[-1].name, step, report=Acceptance)
 
 
 def moved(state: NetworkState, ratio: Variable) -> NetworkState:

@@ -1,14 +1,14 @@
 r"""Where moves act: on one layer and what lies above it, or on a whole network, in the middle of a sweep.
 
-A move of the sweep is a map
+Most moves are functions
 
-    (rng, site, carry) -> (rng, site, carry, stats),
+    (rng, site) -> (rng, site),
 
-where ``rng`` is the variable of a random generator; ``site`` is what the move acts on, a :class:`Site` for one layer or
-a :class:`NetworkState` for the whole network; ``carry``, a dict of variables by name, is what moves remember from sweep
-to sweep; and ``stats``, a dict of scalar variables by name, is what the move reports. The map takes these and returns
-them as they are after the move. All functions that are marked by ``@Move`` have this signature. A sweep is a list of
-moves; :func:`at` lets a move of one layer act on the whole network, and :func:`in_turn` makes one move of several.
+where ``rng`` is the variable of a random generator and ``site`` is what the move acts on: a :class:`Site` for one
+layer, or a :class:`NetworkState` for the whole network. A function takes these and returns them as they are after the
+move. :meth:`Move.of` makes a move that also remembers something from sweep to sweep, or reports something: named tuples
+of its own. A sweep is a list of moves; :func:`at` lets moves of one layer act on the whole network, and :func:`in_turn`
+makes one move of several.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
@@ -25,22 +25,35 @@ from pytensor.graph.basic import Variable
 from pymc_gibbsnn.networks.likelihoods import LatentLikelihood
 from pymc_gibbsnn.networks.network import Activation, Layer, LearnedVariance, Network
 
-__all__ = ["Move", "NetworkState", "Site", "at", "in_turn"]
+__all__ = ["NOTHING", "Acceptance", "Move", "NetworkState", "Nothing", "Site", "at", "in_turn"]
+
+
+class Nothing(NamedTuple):
+    """What a move remembers, or reports, that remembers or reports nothing."""
+
+
+NOTHING = Nothing()
+
+
+class Acceptance(NamedTuple):
+    """What a move reports that accepts or rejects: the share of its proposals, or the probability, that it accepted."""
+
+    acceptance: Variable
 
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """A part of a sweep, with what it declares to the sampler that runs it.
+    """A part of a sweep, with what it declares to the sampler that runs it, by the names that a program has for this.
 
     Attributes
     ----------
     step : callable
-        The map ``step(rng, site, carry) -> (rng, site, carry, stats)`` that this module describes.
+        ``step(rng, site, carry) -> (rng, site, carry, stats)``, where ``carry`` and ``stats``, dicts of variables by
+        name, are what all moves of the sampler remember, and what this one reports.
     start : dict of str to Variable
-        The entries of the carry that the move reads and writes, with their values at the start of a chain. Their names
-        hold the name of the layer's weights. Moves may share an entry.
+        Those entries of the carry that the move reads and writes, with their values at the start of a chain.
     statistics : tuple of str
-        Names of the scalars that the move reports in ``stats``.
+        Names of the scalars that the move reports.
     tune_steps : int
         How many tuning steps are enough for the move; 0 where nothing is tuned.
     tuned : dict of str to str
@@ -52,6 +65,61 @@ class Move:
     statistics: tuple[str, ...] = ()
     tune_steps: int = 0
     tuned: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        step: Callable,
+        memory: tuple = NOTHING,
+        report: Any = Nothing,
+        tune_steps: int = 0,
+        tuned: Mapping[str, str] | None = None,
+    ) -> Move:
+        """Make a move that remembers something from sweep to sweep, or reports something.
+
+        Parameters
+        ----------
+        name : str
+            The name of the variable that moves. For a program what the field ``x`` holds is called ``x_name``.
+        step : callable
+            ``step(rng, site, memory) -> (rng, site, memory, report)``.
+        memory : NamedTuple
+            What the move remembers, as it is at the start of a chain: variables, or named tuples of them. Moves of one
+            variable share what has the same name, such as what is computed of data once; they must not change it.
+        report : type of NamedTuple
+            The class of what the move reports, in which all fields are scalars.
+        tune_steps : int
+            How many tuning steps are enough for the move; 0 where nothing is tuned.
+        tuned : dict of str to str, optional
+            The fields of the memory that are tuned, with the fields of the report whose logarithms they are.
+        """
+
+        def by_name(rng: Variable, site: Site | NetworkState, carry: dict) -> tuple:
+            rng, site, kept, found = step(rng, site, _filled(memory, name, carry))
+            return rng, site, carry | _named(kept, name), _named(found, name)
+
+        pairs = {f"{entry}_{name}": f"{statistic}_{name}" for entry, statistic in (tuned or {}).items()}
+        statistics = tuple(f"{statistic}_{name}" for statistic in report._fields)
+        return cls(by_name, _named(memory, name), statistics, tune_steps, pairs)
+
+
+def _named(record: Any, name: str) -> dict[str, Variable]:
+    """Return the variables of a named tuple by the names that a program has for them."""
+    found = {}
+    for key, value in record._asdict().items():
+        found |= _named(value, name) if isinstance(value, tuple) else {f"{key}_{name}": value}
+    return found
+
+
+def _filled(record: Any, name: str, carry: Mapping[str, Variable]) -> Any:
+    """Return a named tuple like this one, of variables that have these names in the carry."""
+    return record._replace(
+        **{
+            key: _filled(value, name, carry) if isinstance(value, tuple) else carry[f"{key}_{name}"]
+            for key, value in record._asdict().items()
+        }
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -130,6 +198,10 @@ class Site:
     def gain(self) -> Variable:
         """G = S⁻¹ W (c, h), where S = ΔZ' I + ΔA W Wᵀ is the covariance of Y given Z, and ΔZ' the noise above."""
         return self.above.operator.gain(self.v, self.activation.noise, self.above.noise)
+
+    def with_weights(self, w: Variable, z: Variable) -> Site:
+        """Return the site with other W̃ and Z, the noise of Z as it was, and A' integrated out."""
+        return replace(self, w=w, mean=self.mean + (z - self.z), z=z, post=None)
 
     @property
     def noise(self) -> tuple[Variable, Variable]:
@@ -297,23 +369,29 @@ class NetworkState:
         return self.values | new
 
 
-def in_turn(*moves: Move) -> Move:
+def in_turn(*moves: Move | Callable) -> Move:
     """Make one move out of several that act on the same kind of site; they are made one after the other."""
+    parts = [move if isinstance(move, Move) else _of_function(move) for move in moves]
 
     def step(rng: Variable, site: Site | NetworkState, carry: dict) -> tuple:
         stats = {}
-        for move in moves:
-            rng, site, carry, found = move.step(rng, site, carry)
+        for part in parts:
+            rng, site, carry, found = part.step(rng, site, carry)
             stats |= found
         return rng, site, carry, stats
 
-    start = {name: value for move in moves for name, value in move.start.items()}
-    statistics = tuple(name for move in moves for name in move.statistics)
-    tuned = {name: statistic for move in moves for name, statistic in move.tuned.items()}
-    return Move(step, start, statistics, max((move.tune_steps for move in moves), default=0), tuned)
+    start = {name: value for part in parts for name, value in part.start.items()}
+    statistics = tuple(name for part in parts for name in part.statistics)
+    tuned = {name: statistic for part in parts for name, statistic in part.tuned.items()}
+    return Move(step, start, statistics, max((part.tune_steps for part in parts), default=0), tuned)
 
 
-def at(l: int, *moves: Move) -> Move:
+def _of_function(function: Callable) -> Move:
+    """Make a move that remembers and reports nothing."""
+    return Move(lambda rng, site, carry: (*function(rng, site), carry, {}))
+
+
+def at(l: int, *moves: Move | Callable) -> Move:
     """Make a move of a network that makes the given moves of its layer l, one after the other."""
     inner = in_turn(*moves)
 

@@ -14,6 +14,7 @@ come in, the bias included, and c_out those that go out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -21,7 +22,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.moves.centred_scale import draw_scales
-from pymc_gibbsnn.moves.site import Move, NetworkState
+from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.networks.network import Network
 
@@ -86,10 +87,10 @@ def stretched_conditional(
     return pt.cast(count, incoming.dtype), incoming, outgoing, squares
 
 
-def stretched_scales(l: int, m: int) -> Move:
+def stretched_scales(l: int, m: int) -> Callable:
     """Make the move that draws a scale for each unit of layer l and applies it to all up to the weights of layer m."""
 
-    def step(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
+    def step(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkState]:
         *parameters, squares = stretched_conditional(state, l, m)
         rng, c = draw_scales(rng, *parameters)
         weights, outputs, posts = list(state.weights), list(state.outputs), list(state.posts)
@@ -102,6 +103,6 @@ def stretched_scales(l: int, m: int) -> Move:
         weights[m] = layers[m].operator.relieved(weights[m], layers[m - 1].operator.spread(c))
         squares = state.squares | {name: (square * c**2).sum() for name, square in squares.items()}
         new = {"weights": tuple(weights), "outputs": tuple(outputs), "posts": tuple(posts), "squares": squares}
-        return rng, replace(state, **new), carry, {}
+        return rng, replace(state, **new)
 
-    return Move(step)
+    return step

@@ -20,7 +20,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.backends.draw import draw
-from pymc_gibbsnn.moves.site import Move, NetworkState
+from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.given import given, sizes
 from pymc_gibbsnn.networks.network import LearnedVariance
 from pymc_gibbsnn.random.vectorised_gamma import vectorised_gamma
@@ -28,8 +28,7 @@ from pymc_gibbsnn.random.vectorised_gamma import vectorised_gamma
 __all__ = ["moments", "variances"]
 
 
-@Move
-def variances(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
+def variances(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkState]:
     """Draw all learned variances and precisions of a network, one after the other."""
     values, noise, densities = state.new_values, state.noise, {}
     for number in range(len(state.network.variances)):
@@ -42,7 +41,7 @@ def variances(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable
         log_precision = pt.log(precision)
         values = values | {scale.value: scale.value_of(log_precision)}
         densities[scale.name] = _log_density(log_precision, alpha, rate, scale.is_precision, scale.is_log).sum()
-    return rng, replace(state, values=values, network=state.read(values), densities=densities), carry, {}
+    return rng, replace(state, values=values, network=state.read(values), densities=densities)
 
 
 def moments(

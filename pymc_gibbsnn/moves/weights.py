@@ -16,6 +16,7 @@ a draw needs no factorisation.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -24,13 +25,14 @@ from pytensor.tensor.random import normal
 
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
-from pymc_gibbsnn.moves.site import Move, NetworkState, Site
+from pymc_gibbsnn.moves.site import NOTHING, Move, NetworkState, Nothing, Site
 from pymc_gibbsnn.networks.given import is_given
 from pymc_gibbsnn.networks.layers.dense import transpose
 from pymc_gibbsnn.networks.layers.weighted import Weighted
 from pymc_gibbsnn.networks.network import Layer, Network
 
 __all__ = [
+    "Spectrum",
     "data_spectrum",
     "data_weights",
     "draw_weights",
@@ -87,10 +89,15 @@ def draw_weights(
     return rng, transpose(w) if shared else w[:, :, 0]
 
 
-def spectrum(
-    operator: Weighted, a: Variable, n: Variable, precision: Variable, thin: bool
-) -> tuple[Variable, Variable]:
-    """Diagonalise Λ^{-1/2} ÃᵀÃ Λ^{-1/2} = U diag(e) Uᵀ, for a prior that all units share.
+class Spectrum(NamedTuple):
+    """The spectrum Λ^{-1/2} ÃᵀÃ Λ^{-1/2} = U diag(e) Uᵀ of the input of a layer, for a prior that all units share."""
+
+    u: Variable  # U (d, d), or (d, n) if it is thin
+    eigenvalues: Variable  # e (d,) or (n,)
+
+
+def spectrum(operator: Weighted, a: Variable, n: Variable, precision: Variable, thin: bool) -> Spectrum:
+    """Compute the spectrum of the input of a layer.
 
     Parameters
     ----------
@@ -105,26 +112,18 @@ def spectrum(
     thin : bool
         Whether to find only the n directions that fewer samples than weights determine; in the others weights keep
         their prior.
-
-    Returns
-    -------
-    u : Variable, (d, d), or (d, n) if thin
-        U.
-    eigenvalues : Variable, (d,) or (n,)
-        e.
     """
     scale = 1 / pt.sqrt(precision[0])
     if thin:
         _, singular_values, u = pt.linalg.svd(operator.design(a, n) * scale, full_matrices=False)
-        return u.T, singular_values**2
+        return Spectrum(u.T, singular_values**2)
     eigenvalues, u = pt.linalg.eigh(scale[:, None] * operator.gram(a, n) * scale)
-    return u, pt.maximum(eigenvalues, 0)
+    return Spectrum(u, pt.maximum(eigenvalues, 0))
 
 
 def draw_weights_from_spectrum(
     rng: Variable,
-    u: Variable,
-    eigenvalues: Variable,
+    basis: Spectrum,
     products: Variable,
     noise: Variable,
     precision: Variable,
@@ -143,10 +142,8 @@ def draw_weights_from_spectrum(
     ----------
     rng : Variable
         The random generator.
-    u : Variable, (d, r)
-        U.
-    eigenvalues : Variable, (r,)
-        e.
+    basis : Spectrum
+        U (d, r) and e (r,).
     products : Variable, (d, c)
         ÃᵀZ.
     noise : Variable, ()
@@ -163,6 +160,7 @@ def draw_weights_from_spectrum(
     rng : Variable
     w : Variable, (c, d)
     """
+    u, eigenvalues = basis
     scale = 1 / pt.sqrt(precision[0])[:, None]
     shrink = 1 / (eigenvalues + noise)[:, None]
     c, d = size
@@ -200,11 +198,16 @@ def draw_weights_of(
     return draw_weights(rng, gram, moments, layer.noise, operator.precision, operator.size)
 
 
-@Move
-def weights_above(rng: Variable, site: Site, carry: dict) -> tuple[Variable, Site, dict, dict]:
+def weights_above(rng: Variable, site: Site) -> tuple[Variable, Site]:
     """Draw the weights W̃ of the layer above, given its input and output."""
     rng, w = draw_weights_of(rng, site.above, site.post, site.z_above, site.samples)
-    return rng, replace(site, w_above=w), carry, {}
+    return rng, replace(site, w_above=w)
+
+
+class Gram(NamedTuple):
+    """What :func:`data_weights` remembers where it has no use for the spectrum of the data: ÃᵀÃ (d, d)."""
+
+    gram: Variable
 
 
 def data_weights(network: Network) -> Move:
@@ -213,32 +216,35 @@ def data_weights(network: Network) -> Move:
     This is the spectrum of the data or, if the prior differs between units or is learned, ÃᵀÃ. Where rows have scales
     nothing is kept.
     """
-    operator, a = network.layers[0].operator, network.inputs
-    gram, thin = f"gram_{operator.name}", network.is_thin
+    operator, a, thin = network.layers[0].operator, network.inputs, network.is_thin
     is_kept = network.row_scale is None  # else the rows may count differently in each sweep
-    by_spectrum = is_kept and is_given(operator.precision) and operator.shares_prior
-    start = data_spectrum(network) if by_spectrum else {gram: operator.gram(a, a.shape[0])} if is_kept else {}
+    by_spectrum = operator.shares_prior and (is_given(operator.precision) if is_kept else thin)
 
-    def step(rng: Variable, state: NetworkState, carry: dict) -> tuple[Variable, NetworkState, dict, dict]:
-        layer = state.network.layers[0]
-        moments = layer.operator.moments(state.network.inputs, layer.centred(state.outputs[0]))
-        regression = moments, layer.noise, layer.operator.precision, layer.operator.size
+    def step(rng: Variable, state: NetworkState, memory: Any) -> tuple[Variable, NetworkState, Any, Nothing]:
+        layer, a = state.network.layers[0], state.network.inputs
+        operator = layer.operator
+        regression = (
+            operator.moments(a, layer.centred(state.outputs[0])),
+            layer.noise,
+            operator.precision,
+            operator.size,
+        )
         if by_spectrum:
-            rng, w = draw_weights_from_spectrum(rng, *(carry[name] for name in start), *regression, thin)  # type: ignore[call-arg]
-        elif is_kept:
-            rng, w = draw_weights(rng, carry[gram], *regression)
-        elif thin and operator.shares_prior:
-            found = spectrum(layer.operator, state.network.inputs, state.samples, layer.operator.precision, thin)
-            rng, w = draw_weights_from_spectrum(rng, *found, *regression, thin)
+            found = memory if is_kept else spectrum(operator, a, state.samples, operator.precision, thin)
+            rng, w = draw_weights_from_spectrum(rng, found, *regression, thin)
         else:
-            rng, w = draw_weights(rng, layer.operator.gram(state.network.inputs, state.samples), *regression)
-        return rng, replace(state, weights=(w, *state.weights[1:])), carry, {}
+            gram = memory.gram if is_kept else operator.gram(a, state.samples)
+            rng, w = draw_weights(rng, gram, *regression)
+        return rng, replace(state, weights=(w, *state.weights[1:])), memory, NOTHING
 
-    return Move(step, start)
+    memory: Spectrum | Gram | Nothing = NOTHING
+    if is_kept:
+        memory = data_spectrum(network) if by_spectrum else Gram(operator.gram(a, a.shape[0]))
+    return Move.of(operator.name, step, memory)
 
 
-def data_spectrum(network: Network) -> dict[str, Variable]:
-    """Compute the spectrum U and e of the data, by the names under which the carry keeps them.
+def data_spectrum(network: Network) -> Spectrum:
+    """Compute the spectrum of the data, which several moves may remember: no move changes it.
 
     It is that for the mean of the prior precisions over units, or for precisions of 1 if they are learned.
     """
@@ -246,5 +252,4 @@ def data_spectrum(network: Network) -> dict[str, Variable]:
     precision = operator.precision.mean(axis=0, keepdims=True)
     if not is_given(operator.precision):
         precision = pt.ones((1, operator.fan_in), dtype=a.dtype)
-    u, eigenvalues = spectrum(operator, a, a.shape[0], precision, network.is_thin)
-    return {f"u_{operator.name}": u, f"eigenvalues_{operator.name}": eigenvalues}
+    return spectrum(operator, a, a.shape[0], precision, network.is_thin)

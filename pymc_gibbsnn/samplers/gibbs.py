@@ -33,7 +33,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -244,7 +244,7 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
         raise ValueError(
             "schedule='layer-parallel' is for dense layers; the network has convolutions or pools: leave it out."
         )
-    moves = [data_weights(network)] if learns[0] else []  # W̃_1 | Z_2
+    moves: list[Move | Callable] = [data_weights(network)] if learns[0] else []  # W̃_1 | Z_2
     if parallel:
         moves += [
             all_weights_above_data,  # W̃_l | A_l, Z_{l+1}

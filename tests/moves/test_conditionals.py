@@ -5,7 +5,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_gibbsnn.moves.postactivations import draw_postactivations
-from pymc_gibbsnn.moves.weights import draw_weights, draw_weights_from_spectrum, spectrum
+from pymc_gibbsnn.moves.weights import Spectrum, draw_weights, draw_weights_from_spectrum, spectrum
 from tests.helpers import check_moments, compile_draw, dense, value
 
 COPIES = 40_000  # columns (or rows) that are independent draws of one distribution
@@ -31,10 +31,10 @@ def test_weights_from_spectrum(n, d, has_bias, mode):
 
     def build(rng):
         operator, x = dense((COPIES, d), has_bias), pt.constant(a)
-        u, eigenvalues = (pt.constant(value(part)) for part in spectrum(operator, x, len(a), precision, thin))
+        basis = Spectrum(*(pt.constant(value(part)) for part in spectrum(operator, x, len(a), precision, thin)))
         size = COPIES, d + has_bias
         moments = operator.moments(x, pt.constant(np.tile(z[:, None], COPIES)))
-        return draw_weights_from_spectrum(rng, u, eigenvalues, moments, pt.constant(noise), precision, size, thin)
+        return draw_weights_from_spectrum(rng, basis, moments, pt.constant(noise), precision, size, thin)
 
     check_moments(compile_draw(build, mode)(), mean, covariance)
 

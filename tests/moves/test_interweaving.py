@@ -2,6 +2,7 @@
 
 from functools import cache
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -14,9 +15,9 @@ from scipy.stats import multivariate_normal, norm
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
-from pymc_gibbsnn.moves.interweave_langevin import interweave_langevin
+from pymc_gibbsnn.moves.interweave_langevin import langevin_step
 from pymc_gibbsnn.moves.interweave_pieces import Interweave
-from pymc_gibbsnn.moves.weights import spectrum
+from pymc_gibbsnn.moves.weights import Spectrum, spectrum
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from tests.helpers import MODES, compile_draw, dense, in_turn, slow, value
 
@@ -214,14 +215,18 @@ def test_acceptance_of_langevin_is_that_of_the_densities(mode, function, thin):
     layer = Layer(function, n=4 if thin else 12, d=6 if thin else 3)
     d = layer.x.shape[1]
     h, log_step = len(layer.w), np.log(0.3)
-    w, z, y, v, g = (pt.constant(x) for x in (layer.w, layer.z, layer.y, layer.v, layer.g))
+    arrays = {name: pt.constant(getattr(layer, name)) for name in "wzyv"}
     x, operator = pt.constant(layer.x[:, :-1]), dense((h, d - 1), True, layer.precision)
-    u, eigenvalues = (pt.constant(value(a)) for a in spectrum(operator, x, x.shape[0], operator.precision, thin))
+    known = {name: getattr(operator, name) for name in ("precision", "moments", "forward")} | {"size": (h, d)}
+    parts = {
+        "layer": SimpleNamespace(operator=SimpleNamespace(**known)),
+        "activation": SimpleNamespace(function=function),
+    }
+    site = SimpleNamespace(a=x, gain=pt.constant(layer.g), **arrays, **parts)
+    basis = Spectrum(*(pt.constant(value(a)) for a in spectrum(operator, x, x.shape[0], operator.precision, thin)))
 
     def build(rng):
-        return interweave_langevin(
-            rng, operator, x, w, z, y, v, g, u, eigenvalues, pt.constant(log_step), function, layer.w.shape
-        )
+        return langevin_step(rng, site, basis, pt.constant(log_step))
 
     # C, the covariance of the Gaussian approximation: the inverse of a sum of Kronecker products
     points = norm.ppf((np.arange(1000) + 0.5) / 1000)

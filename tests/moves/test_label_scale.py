@@ -117,7 +117,7 @@ def test_the_move_against_quadrature(classes, kwargs, mode):
     density /= density.sum()
 
     def build(rng):
-        rng, state, _, _ = label_scale.step(rng, state_at(model, values), {})
+        rng, state = label_scale(rng, state_at(model, values))
         new = {values[v]: x for v, x in state.new_values.items()}
         return rng, *(new[v] for v in moving)
 

@@ -52,7 +52,7 @@ class Chain:
 
         def build(rng):
             site = NetworkState.begin(found.at, values, pt.constant(0.0)).site(0)
-            rng, new, _, _ = move.step(rng, site, {})
+            rng, new = move(rng, site)
             assert new.post is None  # it was integrated out
             moved = {values[v]: x for v, x in new.drawn.items()} | {values[found.layers[0].output]: new.z}
             return rng, *(moved.get(v, v) for v in self.moving)
@@ -172,7 +172,7 @@ def test_the_scale_of_a_layer_leaves_the_function_unchanged():
     state = NetworkState.begin(found.at, values, pt.constant(0.0))
 
     def build(rng):
-        rng, site, _, _ = layer_scale.step(rng, state.site(0), {})
+        rng, site = layer_scale(rng, state.site(0))
         after = state.put(0, site)
         values = [after.new_values[v] for v in model.value_vars]
         return rng, *values, *site.noise, site.mean, *after.network.noises.values()

@@ -340,7 +340,7 @@ def test_the_move_of_the_level_by_the_density_of_the_model(outputs, scale_of, mo
 
     def build(rng):
         state = NetworkState.begin(of_noise.at, values, pt.constant(0.0))
-        rng, state, _, _ = noise_level.step(rng, state, {})
+        rng, state = noise_level(rng, state)
         return rng, *(state.new_values[v] for v in values)
 
     draw, ts, last = compile_draw(build, mode), [], {}

@@ -8,7 +8,7 @@ import pytest
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.centred_scale import scale_conditional
-from pymc_gibbsnn.moves.site import Move, NetworkState
+from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.samplers.gibbs import gibbs
@@ -85,8 +85,7 @@ def test_moves_that_take_a_column_for_a_unit_are_left_out(model):
 @pytest.mark.parametrize("interweave", ["pieces", False])
 def test_post_activations_that_were_integrated_out_cannot_be_read(interweave, monkeypatch):
     """A sweep that does not draw them anew before a move reads them is no program."""
-    left_out = Move(lambda rng, site, carry: (rng, site, carry, {}))
-    monkeypatch.setattr("pymc_gibbsnn.samplers.gibbs.postactivations", left_out)
+    monkeypatch.setattr("pymc_gibbsnn.samplers.gibbs.postactivations", lambda rng, site: (rng, site))
     step = pmg.GibbsNN(model=pmg.mlp(X, Y, 3), interweave=interweave, compile_kwargs={"mode": "AS_WRITTEN"})
     with pytest.raises(NotImplementedError, match="Cannot convert None to a tensor"):
         step.step(random_point(step.model, 0))

@@ -159,7 +159,7 @@ def test_preactivations_below_a_pool():
             above=Layer("P", pool, None, pt.constant(dy)), w_above=None, z_above=rows[1], samples=COPIES, tuning=0,
         )  # fmt: skip
         for _ in range(12):
-            rng, site, _, _ = preactivations_collapsed_in_windows.step(rng, site, {})
+            rng, site = preactivations_collapsed_in_windows(rng, site)
         return rng, site.z
 
     check_moments(compile_draw(build)(), m + k @ (y - v @ m), dz * np.eye(4) - dz * k @ v)
