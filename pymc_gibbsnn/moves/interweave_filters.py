@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -116,6 +117,16 @@ def interweave_filters(network: Network, l: int) -> Move:
         return rng, state, memory, Acceptance(accepted)
 
     return Move.of(network.layers[l].operator.name, step, report=Acceptance)
+
+
+class Filters(NamedTuple):
+    """The filters with what their Gaussian is there."""
+
+    w: Variable  # W̃ (h, d)
+    z: Variable  # Z (n, places of all filters)
+    pull: Variable  # Vᵀ S⁻¹ (y − V σ(z)), of the same shape
+    gradient: Variable  # ∇ (h d,)
+    factor: Variable  # L (h d, h d)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -205,7 +216,7 @@ class FilterConditional:
         """Compute Vᵀ S⁻¹ (y − V σ(z))."""
         return self.pull(self.y - self.upward(self.function(z)) @ self.v.T)
 
-    def at(self, w: Variable, z: Variable, pull: Variable) -> tuple[Variable, ...]:
+    def at(self, w: Variable, z: Variable, pull: Variable) -> Filters:
         """Compute ∇ and the Cholesky factor L of Q = L Lᵀ, with the slopes of σ at Z.
 
         Parameters
@@ -214,13 +225,6 @@ class FilterConditional:
             The filters W̃.
         z, pull : Variable, (n, places of all filters)
             Z, and Vᵀ S⁻¹ (y − V σ(z)).
-
-        Returns
-        -------
-        w, z, pull : Variable
-            What was given.
-        gradient : Variable, (h d,)
-        factor : Variable, (h d, h d)
         """
         conv, slopes = self.conv, self.function.derivative(z)
         precision = conv.precision * pt.ones(conv.size, w.dtype)
@@ -228,7 +232,7 @@ class FilterConditional:
         images = self.a.reshape((-1, *conv.windows.image))
         by_filter = (x.reshape((-1, conv.augmented_shape[0], conv.places)) for x in (slopes, self.whitened))
         gram = FilterGram(conv.windows, conv.has_bias)(images, *by_filter)
-        return w, z, pull, gradient.ravel(), pt.linalg.cholesky(plus_diagonal(gram, precision.ravel()))
+        return Filters(w, z, pull, gradient.ravel(), pt.linalg.cholesky(plus_diagonal(gram, precision.ravel())))
 
 
 def two_steps(
@@ -262,22 +266,19 @@ def two_steps(
         log_ratio, new = propose(conditional, state, rho, xi[i])
         accept = pt.log1p(-u[i]) < log_ratio  # False for NaN
         accepted.append(pt.cast(accept, w.dtype))
-        state = tuple(pt.switch(accept, *pair) for pair in zip(new, state, strict=True))
-    return rng, *state[:2], sum(accepted) / 2
+        state = Filters(*(pt.switch(accept, *pair) for pair in zip(new, state, strict=True)))
+    return rng, state.w, state.z, sum(accepted) / 2
 
 
-def propose(
-    conditional: FilterConditional, state: tuple[Variable, ...], rho: Variable, xi: Variable
-) -> tuple[Variable, tuple]:
+def propose(conditional: FilterConditional, state: Filters, rho: Variable, xi: Variable) -> tuple[Variable, Filters]:
     """Propose one step of the filters.
 
     Parameters
     ----------
     conditional : FilterConditional
         What the conditional distribution of the filters depends on.
-    state : tuple of Variable
-        What ``conditional.at`` returns: W̃ (h, d), Z (n, places of all filters), the pull Vᵀ S⁻¹ (y − V σ(z)) of the
-        same shape, ∇ (h d,) and L (h d, h d).
+    state : Filters
+        What ``conditional.at`` returns.
     rho : Variable, ()
         The persistence ρ.
     xi : Variable, (h, d)
@@ -287,7 +288,7 @@ def propose(
     -------
     log_ratio : Variable, ()
         The logarithm of the Metropolis-Hastings ratio.
-    new : tuple of Variable
+    new : Filters
         The state if the step is accepted.
     """
     (w, z, pull, gradient, factor), xi = state, xi.ravel()
@@ -297,12 +298,11 @@ def propose(
     w_new, z_new = w + step_w, z + conditional.moved(step_w)
     change = conditional.function(z_new) - conditional.function(z)
     new = conditional.at(w_new, z_new, pull - conditional.pull(conditional.upward(change) @ conditional.v.T))
-    _, _, pull_new, gradient_new, factor_new = new
-    xi_back = (factor_new.T @ step + (1 - rho) * _solve(factor_new, gradient_new)) / scale
+    xi_back = (new.factor.T @ step + (1 - rho) * _solve(new.factor, new.gradient)) / scale
     log_ratio = (
-        (change * (pull + pull_new)).sum() / 2
+        (change * (pull + new.pull)).sum() / 2
         - (conditional.conv.precision * step_w * (w + w_new)).sum() / 2
-        + pt.log(pt.diagonal(factor_new) / pt.diagonal(factor)).sum()
+        + pt.log(pt.diagonal(new.factor) / pt.diagonal(factor)).sum()
         + ((xi**2).sum() - (xi_back**2).sum()) / 2
     )
     return log_ratio, new

@@ -36,6 +36,7 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,7 +53,7 @@ from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.jax_backend import ROWS_ARE_SPREAD, by_platform
 from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.moves.interweave_kernels import numba_passes
-from pymc_gibbsnn.moves.site import Acceptance, Move, Nothing, Site
+from pymc_gibbsnn.moves.site import NOTHING, Acceptance, Move, Nothing, Site
 from pymc_gibbsnn.networks.network import Network
 
 __all__ = ["Interweave", "PassInputs", "PassOutputs", "UnitGrams", "interweave_pieces"]
@@ -109,37 +110,35 @@ class Interweave(Op):
 
     def make_node(self, *inputs):
         """Make the node of :class:`PassInputs`."""
-        given = PassInputs(*map(pt.as_tensor, inputs))
-        outputs = PassOutputs(given.w, given.z, given.gram, given.squares, given.rho)
-        return Apply(self, list(given), [output.type() for output in outputs])
+        inputs = PassInputs(*map(pt.as_tensor, inputs))
+        outputs = PassOutputs(inputs.w, inputs.z, inputs.gram, inputs.squares, inputs.rho)
+        return Apply(self, list(inputs), [output.type() for output in outputs])
 
     @shape_inference
     def infer_shape(self, shapes):
         """Return the shapes of the outputs, from those of the inputs."""
-        given = PassInputs(*shapes)
-        return list(PassOutputs(given.w, given.z, given.gram, given.squares, given.rho))
+        inputs = PassInputs(*shapes)
+        return list(PassOutputs(inputs.w, inputs.z, inputs.gram, inputs.squares, inputs.rho))
 
     def perform(self, node, inputs, outputs):
         """Compute the outputs with NumPy and SciPy."""
-        x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table = inputs
-        w, z, gram, accepted = w.copy(), z.copy(), np.empty_like(gram), np.empty_like(rho)
-        precision = np.broadcast_to(precision, w.shape)
+        inputs = PassInputs(*inputs)
+        w, z, x, v, g = inputs.w.copy(), inputs.z.copy(), inputs.x, inputs.v, inputs.g
+        gram, accepted = np.empty_like(inputs.gram), np.empty_like(inputs.rho)
+        precision, table = np.broadcast_to(inputs.precision, w.shape), inputs[-3:]
         s, a = on_lines(z, *table, np)
-        r, squares, factors = y - s @ v.T, (a**2).T.copy(), np.empty_like(gram)
+        r, squares, factors = inputs.y - s @ v.T, (a**2).T.copy(), np.empty_like(gram)
         solve = partial(solve_triangular, check_finite=False)
-
-        def update_gram(x, gram, squares, new):
-            return _form_gram(x, new)
+        backend = Backend(np, _cholesky, solve, lambda x, gram, squares, new: _form_gram(x, new))
 
         for j in range(len(w)):
             gram[j] = _form_gram(x, squares[j])
             factors[j] = _cholesky(v[:, j] @ g[:, j] * gram[j] + np.diag(precision[j]))
-        for p, j in np.ndindex(rho.shape):
-            unit = w[j], z[:, j], gram[j], squares[j], factors[j]
-            surroundings, numbers = (v[:, j], g[:, j], precision[j]), (rho[p, j], log_u[p, j], xi[p, j])
-            accepted[p, j], (r_new, new) = _move_unit(
-                x, r, unit, surroundings, numbers, table, np, _cholesky, solve, update_gram
-            )
+        for p, j in np.ndindex(accepted.shape):
+            unit = Unit(w[j], z[:, j], gram[j], squares[j], factors[j])
+            surroundings = v[:, j], g[:, j], precision[j]
+            numbers = inputs.rho[p, j], inputs.log_u[p, j], inputs.xi[p, j]
+            accepted[p, j], (r_new, new) = _move_unit(x, r, unit, surroundings, numbers, table, backend)
             if accepted[p, j]:
                 r, (w[j], z[:, j], gram[j], squares[j], factors[j]) = r_new, new
         for output, result in zip(outputs, (w, z, gram, squares, accepted), strict=True):
@@ -158,7 +157,7 @@ def interweave_pieces(network: Network, l: int) -> Move:
     """Make the move of W̃ and Z of layer l, which visits all units with ρ = 0 first and then with a random ρ."""
     operator, a = network.layers[l].operator, network.inputs
     is_kept = l == 0 and network.row_scale is None  # else the input changes from sweep to sweep
-    memory: UnitGrams | Nothing = Nothing()
+    memory: UnitGrams | Nothing = NOTHING
     if is_kept:
         z = pt.zeros((a.shape[0], operator.shape[0]), dtype=a.dtype)
         memory = UnitGrams(operator.design(a, a.shape[0]), *_no_gram(z, operator.augmented_shape))
@@ -203,7 +202,26 @@ def _form_gram(x, squares):
     return (x * squares[:, None]).T @ x
 
 
-def _move_unit(x, r, unit, surroundings, numbers, table, xp, cholesky, solve_triangular, update_gram):
+class Unit(NamedTuple):
+    """What moves of one unit, or of all with one more axis in front."""
+
+    w: Any  # W̃ (d,)
+    z: Any  # Z (n,)
+    gram: Any  # (d, d)
+    squares: Any  # (n,)
+    factor: Any  # the Cholesky factor L of Q = L Lᵀ (d, d)
+
+
+class Backend(NamedTuple):
+    """Functions of NumPy and SciPy, or of JAX."""
+
+    xp: Any  # the module numpy or jax.numpy
+    cholesky: Callable
+    solve_triangular: Callable
+    update_gram: Callable  # (x, gram, squares, new) to the Gram matrix for the squared slopes ``new``
+
+
+def _move_unit(x, r, unit, surroundings, numbers, table, backend):
     """Propose a move of one unit and decide whether it is accepted; for NumPy and JAX.
 
     Parameters
@@ -212,28 +230,25 @@ def _move_unit(x, r, unit, surroundings, numbers, table, xp, cholesky, solve_tri
         Ã.
     r : array, (n, c)
         The residual Y − σ(Z) Wᵀ.
-    unit : tuple of array
-        W̃ (d,), Z (n,), gram (d, d) and squares (n,) of the unit, and the Cholesky factor L of Q = L Lᵀ (d, d).
+    unit : Unit
+        The unit as it is.
     surroundings : tuple of array
         Its columns of W and G of the layer above, (c,) each, and its prior precisions Λ (d,).
     numbers : tuple
         ρ, log u and ξ (d,).
     table : sequence of array
         Edges, slopes and intercepts of σ.
-    xp : module
-        ``numpy`` or ``jax.numpy``.
-    cholesky, solve_triangular : callable
-        These functions of the backend.
-    update_gram : callable
-        ``update_gram(x, gram, squares, new)`` gives the Gram matrix for the squared slopes ``new``.
+    backend : Backend
+        The functions to use.
 
     Returns
     -------
     accepted : bool
-    new : tuple
+    new : tuple of array and Unit
         The residual and the unit if the proposal is accepted.
     """
     (w, z, gram, squares, factor), (v, g, precision), (rho, log_u, xi) = unit, surroundings, numbers
+    xp, cholesky, solve_triangular, update_gram = backend
     kappa, pull = v @ g, r @ g
     s, a = on_lines(z, *table, xp)
 
@@ -256,7 +271,7 @@ def _move_unit(x, r, unit, surroundings, numbers, table, xp, cholesky, solve_tri
         + xp.log(xp.diag(factor_new) / xp.diag(factor)).sum()
         + ((xi**2).sum() - (xi_back**2).sum()) / 2
     )
-    return log_u < log_ratio, (r - change[:, None] * v, (w_new, z_new, gram_new, a_new**2, factor_new))
+    return log_u < log_ratio, (r - change[:, None] * v, Unit(w_new, z_new, gram_new, a_new**2, factor_new))
 
 
 def _jax(op, node):
@@ -287,33 +302,35 @@ def _jax(op, node):
 
         return by_platform(update, gram, new - squares, **ROWS_AT_ONCE)
 
+    backend = Backend(jnp, cholesky, solve_triangular, update_gram)
+
     def passes(*inputs):
         # Inputs of a model in single precision may arrive here in double: JAX's sums promote them.
-        x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, *table = (jnp.asarray(i, dtype) for i in inputs)
-        precision = jnp.broadcast_to(precision, w.shape)
-        s, a = on_lines(z, *table, jnp)
+        inputs = PassInputs(*(jnp.asarray(i, dtype) for i in inputs))
+        x, w, v, g, gram, table = inputs.x, inputs.w, inputs.v, inputs.g, inputs.gram, inputs[-3:]
+        precision = jnp.broadcast_to(inputs.precision, w.shape)
+        s, a = on_lines(inputs.z, *table, jnp)
         now = (a**2).T
         if op.is_first:
             gram = jax.lax.map(partial(_form_gram, x), now)
         else:
-            gram = jax.lax.map(lambda kept: update_gram(x, *kept), (gram, squares, now))
+            gram = jax.lax.map(lambda kept: update_gram(x, *kept), (gram, inputs.squares, now))
             if x.dtype == jnp.float32:
-                j = (SWEEPS_A_RENEWAL * rho[1, 0] * len(w)).astype(jnp.int32)  # a random unit, or none
+                j = (SWEEPS_A_RENEWAL * inputs.rho[1, 0] * len(w)).astype(jnp.int32)  # a random unit, or none
                 gram = jax.lax.cond(j < len(w), lambda: gram.at[j].set(_form_gram(x, now[j])), lambda: gram)
         factors = jax.lax.map(lambda q: cholesky(q[0] * q[1] + jnp.diag(q[2])), ((v * g).sum(0), gram, precision))
 
-        def move(r, inputs):
-            unit, *others = inputs
-            accepted, new = _move_unit(x, r, unit, *others, table, jnp, cholesky, solve_triangular, update_gram)
+        def move(r, parts):
+            unit, *others = parts
+            accepted, new = _move_unit(x, r, unit, *others, table, backend)
             r, unit = jax.lax.cond(accepted, lambda: new, lambda: (r, unit))
             return r, (unit, accepted.astype(dtype))
 
-        r, units, accepted = y - s @ v.T, (w, z.T, gram, now, factors), []
-        for numbers in zip(rho, log_u, xi, strict=True):
+        r, units, accepted = inputs.y - s @ v.T, Unit(w, inputs.z.T, gram, now, factors), []
+        for numbers in zip(inputs.rho, inputs.log_u, inputs.xi, strict=True):
             r, (units, flags) = jax.lax.scan(move, r, (units, (v.T, g.T, precision), numbers))
             accepted.append(flags)
-        w, z, gram, squares, _ = units
-        return w, z.T, gram, squares, jnp.stack(accepted)
+        return PassOutputs(units.w, units.z.T, units.gram, units.squares, jnp.stack(accepted))
 
     return passes
 

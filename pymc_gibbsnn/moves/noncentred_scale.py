@@ -25,6 +25,7 @@ References
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -38,118 +39,65 @@ from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.jax_backend import by_platform
 from pymc_gibbsnn.moves.noncentred_kernels import numba_scales
 from pymc_gibbsnn.moves.site import Site
-from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.given import given
 
-__all__ = ["NoncentredScale", "draw_noncentred_scales", "noncentred_scales"]
+__all__ = ["NoncentredScale", "ScaleInputs", "noncentred_scales"]
 
 # How many points are tried for one scale. A slice of width .02 takes seven on average; of slices as narrow as 2e-4, one
 # in four thousand is not found. The scale then stays as it is, which leaves the conditional distribution invariant too.
 POINTS, AT_ONCE = 32, {"cpu": 1, "gpu": 8}  # how many points are tried at most, and how many of them at a time in JAX
 
 
+class ScaleInputs(NamedTuple):
+    """What :class:`NoncentredScale` takes."""
+
+    m: Any  # (n, h): M
+    z: Any  # (n, h): Z
+    y: Any  # (n, c): the output of the layer above, less its bias and offset
+    v: Any  # (c, h): the weights W of the layer above, without bias
+    g: Any  # (c, h): its gain S⁻¹ W
+    incoming: Any  # (h,): Q1 of each unit
+    outgoing: Any  # (h,): Q2 of each unit
+    noise: Any  # (): ΔA
+    power: Any  # (): d − c_out
+    log_u: Any  # (h,): the logarithm of a uniform number, the height of the slice below log p(0)
+    points: Any  # (h, p): uniform numbers, first for the place of the interval, then for points in what is left of it
+    bends: Any  # (2,): α and β of σ(z) = α z + β |z|, the form of every homogeneous function
+
+
 class NoncentredScale(Op):
     """One slice-sampling step for the scale of each unit in turn: a deterministic function of given random numbers.
 
-    Notes
-    -----
-    The inputs of a node are
-
-    - m, z (n, h): M and Z;
-    - y (n, c): the output of the layer above, less its bias and offset;
-    - v, g (c, h): the weights W of the layer above, without bias, and its gain S⁻¹ W;
-    - incoming, outgoing (h,): Q1 and Q2 of each unit;
-    - noise (): ΔA;
-    - power (): d − c_out;
-    - log_u (h,): the logarithm of a uniform number, the height of the slice below log p(0);
-    - points (h, p): uniform numbers, first for the place of the interval, then for points in what is left of it;
-    - bends (2,): α and β of σ(z) = α z + β |z|, the form of every homogeneous function.
-
-    The output u (h,) is log c of each unit.
+    It takes :class:`ScaleInputs` and returns u (h,), log c of each unit.
     """
 
     __props__ = ()
 
     def make_node(self, *inputs):
-        """Make the node of these inputs, which the class lists."""
-        inputs = [pt.as_tensor(x) for x in inputs]
-        return Apply(self, inputs, [inputs[9].type()])
+        """Make the node of :class:`ScaleInputs`."""
+        inputs = ScaleInputs(*map(pt.as_tensor, inputs))
+        return Apply(self, list(inputs), [inputs.log_u.type()])
 
     @shape_inference
     def infer_shape(self, shapes):
         """Return the shape of the output, from those of the inputs."""
-        return [shapes[9]]
+        return [ScaleInputs(*shapes).log_u]
 
     def perform(self, node, inputs, outputs):
         """Compute the output with NumPy."""
-        m, z, y, v, g, incoming, outgoing, noise, power, log_u, points, bends = inputs
-        v, g, u = v.T.copy(), g.T.copy(), np.zeros_like(log_u)
-        r = y - _line(z, bends, np) @ v
+        inputs = ScaleInputs(*inputs)
+        u, (above, units) = np.zeros_like(inputs.log_u), _units(inputs, np)
         for j in range(len(u)):
-            log_ratio, changes = _unit(r, m[:, j], z[:, j], v, g, j, incoming[j], outgoing[j], noise, power, bends, np)
-            low, high = -points[j, 0], 1 - points[j, 0]
-            for point in points[j, 1:]:
+            unit = Unit(*(part[j] for part in units))
+            log_ratio, changes = _unit(above, unit, inputs, np)
+            low, high = -inputs.points[j, 0], 1 - inputs.points[j, 0]
+            for point in inputs.points[j, 1:]:
                 new = low + point * (high - low)
-                if log_u[j] < log_ratio(new):
-                    u[j] = new
-                    r, v, g = changes(new)
+                if inputs.log_u[j] < log_ratio(new):
+                    u[j], above = new, changes(new)
                     break
                 low, high = (new, high) if new < 0 else (low, new)
         outputs[0][0] = u
-
-
-def draw_noncentred_scales(
-    rng: Variable,
-    m: Variable,
-    z: Variable,
-    y: Variable,
-    v: Variable,
-    g: Variable,
-    incoming: Variable,
-    outgoing: Variable,
-    noise: Variable,
-    power: Variable | int,
-    function: PiecewiseLinear,
-    units: Variable | int | None = None,
-) -> tuple[Variable, Variable]:
-    """Draw a scale for each unit of a layer by one step of slice sampling.
-
-    Parameters
-    ----------
-    rng : Variable
-        The random generator.
-    m, z : Variable, (n, h)
-        M and Z.
-    y : Variable, (n, c)
-        Output of the layer above, less its bias and offset.
-    v, g : Variable, (c, h)
-        Weights W of the layer above, without bias, and its gain S⁻¹ W.
-    incoming, outgoing : Variable, (h,)
-        Q1 and Q2 of each unit.
-    noise : Variable, ()
-        The variance ΔA.
-    power : Variable or int
-        d − c_out.
-    function : PiecewiseLinear
-        The activation σ, which must be homogeneous: σ(cz) = c σ(z).
-    units : Variable or int, optional
-        The number h of units, where a program is given it; by default it is taken from the shape of Z.
-
-    Returns
-    -------
-    rng : Variable
-    c : Variable, (h,)
-        Positive scales.
-    """
-    h = z.shape[1] if units is None else units
-    zero, one = pt.constant(np.array([0, 1], z.dtype))
-    rng, numbers = draw(uniform, rng, zero, one, size=(h, POINTS + 2))
-    left, right = function.slopes[0], function.slopes[-1]
-    bends = pt.constant(np.array([right + left, right - left], z.dtype) / 2)
-    power = pt.cast(power, z.dtype)
-    log_u, points = pt.log1p(-numbers[:, 0]), numbers[:, 1:]
-    u = NoncentredScale()(m, z, y, v, g, incoming, outgoing, noise, power, log_u, points, bends)
-    return rng, pt.exp(u)
 
 
 def noncentred_scales(rng: Variable, site: Site) -> tuple[Variable, Site]:
@@ -157,12 +105,26 @@ def noncentred_scales(rng: Variable, site: Site) -> tuple[Variable, Site]:
 
     The activation must be homogeneous, σ(cz) = c σ(z), and the layer without offset.
     """
-    operator, above, activation = site.layer.operator, site.above.operator, site.activation
-    surroundings = site.mean, site.z, site.y, site.v, site.gain
-    power = given(operator.fan_in - above.fan_out)
-    terms = operator.incoming(site.w), above.outgoing(site.w_above), activation.noise, power
-    rng, c = draw_noncentred_scales(rng, *surroundings, *terms, activation.function, operator.size[0])
-    scaled = {"w": operator.scaled(site.w, c), "mean": site.mean * c, "z": site.z + site.mean * (c - 1)}
+    operator, above, function, z = site.layer.operator, site.above.operator, site.activation.function, site.z
+    zero, one = pt.constant(np.array([0, 1], z.dtype))
+    rng, numbers = draw(uniform, rng, zero, one, size=(operator.size[0], POINTS + 2))
+    left, right = function.slopes[0], function.slopes[-1]
+    inputs = ScaleInputs(
+        m=site.mean,
+        z=z,
+        y=site.y,
+        v=site.v,
+        g=site.gain,
+        incoming=operator.incoming(site.w),
+        outgoing=above.outgoing(site.w_above),
+        noise=site.activation.noise,
+        power=pt.cast(given(operator.fan_in - above.fan_out), z.dtype),
+        log_u=pt.log1p(-numbers[:, 0]),
+        points=numbers[:, 1:],
+        bends=pt.constant(np.array([right + left, right - left], z.dtype) / 2),
+    )
+    c = pt.exp(NoncentredScale()(*inputs))
+    scaled = {"w": operator.scaled(site.w, c), "mean": site.mean * c, "z": z + site.mean * (c - 1)}
     return rng, replace(site, **scaled, post=None, w_above=above.relieved(site.w_above, c))
 
 
@@ -171,23 +133,34 @@ def _line(z, bends, xp):
     return bends[0] * z + bends[1] * xp.abs(z)
 
 
-def _unit(r, m, z, v, g, j, incoming, outgoing, noise, power, bends, xp):
-    """Make two functions of u for unit j, for NumPy and JAX.
+class Unit(NamedTuple):
+    """One unit, or all with one more axis in front."""
+
+    j: Any  # its number
+    m: Any  # (n,): M
+    z: Any  # (n,): Z
+    incoming: Any  # Q1
+    outgoing: Any  # Q2
+
+
+def _units(inputs: ScaleInputs, xp) -> tuple[tuple, Unit]:
+    """Return R, Wᵀ and Gᵀ as they are for the first unit, and all units, for NumPy or JAX."""
+    v, numbers = inputs.v.T.copy(), xp.arange(len(inputs.log_u))
+    r = inputs.y - _line(inputs.z, inputs.bends, xp) @ v
+    return (r, v, inputs.g.T.copy()), Unit(numbers, inputs.m.T, inputs.z.T, inputs.incoming, inputs.outgoing)
+
+
+def _unit(above, unit, inputs, xp):
+    """Make two functions of u for one unit, for NumPy and JAX.
 
     Parameters
     ----------
-    r : array, (n, c)
-        The residual R.
-    m, z : array, (n,)
-        M and Z of the unit.
-    v, g : array, (h, c)
-        Wᵀ and Gᵀ of the layer above.
-    j : int
-        The number of the unit.
-    incoming, outgoing, noise, power : float
-        Q1, Q2, ΔA and d − c_out.
-    bends : array, (2,)
-        α and β of σ(z) = α z + β |z|.
+    above : tuple of array
+        The residual R (n, c), and Wᵀ and Gᵀ (h, c) of the layer above, when it is the turn of the unit.
+    unit : Unit
+        The unit.
+    inputs : ScaleInputs
+        What holds for all units: ΔA, d − c_out, α and β.
     xp : module
         ``numpy`` or ``jax.numpy``.
 
@@ -198,7 +171,8 @@ def _unit(r, m, z, v, g, j, incoming, outgoing, noise, power, bends, xp):
     changes : callable
         u to R, Wᵀ and Gᵀ after the unit has moved by u.
     """
-    w, gain = v[j], g[j]
+    (r, v, g), (j, m, z, incoming, outgoing) = above, unit
+    noise, power, bends, w, gain = inputs.noise, inputs.power, inputs.bends, v[j], g[j]
     kappa, pull, s0 = w @ gain, r @ gain, _line(z, bends, xp)
 
     def change(u):
@@ -228,11 +202,11 @@ def _jax(op, node):
 
     def scales(*inputs):
         # Inputs of a model in single precision may arrive here in double: JAX's sums promote them.
-        m, z, y, v, g, incoming, outgoing, noise, power, log_u, points, bends = (jnp.asarray(i, dtype) for i in inputs)
+        inputs = ScaleInputs(*(jnp.asarray(i, dtype) for i in inputs))
 
-        def unit(state, numbers):
-            j, m, z, incoming, outgoing, log_u, points = numbers
-            log_ratio, changes = _unit(state[0], m, z, *state[1:], j, incoming, outgoing, noise, power, bends, jnp)
+        def move(above, numbers):
+            unit, log_u, points = numbers
+            log_ratio, changes = _unit(above, unit, inputs, jnp)
 
             def search(count, low):
                 """Look for a point under the density, ``count`` points at a time, and say whether one was found."""
@@ -256,10 +230,8 @@ def _jax(op, node):
             u = jnp.where(found, u, 0)
             return changes(u), u
 
-        v, g = v.T, g.T
-        r = y - _line(z, bends, jnp) @ v
-        units = jnp.arange(len(v)), m.T, z.T, incoming, outgoing, log_u, points
-        return jax.lax.scan(unit, (r, v, g), units)[1]
+        above, units = _units(inputs, jnp)
+        return jax.lax.scan(move, above, (units, inputs.log_u, inputs.points))[1]
 
     return scales
 

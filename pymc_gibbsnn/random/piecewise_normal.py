@@ -224,10 +224,10 @@ def _numba_coupled(op, node):
     draw_unit = unit_sampler(node)
 
     @numba_njit
-    def move(stream, z, s, m, v, t, kappa, edges, slopes, intercepts, work):
+    def move(stream, z, s, m, v, t, kappa, table, work):
         # Draws z of one unit anew; s is σ at the old z; t, read as the linear term, is left as the change of σ(z).
-        draw_unit(stream, m, v, t, kappa, edges, slopes, intercepts, z, work)
-        activate_unit(z, edges, slopes, intercepts, t)
+        draw_unit(stream, m, v, t, kappa, table, z, work)
+        activate_unit(z, table, t)
         for i in range(len(t)):
             t[i] -= s[i]
 

@@ -161,17 +161,17 @@ def _numba(op, node):
     draw_unit = unit_sampler(node)
 
     @numba_njit
-    def write_activation(z, edges, slopes, intercepts, s):
+    def write_activation(z, table, s):
         copy(activate(z), s)
 
     @numba_njit
-    def move(stream, z, s, m, v, t, kappa, edges, slopes, intercepts, work):
+    def move(stream, z, s, m, v, t, kappa, table, work):
         # Moves z of one unit; s is σ(z), kept up to date; t, read as the linear term, is left as the change of σ(z).
         new, s_table, s_table_new, u = work[9], work[10], work[11], work[12]
-        draw_unit(stream, m, v, t, kappa, edges, slopes, intercepts, new, work)
+        draw_unit(stream, m, v, t, kappa, table, new, work)
         s_new = activate(new)
-        activate_unit(new, edges, slopes, intercepts, s_table_new)
-        activate_unit(z, edges, slopes, intercepts, s_table)
+        activate_unit(new, table, s_table_new)
+        activate_unit(z, table, s_table)
         uniforms(stream, u)
         for i in range(len(z)):
             log_ratio = _log_correction(s_new[i], s_table_new[i], t[i], kappa)
