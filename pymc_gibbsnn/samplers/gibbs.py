@@ -89,6 +89,7 @@ def gibbs(
     interweave: str | bool = "auto",
     schedule: str = "sequential",
     anneal: float | str | None = "auto",
+    further: Callable[[Network, int], Sequence[Move | Callable]] | None = None,
 ) -> Transition:
     """Make the transition of Gibbs sampling: one sweep over each noisy network of a model in turn, given the others.
 
@@ -124,6 +125,9 @@ def gibbs(
         (:mod:`pymc_gibbsnn.starts.annealing`). A number is the variance, in squared units of the latents, from which
         every smaller Δ that is not drawn itself falls, whatever the start and the network, unless it is one on which
         scales of rows depend.
+    further : callable, optional
+        ``further(network, l)`` lists further moves of hidden layer l (:mod:`pymc_gibbsnn.moves.site`), which are made
+        after all others of this layer, if it has an activation.
 
     Returns
     -------
@@ -152,7 +156,7 @@ def gibbs(
             "schedule='layer-parallel' draws all pre-activations given all post-activations: pass collapse=False and "
             "interweave=False."
         )
-    sweeps = [_sweep(network, collapse, scale_move, interweave, schedule) for network in networks]
+    sweeps = [_sweep(network, collapse, scale_move, interweave, schedule, further) for network in networks]
     automatic = anneal == "auto"
     given = None if automatic else anneal
     fits = [automatic and can_be_fitted(network) for network in networks]
@@ -223,14 +227,21 @@ def gibbs(
     )  # fmt: skip
 
 
-def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str | bool, schedule: str) -> Move:
+def _sweep(
+    network: Network,
+    collapse: bool,
+    scale_move: bool,
+    interweave: str | bool,
+    schedule: str,
+    further: Callable[[Network, int], Sequence[Move | Callable]] | None,
+) -> Move:
     """Choose the moves of the sweep over one network, and put them in order.
 
     Parameters
     ----------
     network : Network
         The network.
-    collapse, scale_move, interweave, schedule
+    collapse, scale_move, interweave, schedule, further
         As in :func:`gibbs`.
 
     Returns
@@ -276,10 +287,11 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
         )
         if scalable and function.is_homogeneous and own_z and own_a:
             centred.append(layer_scale)  # c, ΔZ, ΔA
+        added = [at(l, *further(network, l))] if further else []  # their site has computed no noise yet
         reaching = [i for i in range(l + 1) if kinds[i] and activation_above(network, i) == l]
         filters = [interweave_filters(network, i) for i in reaching]
         if parallel:
-            moves.append(at(l, *centred))  # c_j
+            moves += [at(l, *centred), *added]  # c_j
             continue
         if is_collapsed := collapse and (above.has_gain or above.tiles):
             draw = preactivations_collapsed if above.has_gain else preactivations_collapsed_in_windows
@@ -305,7 +317,7 @@ def _sweep(network: Network, collapse: bool, scale_move: bool, interweave: str |
                 preactivations,  # Z_l | W̃_{l−1}, A_{l−1}, A_l
                 *centred,  # c_j
             ]
-        moves.append(at(l, *hidden))
+        moves += [at(l, *hidden), *added]
     if len(network.activations) - 1 in stretched:
         moves.append(stretched_scales(*stretched[len(network.activations) - 1]))
     if scale_move and learns[-1] and network.observation is not None and network.observation.ignores_scale:
