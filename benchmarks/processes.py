@@ -68,9 +68,9 @@ def work(address: str, count: int, index: int, rows: int, draws: int) -> None:
         jax.distributed.initialize(address, count, index)
     counter, run, seen = Path("/sys/class/net/lo/statistics/tx_bytes"), Program.run, []
 
-    def watched(program, *arguments):
-        seen.append((int(counter.read_text()) if counter.exists() else 0, program, arguments[0]))
-        return run(program, *arguments)
+    def watched(program, count, **arguments):
+        seen.append((int(counter.read_text()) if counter.exists() else 0, program, count))
+        return run(program, count, **arguments)
 
     Program.run = watched
     problem = replace(PAPER, n=rows)

@@ -267,11 +267,12 @@ def speed(samplers: list[str], results: Results, steps: int = 500, repeats: int 
                      zip(model.value_vars, model.initial_point().values(), strict=True)}  # fmt: skip
             bias = model.replace_rvs_by_values([model["b2"]])[0]
             program = Program(
-                [step.transition], model.value_vars, {"b2": bias}, [point], np.array([[0, 1]], np.uint32),
-                Placement(mesh, frozenset()), "float32",
+                [step.transition], variables=model.value_vars, recorded={"b2": bias}, points=[point],
+                keys=np.array([[0, 1]], np.uint32), placement=Placement(mesh, frozenset()), dtype="float32",
+                constants=step.constants,
             )  # fmt: skip
-            program.run(10, 10, 0, 10)
-            runs[name] = lambda program=program: program.run(1, steps, 0, 0)
+            program.run(10, sweeps=10, first=0, tune=10)
+            runs[name] = lambda program=program: program.run(1, sweeps=steps, first=0, tune=0)
     seconds = time_in_turn(runs, repeats)
     plain = seconds["SGD"]
     rows = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from signal import SIGTERM
 
 import numpy as np
@@ -12,15 +11,15 @@ from jax.errors import JaxRuntimeError
 from pymc.sampling.parallel import Draw
 
 from pymc_gibbsnn.drivers.interrupts import remembered, uninterrupted
-from pymc_gibbsnn.drivers.processes import all_say, one_of_many
+from pymc_gibbsnn.drivers.plan import Plan, Schedule
+from pymc_gibbsnn.drivers.processes import all_say, is_first, one_of_many
 from pymc_gibbsnn.drivers.program import Program
 from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.drivers.results import Draws, Memory
 from pymc_gibbsnn.drivers.store import Store
-from pymc_gibbsnn.drivers.thinning import SWEEPS, Thinning
-from pymc_gibbsnn.drivers.until import Until
+from pymc_gibbsnn.drivers.thinning import SWEEPS
 
-__all__ = ["WATCHED", "Schedule", "apart", "run_chains"]
+__all__ = ["WATCHED", "apart", "run_chains"]
 
 WATCHED = "what automatic thinning watches"  # beside what is recorded, among the values that the program returns
 
@@ -31,35 +30,7 @@ LOST = (
 SECONDS_A_CALL = 1.0  # how long a call of the program takes; the progress bar and Ctrl-C are looked at between calls
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """What each chain is to do.
-
-    Attributes
-    ----------
-    tune, draws : int
-        How many tuning steps it makes, and how many draws it records after them.
-    thinning : Thinning
-        How many sweeps a tuning step has, and how that is chosen.
-    thin : int
-        How many times as many sweeps a recorded draw has.
-    """
-
-    tune: int
-    draws: int
-    thinning: Thinning
-    thin: int
-
-
-def run_chains(
-    program: Program,
-    schedule: Schedule,
-    results: Memory | Store,
-    progress: Progress,
-    advice: str,
-    until: Until,
-    callback: Callable | None = None,
-) -> None:
+def run_chains(plan: Plan, program: Program, results: Memory | Store, progress: Progress) -> None:
     """Let chains tune and draw, from where the results stand to the end of the schedule.
 
     Between calls of the program the results are where the chains are, so that both can be saved. An interrupt, or
@@ -67,20 +38,14 @@ def run_chains(
 
     Parameters
     ----------
+    plan : Plan
+        What to do in all.
     program : Program
         The program, with its chains where the results stand.
-    schedule : Schedule
-        What to do in all.
     results : Memory or Store
         They receive the draws.
     progress : Progress
         The progress bar.
-    advice : str
-        What an error says to do where a chain leaves the finite numbers.
-    until : Until
-        It may end the run before.
-    callback : callable, optional
-        It is called with each draw of each chain, tuning included, as by ``pm.sample``.
 
     Raises
     ------
@@ -89,6 +54,7 @@ def run_chains(
     FloatingPointError
         If a draw is not finite; those before it are in the results.
     """
+    schedule, until = plan.schedule, plan.until
     if results.draws >= schedule.draws:
         return
     started = time.perf_counter() - results.seconds
@@ -135,11 +101,11 @@ def run_chains(
                 before, can_go_on = time.perf_counter(), False
                 sweeps = thinning.sweeps
                 if tunes:
-                    draws = program.run(count, sweeps, first, schedule.tune)
+                    draws = program.run(count, sweeps=sweeps, first=first, tune=schedule.tune)
                 else:
-                    draws = program.run(count, sweeps * schedule.thin, first, 0)
-                finite, reason = _finite_draws(draws[1], advice)
-                draws, watched = apart(tuple({name: x[:finite] for name, x in part.items()} for part in draws), sweeps)
+                    draws = program.run(count, sweeps=sweeps * schedule.thin, first=first, tune=0)
+                finite, reason = _finite_draws(draws.stats, plan.advice)
+                draws, watched = apart(draws.first(finite), sweeps)
                 try:
                     if tunes:
                         results.tuned += finite
@@ -150,9 +116,9 @@ def run_chains(
                         until.add(draws)
                     can_go_on = not reason
                     if finite:
-                        progress.advance(finite, draws[1])
-                    if callback:
-                        _call_back(callback, draws, first, tunes, schedule)
+                        progress.advance(finite, draws.stats)
+                    if plan.callback and is_first():
+                        _call_back(plan.callback, draws, first + (0 if tunes else schedule.tune), schedule)
                 except BaseException as error:
                     failed = error
                 if reason:
@@ -175,13 +141,6 @@ def run_chains(
 def apart(draws: Draws, sweeps: int) -> tuple[Draws, np.ndarray | None]:
     """Take what automatic thinning watches out of draws, and put their number of sweeps into the statistics.
 
-    Parameters
-    ----------
-    draws : Draws
-        Draws as the program returns them.
-    sweeps : int
-        How many sweeps each of them has.
-
     Returns
     -------
     draws : Draws
@@ -193,31 +152,16 @@ def apart(draws: Draws, sweeps: int) -> tuple[Draws, np.ndarray | None]:
     lp = stats["lp"]
     watched = np.concatenate([values[WATCHED], lp[..., None]], axis=-1) if WATCHED in values else None
     values = {name: x for name, x in values.items() if name != WATCHED}
-    return (values, stats | {SWEEPS: np.full_like(lp, sweeps)}), watched
+    return Draws(values, stats | {SWEEPS: np.full_like(lp, sweeps)}), watched
 
 
-def _call_back(callback: Callable, draws: Draws, first: int, tunes: bool, schedule: Schedule) -> None:
-    """Call a function with some draws, one after the other.
-
-    Parameters
-    ----------
-    callback : callable
-        The function.
-    draws : Draws
-        The draws.
-    first : int
-        The number of the first of them, among tuning steps or among draws.
-    tunes : bool
-        Whether they are tuning steps.
-    schedule : Schedule
-        The schedule.
-    """
-    values, stats = draws
-    for i, chain in np.ndindex(next(iter(stats.values())).shape):
-        number = first + i + (0 if tunes else schedule.tune)
-        is_last = not tunes and first + i + 1 == schedule.draws
-        point, found = ({name: x[i, chain] for name, x in part.items()} for part in (values, stats))
-        callback(trace=None, draw=Draw(chain, is_last, number, tunes, [found], point))
+def _call_back(callback: Callable, draws: Draws, first: int, schedule: Schedule) -> None:
+    """Call a function with some draws, one after the other; the first has this number, tuning steps included."""
+    for i, chain in np.ndindex(draws.stats["lp"].shape):
+        number = first + i
+        is_last = number + 1 == schedule.tune + schedule.draws
+        point, stats = ({name: x[i, chain] for name, x in part.items()} for part in draws)
+        callback(trace=None, draw=Draw(chain, is_last, number, number < schedule.tune, [stats], point))
 
 
 def _finite_draws(stats: dict[str, np.ndarray], advice: str) -> tuple[int, str]:

@@ -13,16 +13,17 @@ try:  # which has the functions of ``signal``, but does not look up a name for e
 except ImportError:
     from signal import getsignal, signal
 
-__all__ = ["remembered", "uninterrupted"]
+__all__ = ["Interrupts", "remembered", "uninterrupted"]
 
 
 class Interrupts:
-    """Interrupts that have come and not yet been handed over; calling it hands them to the handlers of before."""
+    """Interrupts that have come and not yet been handed over."""
 
     def __init__(self, usual: dict[int, Callable]):
         self.usual, self.came = usual, []
 
     def __call__(self) -> None:
+        """Hand them to the handlers of before."""
         while self.came:
             number, frame = self.came.pop()
             self.usual[number](number, frame)

@@ -20,6 +20,7 @@ from pymc_gibbsnn.backends.threads import blas, limited
 from pymc_gibbsnn.drivers.jax_transition import JaxTransition, jaxify
 from pymc_gibbsnn.drivers.placement import Placement, put
 from pymc_gibbsnn.drivers.processes import fetch
+from pymc_gibbsnn.drivers.results import Draws
 from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["Program"]
@@ -85,6 +86,7 @@ class Program:
     def __init__(
         self,
         transitions: Sequence[Transition],
+        *,
         variables: Sequence[Variable],
         recorded: dict[str, Variable],
         points: list[dict[str, np.ndarray]],
@@ -128,7 +130,7 @@ class Program:
         self._place(start, batches)
         first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.chains[0])
         drawn = jax.eval_shape(
-            lambda chain, data: (self._record(chain, data), self._zeros(self.stats, chain[0])), first, self.data
+            lambda chain, data: Draws(self._record(chain, data), self._zeros(self.stats, chain[0])), first, self.data
         )
         each = len(self.chains[0][0])  # chains in a batch
         drawn = jax.tree.map(lambda x: jax.ShapeDtypeStruct((each, *x.shape), x.dtype), drawn)
@@ -268,8 +270,8 @@ class Program:
         ----------
         chains, data : tuple
             As in :meth:`_turn`; a single chain has an axis, too.
-        buffers : tuple of dict of str to array, (capacity, chain, ...)
-            They receive recorded values and statistics.
+        buffers : Draws
+            They receive the draws, up to the capacity.
         count, sweeps, first, tune : int
             As in :meth:`run`.
 
@@ -295,14 +297,14 @@ class Program:
                 lambda _, loop: self._turn(loop[0], data, share, each, first + i == 0),
                 (chains, self._zeros(self.stats, chains[0])),
             )
-            new = (self._record(chains, data), stats)
+            new = Draws(self._record(chains, data), stats)
             return chains, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, new)
 
         chains, buffers = jax.lax.fori_loop(0, count, draw, (chains, buffers))
         return jax.tree.map(lambda x: x[None], chains) if alone else chains, buffers
 
-    def run(self, count: int, sweeps: int, first: int, tune: int) -> tuple[dict, dict]:
-        """Make draws, and return recorded values and statistics, as arrays (count, chain, ...) on the host.
+    def run(self, count: int, *, sweeps: int, first: int, tune: int) -> Draws:
+        """Make draws, and return them on the host.
 
         Parameters
         ----------
@@ -317,11 +319,11 @@ class Program:
 
         Returns
         -------
-        values, stats : dict of str to array
+        Draws
         """
         call, numbers = self.compiled, [np.int32(x) for x in (count, sweeps, first, tune)]
 
-        def run(batch: int) -> tuple[dict, dict]:
+        def run(batch: int) -> Draws:
             chains, buffers = self.chains[batch], self.buffers[batch]
             self.chains[batch], self.buffers[batch] = call(chains, self.data, buffers, *numbers)
             return jax.tree.map(lambda buffer: fetch(buffer, count), self.buffers[batch])
@@ -348,16 +350,16 @@ class Program:
         changing = [{name: state[f"carry {i} {name}"] for name in move.changing} for i, move in enumerate(self.moves)]
         self._place((state["keys"], values, changing), len(self.chains))
 
-    def nothing(self) -> tuple[dict, dict]:
-        """Return recorded values and statistics of no draw at all, which show their shapes and types."""
+    def nothing(self) -> Draws:
+        """Return no draws at all, which show the shapes and types that draws have."""
         return self._join(
             jax.tree.map(lambda buffer: np.zeros((0, *buffer.shape[1:]), buffer.dtype), buffers)
             for buffers in self.buffers
         )
 
-    def _join(self, batches: Iterable[tuple[dict, dict]]) -> tuple[dict, dict]:
+    def _join(self, batches: Iterable[Draws]) -> Draws:
         """Put the draws of batches of chains together, and add the statistics that are the same at every draw."""
         first, *others = batches
         values, stats = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), first, *others) if others else first
         shape = next(iter(stats.values())).shape
-        return values, stats | {name: np.full(shape, x) for name, x in self.constants.items()}
+        return Draws(values, stats | {name: np.full(shape, x) for name, x in self.constants.items()})

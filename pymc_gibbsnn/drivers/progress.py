@@ -45,7 +45,7 @@ class Progress:
         )
         if visible and rich.get_console().is_jupyter and find_spec("ipywidgets") is None:
             message = "The progress bar needs ipywidgets in a notebook: pip install ipywidgets, or progressbar=False."
-            warnings.warn(message, UserWarning, stacklevel=3)
+            warnings.warn(message, UserWarning, stacklevel=4)
             visible = False
         self.bar = rich.progress.Progress(*columns, disable=not visible)
         self.task = self.bar.add_task("", total=tune + draws, completed=made, live="")

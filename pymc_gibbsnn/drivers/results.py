@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import numpy as np
+import pymc as pm
 import xarray as xr
 
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn.drivers.checkpoints import Checkpoint
 
-__all__ = ["Draws", "Elsewhere", "Memory", "join"]
-
-# The recorded variables and the statistics of some draws, as arrays (draw, chain, ...) by name
-Draws = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+__all__ = ["Draws", "Elsewhere", "Memory", "datasets"]
 
 
-def join(parts: list[Draws]) -> Draws:
+class Draws(NamedTuple):
+    """Some draws of all chains.
+
+    Attributes
+    ----------
+    values, stats : dict of str to array, (draw, chain, ...)
+        The recorded variables and the statistics, by name.
+    """
+
+    values: dict[str, np.ndarray]
+    stats: dict[str, np.ndarray]
+
+    @property
+    def length(self) -> int:
+        """How many draws each chain has."""
+        return len(next(iter(self.stats.values())))
+
+    def first(self, count: int) -> Draws:
+        """Return the first draws."""
+        return Draws(*({name: x[:count] for name, x in part.items()} for part in self))
+
+
+def join(parts: Sequence[Draws]) -> Draws:
     """Put the draws of several calls one after the other."""
-    return tuple({name: np.concatenate([part[i][name] for part in parts]) for name in parts[0][i]} for i in range(2))
+    columns = zip(*parts, strict=True)
+    return Draws(*({name: np.concatenate([part[name] for part in column]) for name in column[0]} for column in columns))
+
+
+def datasets(model: pm.Model, draws: Draws, first: int) -> dict[str, xr.Dataset]:
+    """Turn draws into datasets, the groups "posterior" and "sample_stats"; the first draw has the number ``first``."""
+    return {
+        group: _compat.dataset(model, {name: np.swapaxes(x, 0, 1) for name, x in part.items()}, first)
+        for group, part in {"posterior": draws.values, "sample_stats": draws.stats}.items()
+    }
 
 
 class Memory(AbstractContextManager):
@@ -27,8 +57,8 @@ class Memory(AbstractContextManager):
 
     Parameters
     ----------
-    make : callable
-        ``make(draws, first)`` turns draws into datasets by group; ``first`` is the number of the first draw.
+    model : pm.Model
+        The model.
 
     Attributes
     ----------
@@ -44,8 +74,8 @@ class Memory(AbstractContextManager):
 
     checkpoint, is_due = None, False
 
-    def __init__(self, make: Callable[[Draws, int], dict[str, xr.Dataset]]):
-        self.make, self.draws, self.tuned, self.seconds, self.parts = make, 0, 0, 0.0, []
+    def __init__(self, model: pm.Model):
+        self.model, self.draws, self.tuned, self.seconds, self.parts = model, 0, 0, 0.0, []
 
     def __exit__(self, *exception):
         """Let an exception pass, and leave everything as it is: unlike a store, memory has no lock to release."""
@@ -53,22 +83,14 @@ class Memory(AbstractContextManager):
     def append(self, draws: Draws) -> None:
         """Add the draws of one call of the program."""
         self.parts.append(draws)
-        self.draws += len(next(iter(draws[0].values())))
+        self.draws += draws.length
 
     def save(self, state: Mapping[str, np.ndarray] | None, seconds: float) -> None:
-        """Write a checkpoint, where draws are on disk. In memory there is none: what is kept ends with the process.
-
-        Parameters
-        ----------
-        state : mapping of str to array, optional
-            What the chains need to go on.
-        seconds : float
-            How long the run has lasted.
-        """
+        """Write a checkpoint, where draws are on disk. In memory there is none: what is kept ends with the process."""
 
     def finish(self, others: dict[str, xr.Dataset], attrs: dict):
         """Return all draws as InferenceData or DataTree, together with other groups."""
-        groups = self.make(join(self.parts), 0)
+        groups = datasets(self.model, join(self.parts), first=0)
         groups["posterior"].attrs.update(attrs)
         return _compat.inference_data(groups | others)
 
@@ -78,27 +100,21 @@ class Elsewhere(Memory):
 
     Parameters
     ----------
+    model : pm.Model
+        The model.
     checkpoint : Checkpoint, optional
         The checkpoint from which the run goes on.
     """
 
-    def __init__(self, checkpoint: Checkpoint | None):
-        super().__init__(None)
+    def __init__(self, model: pm.Model, checkpoint: Checkpoint | None):
+        super().__init__(model)
         self.checkpoint = checkpoint
         if checkpoint:
             self.draws, self.tuned, self.seconds = checkpoint.draws, checkpoint.tuned, checkpoint.seconds
 
     def append(self, draws: Draws) -> None:
         """Count the draws of one call of the program."""
-        self.draws += len(next(iter(draws[0].values())))
+        self.draws += draws.length
 
     def finish(self, others: dict[str, xr.Dataset], attrs: dict) -> None:
-        """Return None: the process that writes the store returns the draws, and this one holds none.
-
-        Parameters
-        ----------
-        others : dict of str to xarray.Dataset
-            Further groups of the result, which the other process has as well.
-        attrs : dict
-            Attributes of the posterior, likewise.
-        """
+        """Return None: the process that writes the store returns the draws, and this one holds none."""

@@ -14,6 +14,7 @@ import pytensor
 from pymc.initial_point import make_initial_point_fns_per_chain
 
 from pymc_gibbsnn.backends.threads import blas, limited, threads_of_blas
+from pymc_gibbsnn.drivers.processes import first_says
 from pymc_gibbsnn.drivers.progress import Progress
 from pymc_gibbsnn.samplers.transition import Transition
 
@@ -63,7 +64,6 @@ def find_starts(
     carries : dict of str to array, (chain, ...)
         Entries of the carry, by their names in the state of the program.
     """
-    from pymc_gibbsnn.drivers.processes import first_says  # which imports JAX
 
     def search(i: int) -> Found:
         point, carries = points[i], {}

@@ -126,7 +126,7 @@ class Store(AbstractContextManager):
                 f"The run in {self.path} goes on where {'; '.join(changed)}: its draws have the same distribution from "
                 f"here on, but they are not those that it would have made where it was.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=6,  # of the call of pmg.sample
             )
         groups, damage = read(self.path, draws_alone=True, checks_all=True)
         if damage:
@@ -166,7 +166,7 @@ class Store(AbstractContextManager):
 
     def append(self, draws: Draws) -> None:
         """Add the draws of one call of the program; they can be read after the next checkpoint."""
-        first, self.draws = self.draws, self.draws + len(next(iter(draws[0].values())))
+        first, self.draws = self.draws, self.draws + draws.length
         with self._explained():
             for group, found in zip(DRAWN, draws, strict=True):
                 for name, x in {**found, "draw": np.arange(first, self.draws)}.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pymc as pm
@@ -11,7 +11,7 @@ import xarray as xr
 
 from pymc_gibbsnn._arguments import describe, positive
 from pymc_gibbsnn.drivers.mixing import POINTS, ess_of, judged, networks_to_judge, that_matter
-from pymc_gibbsnn.drivers.results import Draws
+from pymc_gibbsnn.drivers.results import Draws, datasets
 from pymc_gibbsnn.prediction.function import function_evaluator
 
 __all__ = ["Until"]
@@ -28,8 +28,6 @@ class Until:
         The argument of :func:`pymc_gibbsnn.sample`.
     model : pm.Model
         The model.
-    make : callable
-        ``make(draws, first)`` turns draws into datasets by group.
     started : float
         When the call of ``pmg.sample`` began, in seconds of ``time.perf_counter``.
 
@@ -41,13 +39,7 @@ class Until:
         If it holds something else than positive numbers named "ess" and "seconds".
     """
 
-    def __init__(
-        self,
-        until: Mapping[str, float] | None,
-        model: pm.Model,
-        make: Callable[[Draws, int], dict[str, xr.Dataset]],
-        started: float,
-    ):
+    def __init__(self, until: Mapping[str, float] | None, model: pm.Model, started: float):
         if until is not None and not isinstance(until, Mapping):
             raise TypeError(
                 f"until must be a dictionary, such as {{'ess': 400}} or {{'seconds': 3600}}; found {describe(until)}."
@@ -57,7 +49,7 @@ class Until:
             raise ValueError(f"until may hold 'ess' and 'seconds'; found {describe(unknown[0])}.")
         self.ess, seconds = (name in asked and positive(f"until['{name}']", asked[name]) for name in ("ess", "seconds"))
         self.deadline = started + seconds if seconds else np.inf
-        self.make, self.series, self.draws, self.next = make, [], 0, FIRST
+        self.model, self.series, self.draws, self.next = model, [], 0, FIRST
         if self.ess:
             networks = networks_to_judge(model)
             self.evaluate, self.judge = function_evaluator(model, points=POINTS), judged(model, networks)
@@ -65,10 +57,7 @@ class Until:
     def check(self, nothing: Draws) -> None:
         """Try, before any sampling, whether the effective sample size can be computed from what will be recorded.
 
-        Parameters
-        ----------
-        nothing : Draws
-            Arrays of the recorded variables and statistics, of which the shapes alone count.
+        Of the draws that it is given, ``nothing``, the shapes alone count.
 
         Raises
         ------
@@ -78,30 +67,18 @@ class Until:
             If the model has no function that can be evaluated.
         """
         if self.ess:
-            one = tuple({name: np.zeros((1, *x.shape[1:]), x.dtype) for name, x in part.items()} for part in nothing)
-            self.evaluate(self.make(one, 0)["posterior"])
+            one = ({name: np.zeros((1, *x.shape[1:]), x.dtype) for name, x in part.items()} for part in nothing)
+            self.evaluate(datasets(self.model, Draws(*one), first=0)["posterior"])
 
     def add(self, draws: Draws) -> None:
-        """Evaluate the function of the network at new draws, whose effective sample size is then asked for.
-
-        Parameters
-        ----------
-        draws : Draws
-            The draws of one call of the program, which follow those that were added before.
-        """
+        """Evaluate the function of the network at draws that follow those that were added before."""
         if self.ess:
-            groups = self.make(draws, self.draws)
-            self.take(groups["posterior"])
+            self.take(datasets(self.model, draws, first=self.draws)["posterior"])
 
     def take(self, posterior: xr.Dataset) -> None:
-        """Evaluate the function at draws that are datasets already, as those of a run that goes on from its store.
+        """Evaluate the function at draws that are a dataset already, as those of a run that goes on from its store.
 
         Nothing is done if no effective sample size was asked for, since a limit of time needs no draws.
-
-        Parameters
-        ----------
-        posterior : xarray.Dataset
-            The group "posterior" of these draws.
         """
         if not (self.ess and posterior.sizes["draw"]):
             return

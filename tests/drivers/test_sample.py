@@ -83,7 +83,7 @@ def test_the_draws_are_those_of_the_step_in_jax(model):
 def test_chains_do_not_depend_on_those_beside_them(model, moves, monkeypatch):
     """Three calls of a chain, which is spared vmap, or one call of three chains."""
     programs, run = [], Program.run
-    monkeypatch.setattr(Program, "run", lambda self, *arguments: (programs.append(self), run(self, *arguments))[1])
+    monkeypatch.setattr(Program, "run", lambda self, *a, **k: (programs.append(self), run(self, *a, **k))[1])
     alone = pmg_sample(model, 5, pmg.GibbsNN(model=model, **moves), tune=2, chains=3)
     assert len(programs[0].chains) == 3
     monkeypatch.setattr(_program, "_factors_batches", lambda program: True)
@@ -193,7 +193,7 @@ def test_var_names_and_start(model):
 @pytest.mark.cpu
 def test_a_program_is_compiled_once(model, monkeypatch):
     programs, run, compiled = [], Program.run, []  # of each compilation, its options
-    monkeypatch.setattr(Program, "run", lambda self, *arguments: (programs.append(self), run(self, *arguments))[1])
+    monkeypatch.setattr(Program, "run", lambda self, *a, **k: (programs.append(self), run(self, *a, **k))[1])
     compile_ = jax.stages.Lowered.compile
 
     def watched(lowered, **options):
@@ -230,9 +230,9 @@ def test_step_sizes_change_while_tuning_and_noise_falls():
     calls = []
     run = Program.run
 
-    def watch(program, *arguments):
-        drawn = run(program, *arguments)
-        calls.append((drawn[1], float(program.chains[0][2][0]["log_step_W1"][0])))
+    def watch(program, count, **arguments):
+        drawn = run(program, count, **arguments)
+        calls.append((drawn.stats, float(program.chains[0][2][0]["log_step_W1"][0])))
         return drawn
 
     with pytest.MonkeyPatch.context() as patch:
@@ -339,12 +339,12 @@ def test_double_precision_of_a_single_model_is_refused():
 def test_a_chain_that_leaves_the_numbers_stops(regression, monkeypatch):
     run, done = Program.run, []
 
-    def broken(program, count, *arguments):
-        values, stats = run(program, count, *arguments)
+    def broken(program, count, **arguments):
+        drawn = run(program, count, **arguments)
         done.append(count)
         if len(done) == 3:
-            stats["lp"][count // 2 :, 1] = np.nan
-        return values, stats
+            drawn.stats["lp"][count // 2 :, 1] = np.nan
+        return drawn
 
     monkeypatch.setattr(Program, "run", broken)
     with pytest.warns(UserWarning, match=r"lp is not finite in chains \[1\]"):
@@ -380,11 +380,11 @@ def test_jax_missing(model, monkeypatch):
 def test_an_interrupt_returns_what_was_drawn(model, monkeypatch):
     run, done = Program.run, []
 
-    def interrupted(*arguments):
+    def interrupted(program, count, **arguments):
         if len(done) == 3:
             raise KeyboardInterrupt
-        done.append(arguments[1])
-        return run(*arguments)
+        done.append(count)
+        return run(program, count, **arguments)
 
     monkeypatch.setattr(Program, "run", interrupted)
     idata = plain_sample(model, 10_000)

@@ -44,11 +44,10 @@ def programs_made_once(monkeypatch):
     """Trace and compile for the first run of each kind alone; the others begin with its program as it was."""
     make = programs.Program.__init__
 
-    def begin(self, *arguments):
-        transitions, _, recorded, _, keys, _, precision, constants = arguments
-        kind = (*map(id, transitions), *recorded, len(keys), precision, *constants.values(), programs.MOST_A_CALL)
+    def begin(self, transitions, *, recorded, keys, dtype, constants, **others):
+        kind = (*map(id, transitions), *recorded, len(keys), dtype, *constants.values(), programs.MOST_A_CALL)
         if kind not in MADE:
-            make(self, *arguments)
+            make(self, transitions, recorded=recorded, keys=keys, dtype=dtype, constants=constants, **others)
             MADE[kind] = self.__dict__, self.state(), transitions
         self.__dict__, start, _ = MADE[kind]
         self.restore(start | {"keys": keys})
@@ -283,11 +282,11 @@ def test_killed_processes_go_on(tmp_path, kills):
 def test_an_interrupt_leaves_a_run_that_goes_on(tmp_path, monkeypatch, small_steps):
     path, call, calls = tmp_path / "draws.zarr", programs.Program.run, []
 
-    def interrupted(program, *arguments):
-        calls.append(arguments)
+    def interrupted(program, count, **arguments):
+        calls.append(count)
         if len(calls) in (2, 7):
             signal.raise_signal(signal.SIGINT)  # it waits for the end of the call
-        return call(program, *arguments)
+        return call(program, count, **arguments)
 
     expected = run(20, tune=6)
     monkeypatch.setattr(programs.Program, "run", interrupted)
@@ -304,11 +303,11 @@ def test_an_interrupt_leaves_a_run_that_goes_on(tmp_path, monkeypatch, small_ste
 def test_sigterm_leaves_a_run_that_goes_on(tmp_path, monkeypatch, small_steps):
     path, call, calls = tmp_path / "draws.zarr", programs.Program.run, []
 
-    def terminated(program, *arguments):
-        calls.append(arguments)
+    def terminated(program, count, **arguments):
+        calls.append(count)
         if len(calls) == 4:
             signal.raise_signal(signal.SIGTERM)
-        return call(program, *arguments)
+        return call(program, count, **arguments)
 
     monkeypatch.setattr(programs.Program, "run", terminated)
     with pytest.raises(SystemExit):
@@ -323,11 +322,11 @@ def test_sigterm_leaves_a_run_that_goes_on(tmp_path, monkeypatch, small_steps):
 def test_an_interrupt_that_is_lost_before_the_first_draw_ends_the_run(monkeypatch, phase):
     if phase == "arguments":
         monkeypatch.setattr("pymc_gibbsnn.drivers.sample.keep_programs", lose_interrupt)
-        monkeypatch.setattr("pymc_gibbsnn.drivers.sample._results", None)  # which comes next
+        monkeypatch.setattr("pymc_gibbsnn.drivers.run.open_results", None)  # which comes next
     elif phase == "starts":
-        find = "pymc_gibbsnn.drivers.sample.find_starts"
+        find = "pymc_gibbsnn.drivers.run.find_starts"
         monkeypatch.setattr(find, lambda transitions, points, *others: (points, lose_interrupt() or {}))
-        monkeypatch.setattr("pymc_gibbsnn.drivers.program.Program", None)
+        monkeypatch.setattr("pymc_gibbsnn.drivers.run.Program", None)
     else:
         monkeypatch.setattr(programs.Program, "compiled", property(lambda program: lose_interrupt()))
         monkeypatch.setattr(programs.Program, "run", None)
@@ -338,12 +337,12 @@ def test_an_interrupt_that_is_lost_before_the_first_draw_ends_the_run(monkeypatc
 def test_a_chain_that_leaves_the_numbers_does_not_go_on_from_there(tmp_path, monkeypatch, small_steps):
     path, call, calls = tmp_path / "draws.zarr", programs.Program.run, []
 
-    def broken(program, *arguments):
-        values, stats = call(program, *arguments)
-        calls.append(arguments)
+    def broken(program, count, **arguments):
+        drawn = call(program, count, **arguments)
+        calls.append(count)
         if len(calls) == 4:
-            stats["lp"][1:] = np.nan
-        return values, stats
+            drawn.stats["lp"][1:] = np.nan
+        return drawn
 
     monkeypatch.setattr(programs.Program, "run", broken)
     with pytest.warns(UserWarning, match="lp is not finite"):
@@ -452,7 +451,7 @@ def test_another_run_is_refused(tmp_path):
             run(4, resume=path, **change)
         assert ("random_seed" in str(refusal.value)) == ("random_seed" in message)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pymc_gibbsnn.drivers.sample.__version__", "9.9")
+        patch.setattr("pymc_gibbsnn.drivers.run.__version__", "9.9")
         with pytest.raises(ValueError, match=r"the version of pymc_gibbsnn was '.*' and is '9\.9' now\. Give"):
             run(4, resume=path)
     same(pmg.open(path), expected)
@@ -502,7 +501,7 @@ def test_a_path_that_cannot_be_written_is_found_before_anything_is_compiled(tmp_
         raise PermissionError(errno.EACCES, "Permission denied")  # the tests may run as root, who may write anywhere
 
     run(3, store=tmp_path / "old")
-    monkeypatch.setattr("pymc_gibbsnn.drivers.sample.points_of_chains", None)  # it comes before
+    monkeypatch.setattr("pymc_gibbsnn.drivers.run.points_of_chains", None)  # it comes before
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(OSError, match=r"The store cannot be written: Not a directory\. Nothing has been drawn"):
         run(20, store=tmp_path / "file" / "draws.zarr")
@@ -690,8 +689,8 @@ def test_two_runs_do_not_write_one_store(tmp_path, monkeypatch, small_steps):
     """Nor does the second one harm the first, whose draws can be read meanwhile."""
     path, call, seen = tmp_path / "draws.zarr", programs.Program.run, []
 
-    def look(program, *arguments):
-        drawn = call(program, *arguments)
+    def look(program, count, **arguments):
+        drawn = call(program, count, **arguments)
         if not seen and path.exists() and pmg.open(path)["posterior"].sizes["draw"] > 4:
             seen.append(pmg.open(path))
             with pytest.raises(RuntimeError, match=f"is being written by process {os.getpid()}"):

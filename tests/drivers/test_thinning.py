@@ -10,7 +10,7 @@ import xarray as xr
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.drivers import chain_loop, thinning
-from pymc_gibbsnn.drivers.sample import _schedule
+from pymc_gibbsnn.drivers.plan import schedule_of
 from pymc_gibbsnn.drivers.thinning import Thinning, most_sweeps
 from pymc_gibbsnn.networks.reader import read_networks
 from pymc_gibbsnn.samplers.transition import Transition
@@ -19,6 +19,7 @@ from tests.helpers import PYTHON, QUIET, autoregression, in_python, pm_sample, p
 
 X = np.random.default_rng(0).normal(size=(8, 2))
 Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=8)
+ASKED = {"tune": 100, "thin": 1, "chains": 4, "local_rows": False}
 
 
 def autoregressive(correlation, steps, chains, seed):
@@ -169,7 +170,7 @@ def test_other_samplers_take_part_unless_they_ask_for_several_steps():
     gibbs = pmg.GibbsNN(model=model, compile_kwargs=PYTHON)
     for sweeps, expected in ((1, (100, 1)), (5, (0, 5))):
         mala = pmg.MALA([noise], model=model, sweeps_per_draw=sweeps)
-        found = _schedule([gibbs, mala], 100, 100, 1, 4, False).thinning
+        found = schedule_of([gibbs, mala], draws=100, **ASKED).thinning
         assert (found.tune, found.sweeps) == expected
     with pytest.raises(TypeError, match="sweeps_per_draw must be a positive integer; found 'auto'"):
         pmg.MALA([noise], model=model, sweeps_per_draw="auto")
@@ -208,4 +209,4 @@ def test_nothing_is_watched_where_nothing_can_be_chosen(monkeypatch):
     step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON)
     step.setup_chain(np.random.default_rng(1), 100, 10)
     assert step.thinning.tune == 0
-    assert _schedule([step], 10, 100, 1, 4, False).thinning.tune == 0
+    assert schedule_of([step], draws=10, **ASKED).thinning.tune == 0

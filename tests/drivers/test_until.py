@@ -113,7 +113,7 @@ def test_a_run_ends_by_the_numbers_of_the_summary():
         posterior = xr.Dataset({name: (dims[name], x) for name, x in values.items()}, coords)
         row = "output" if likelihood == "normal" else "probability"
         least = pmg.summary({"posterior": posterior}, model).loc[row, "ess_bulk"]
-        run_until = until.Until({"ess": least - 1e-6}, model, None, 0.0)
+        run_until = until.Until({"ess": least - 1e-6}, model, 0.0)
         for part in (slice(0, 60), slice(60, 150)):
             run_until.take(posterior.isel(draw=part))
         assert run_until.is_reached
