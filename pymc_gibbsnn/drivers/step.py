@@ -28,7 +28,7 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_gibbsnn._arguments import describe, model_of, whole
-from pymc_gibbsnn._compat import number_of_chain, tuning_steps
+from pymc_gibbsnn._compat import call_in_pymc, number_of_chain, tuning_steps
 from pymc_gibbsnn._data import check_coordinates
 from pymc_gibbsnn.backends.jax_backend import jax_settings, random_state, refuse_jax_in_fork
 from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
@@ -299,10 +299,18 @@ class GraphStep(BlockedStep):
 
     @property
     def vars(self) -> list[Variable]:
-        """Value variables of the step.
+        """Value variables of the step. Where ``pm.sample`` reads them, the step gets ready for it as well."""
+        if call_in_pymc("sample"):
+            self._prepare()
+        return self._vars
 
-        ``pm.sample`` reads them before it samples, in the main process: the one place where a step can compile before
-        chains fork, learn how much is about to be recorded, and warn, and look at the starts that the user gave.
+    def _prepare(self) -> None:
+        """Get ready for the ``pm.sample`` that is about to start: look at its arguments, warn, and compile.
+
+        PyMC calls no method of a step before chains fork: it reads ``vars``, first of all and in the main process, and
+        ``stats_dtypes``. So :attr:`vars` is where the step learns that it is about to be used. Chains in forked
+        processes then share what is compiled here; and starts that do not fit, or more draws than memory holds, are
+        found before anything else is done with them. By hand, a step compiles at its first draw.
         """
         self._call = call_of_sample() or self._call
         sizes = {v.name: self._point[v.name].nbytes for v in self._vars}
@@ -312,7 +320,6 @@ class GraphStep(BlockedStep):
         if self._call.searches and self.transition.search and not self._told:
             self._told = True
             logging.getLogger("pymc.gibbsnn").info(self.transition.search)
-        return self._vars
 
     def set_rng(self, rng) -> None:
         """Start a chain: a generator of its own and a fresh carry (PyMC 5)."""

@@ -9,7 +9,7 @@ import pytest
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn.backends import machine
-from pymc_gibbsnn.drivers import call_of_sample
+from pymc_gibbsnn.drivers import call_of_sample, step
 from tests import helpers
 from tests.helpers import pm_sample
 
@@ -50,7 +50,7 @@ def test_recorded_latents_are_told_in_memory_and_time(monkeypatch, asked, cost):
 @pytest.mark.parametrize("call", [None, SimpleNamespace(f_locals={})], ids=["other functions", "other variables"])
 def test_another_release_of_pymc(call, monkeypatch):
     """In which calls have other names, or their variables: chains are drawn as by a step that is called by hand."""
-    for module in (_compat, call_of_sample):
+    for module in (_compat, call_of_sample, step):
         monkeypatch.setattr(module, "call_in_pymc", lambda *functions: call)
     draws = pm_sample(pmg.mlp(X, X[:, 0], 3), tune=5, var_names=["W1"])["posterior"]["W1"].values
     assert np.isfinite(draws).all()

@@ -25,7 +25,7 @@ X = np.random.default_rng(0).normal(size=(8, 2))
 with pmg.mlp(X, np.stack([X[:, 0], X[:, 0]], axis=1), 2, noise=1.0) as model:  # as in test_gibbs.py: compiled once
     # Long steps, since an interrupt within PyMC's own compiled function that records a draw can become another error.
     step = pmg.GibbsNN(sweeps_per_draw=200)
-    assert step.vars
+    step._compile()
     print("compiled", flush=True)
     for _ in sys.stdin:
         def callback(trace, draw):

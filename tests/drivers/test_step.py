@@ -8,10 +8,12 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytest
+from pymc.step_methods.compound import CompoundStep
 from scipy.stats import multivariate_normal
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.modes import compilation_mode
+from pymc_gibbsnn.drivers.step import GraphStep
 from tests.helpers import PYTHON, QUIET, check_mean, in_python, pm_sample, slow
 
 X = np.random.default_rng(0).normal(size=(8, 2))
@@ -59,11 +61,20 @@ def test_numba_is_what_nobody_has_to_name():
     assert not np.allclose(w[0], w[1])
 
 
+def test_variables_are_read_without_compiling_but_by_pm_sample_before_it_forks(model, monkeypatch):
+    step, calls, compile_ = pmg.GibbsNN(model=model, compile_kwargs=PYTHON), [], GraphStep._compile_stages
+    monkeypatch.setattr(GraphStep, "_compile_stages", lambda self: (calls.append(self), compile_(self)))
+    assert step.vars == CompoundStep([step]).vars == step.transition.variables
+    assert not calls
+    pm_sample(model, draws=2, step=step, cores=2, var_names=["W1"])
+    assert calls == [step]
+
+
 @pytest.mark.parametrize("kwargs", [{}, {"interweave": "langevin"}, {"collapse": False}])
 def test_arguments_keep_their_types(model, kwargs):
     """Or Numba would compile the sweep again for the second draw, in every process."""
     step, seen = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, **kwargs), []
-    assert step.vars
+    step._compile()
     function = step._functions["step"]
 
     def watch(random, *arguments):
@@ -223,7 +234,7 @@ def test_signatures_show_the_options_of_each_sampler_and_what_all_share():
 def test_pickling(mode):
     model = pmg.mlp(X, np.stack([Y, Y], axis=1), 2, noise=1.0, prior=None)  # as in test_gibbs.py: compiled once
     step = pmg.GibbsNN(model=model, compile_kwargs={"mode": mode})
-    assert step.vars
+    step._compile()
     copy = cloudpickle.loads(cloudpickle.dumps(step))
     for s in (step, copy):
         s.set_rng(5)
