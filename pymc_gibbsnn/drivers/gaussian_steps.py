@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from inspect import signature
+from typing import Any
 
 import pymc as pm
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn._arguments import boolean
-from pymc_gibbsnn.drivers.step import GraphStep
+from pymc_gibbsnn.drivers.step import GraphStep, options_of
 from pymc_gibbsnn.networks.network import evaluate
 from pymc_gibbsnn.samplers.mala import mala
 from pymc_gibbsnn.samplers.pcn import pcn
@@ -23,16 +25,43 @@ from pymc_gibbsnn.targets.whitening import WhitenedTarget
 __all__ = ["MALA", "PCN", "PCNL"]
 
 
-def _crank_nicolson(sampler: Callable[..., Transition]) -> Callable[..., Transition]:
-    """Make the function that builds the transition of pCN or pCNL."""
+def _on(kind: type[Target], sampler: Callable[..., Transition]) -> Callable[..., Transition]:
+    """Make the function that builds the transition of a sampler on a kind of target.
 
+    On minibatches it warns, before sampling, that the chain will not be exact, and refuses to tune the step size,
+    because the acceptance rate does not show the error.
+    """
+    argument, default = next((p.name, p.default) for p in signature(sampler).parameters.values() if p.name != "target")
+
+    @staticmethod
+    @options_of(sampler)
     def build_transition(
-        model: pm.Model, vars: Sequence[Variable] | None, *, beta: float | None = 0.1, reparametrise: bool = False
+        model: pm.Model, vars: Sequence[Variable] | None, *, reparametrise: bool = False, **options: Any
     ) -> Transition:
-        """Build the transition on a whitened target; the arguments are those of the class."""
-        return _transition(sampler, WhitenedTarget, model, vars, reparametrise, beta=beta)
+        """Build the transition on a target, or on the whitened inner weights."""
+        values = [model.rvs_to_values[rv] for rv in free_variables(model, vars)]  # which both models share
+        target = of_given_numbers(ReadoutTarget if boolean("reparametrise", reparametrise) else kind, model, values)
+        transition, size = sampler(target, **options), options.get(argument, default)
+        if target.batches is None:
+            return transition
+        name = sampler.__name__.upper()
+        batch = f"a fresh batch of {target.batches.size} of {int(evaluate(target.batches.rows))} rows at each step"
+        if size is None:
+            raise ValueError(
+                f"{argument}=None tunes the step to an acceptance rate. On minibatches, where {name} sees {batch}, "
+                f"such a step is far too large, and draws spread several times as widely as the posterior. Give a "
+                f"small {argument}, or observe all rows."
+            )
+        warnings.warn(
+            f"{name} is not exact on minibatches: it sees {batch}, and its draws spread more widely than the "
+            f"posterior. The error falls with {argument}: compare with the results of {argument}={size / 2:g}. For "
+            f"exact draws observe all rows.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return transition
 
-    return staticmethod(build_transition)
+    return build_transition
 
 
 class PCN(GraphStep):
@@ -99,7 +128,7 @@ class PCN(GraphStep):
     """
 
     name = "pcn"
-    build_transition = _crank_nicolson(pcn)
+    build_transition = _on(WhitenedTarget, pcn)
 
 
 class PCNL(GraphStep):
@@ -139,7 +168,7 @@ class PCNL(GraphStep):
     """
 
     name = "pcnl"
-    build_transition = _crank_nicolson(pcnl)
+    build_transition = _on(WhitenedTarget, pcnl)
 
 
 class MALA(GraphStep):
@@ -206,87 +235,4 @@ class MALA(GraphStep):
     """
 
     name = "mala"
-
-    @staticmethod
-    def build_transition(
-        model: pm.Model,
-        vars: Sequence[Variable] | None,
-        *,
-        step_size: float | None = None,
-        momentum_refresh: float = 1.0,
-        reparametrise: bool = False,
-    ) -> Transition:
-        """Build the transition on a plain target, or on the whitened inner weights.
-
-        Parameters
-        ----------
-        model : pm.Model
-            The model.
-        vars : sequence of Variable, optional
-            The variables to move.
-        step_size, momentum_refresh, reparametrise
-            As in the class.
-        """
-        options = {"step_size": step_size, "momentum_refresh": momentum_refresh}
-        return _transition(mala, PlainTarget, model, vars, reparametrise, **options)
-
-
-def _transition(
-    sampler: Callable[..., Transition],
-    kind: type[Target],
-    model: pm.Model,
-    vars: Sequence[Variable] | None,
-    reparametrise: bool,
-    **options: float | None,
-) -> Transition:
-    """Build the transition of a sampler on a target.
-
-    On minibatches this warns, before sampling, that the chain will not be exact, and refuses to tune the step size,
-    because the acceptance rate does not show the error.
-
-    Parameters
-    ----------
-    sampler : callable
-        A function from a target and options to a transition.
-    kind : type of Target
-        The target, unless the readout is integrated out.
-    model : pm.Model
-        The model.
-    vars : sequence of Variable, optional
-        The variables to move.
-    reparametrise : bool
-        Whether to integrate the readout out.
-    **options
-        Options of the sampler, of which the first is its step size.
-
-    Returns
-    -------
-    Transition
-
-    Raises
-    ------
-    ValueError
-        If the model observes minibatches and the step size is None.
-    """
-    values = [model.rvs_to_values[rv] for rv in free_variables(model, vars)]  # which both models share
-    kind = ReadoutTarget if boolean("reparametrise", reparametrise) else kind
-    target = of_given_numbers(kind, model, values)
-    transition = sampler(target, **options)
-    if target.batches is None:
-        return transition
-    name, (argument, size) = sampler.__name__.upper(), next(iter(options.items()))
-    batch = f"a fresh batch of {target.batches.size} of {int(evaluate(target.batches.rows))} rows at each step"
-    if size is None:
-        raise ValueError(
-            f"{argument}=None tunes the step to an acceptance rate. On minibatches, where {name} sees {batch}, such "
-            f"a step is far too large, and draws spread several times as widely as the posterior. Give a small "
-            f"{argument}, or observe all rows."
-        )
-    warnings.warn(
-        f"{name} is not exact on minibatches: it sees {batch}, and its draws spread more widely than the posterior. "
-        f"The error falls with {argument}: compare with the results of {argument}={size / 2:g}. For exact draws "
-        f"observe all rows.",
-        UserWarning,
-        stacklevel=4,
-    )
-    return transition
+    build_transition = _on(PlainTarget, mala)

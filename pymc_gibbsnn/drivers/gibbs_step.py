@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn.drivers.step import GraphStep
+from pymc_gibbsnn.drivers.step import GraphStep, options_of
 from pymc_gibbsnn.drivers.thinning import AUTO
 from pymc_gibbsnn.networks.reader import read_networks
 from pymc_gibbsnn.samplers.gibbs import gibbs
@@ -98,32 +99,7 @@ class GibbsNN(GraphStep):
     default_sweeps = AUTO
 
     @staticmethod
-    def build_transition(
-        model: pm.Model,
-        vars: Sequence[Variable] | None,
-        *,
-        collapse: bool = True,
-        scale_move: bool = True,
-        interweave: str | bool = "auto",
-        schedule: str = "sequential",
-        anneal: float | str | None = "auto",
-    ) -> Transition:
-        """Build the sweep over the networks of a model.
-
-        Parameters
-        ----------
-        model : pm.Model
-            The model.
-        vars : sequence of Variable, optional
-            The variables to move.
-        collapse, scale_move, interweave, schedule, anneal
-            As in the class.
-        """
-        return gibbs(
-            read_networks(model, vars),
-            collapse=collapse,
-            scale_move=scale_move,
-            interweave=interweave,
-            schedule=schedule,
-            anneal=anneal,
-        )
+    @options_of(gibbs)
+    def build_transition(model: pm.Model, vars: Sequence[Variable] | None, **options: Any) -> Transition:
+        """Build the sweep over the networks of a model."""
+        return gibbs(read_networks(model, vars), **options)

@@ -107,7 +107,7 @@ class FNBG(GraphStep):
         target_accept: float = 0.35,
         stratify: bool = False,
     ) -> Transition:
-        """Build the sweep over the blocks of a model.
+        """Build the sweep, the fast one where blocks lie within the nodes of a classical network.
 
         Parameters
         ----------
@@ -118,37 +118,28 @@ class FNBG(GraphStep):
         blocks, scale, target_accept, stratify
             As in the class.
         """
-        return _transition(model, vars, blocks, boolean("stratify", stratify), scale=scale, target_accept=target_accept)
-
-
-def _transition(model: pm.Model, vars, blocks, stratify: bool, **kwargs) -> Transition:
-    """Build the transition, with the fast sweep where blocks lie within the nodes of a classical network.
-
-    Parameters
-    ----------
-    model, vars, blocks, stratify
-        As in :class:`FNBG`.
-    **kwargs
-        Further arguments of :func:`pymc_gibbsnn.samplers.fnbg.fnbg`.
-    """
-    variables = continuous_variables(model, vars)
-    check_minibatches(model, total_size_needed=False)
-    point = starting_point(model)
-    shapes = {v.name: point[v.name].shape for v in variables}
-    network = _network(model, variables)
-    layers = flat_layers(shapes) if network is None else network_layers(network.layers, shapes)
-    parts = partition(blocks, layers)
-    pieces = unit_pieces(parts, layers) if network and len(layers) == len(network.layers) else None
-    if pieces is not None:
-        batches, check = network.batches, network.check_data
-        numbers = np.concatenate([layer.parameters for layer in layers])
-        sweep, rows = sweep_by_units(network, numbers, pieces), None if batches else network.inputs
-    else:
-        target = of_given_numbers(PlainTarget, model, variables, total_size_needed=False)
-        batches, check = target.batches, target.check if network is None else network.check_data
-        sweep, rows = sweep_by_density(target, parts), None
-    batches = _stratified(model, batches) if stratify else batches
-    return fnbg(variables, sweep, parts, layers, batches=batches, check=check, rows=rows, **kwargs)
+        stratify = boolean("stratify", stratify)
+        variables = continuous_variables(model, vars)
+        check_minibatches(model, total_size_needed=False)
+        point = starting_point(model)
+        shapes = {v.name: point[v.name].shape for v in variables}
+        network = _network(model, variables)
+        layers = flat_layers(shapes) if network is None else network_layers(network.layers, shapes)
+        parts = partition(blocks, layers)
+        pieces = unit_pieces(parts, layers) if network and len(layers) == len(network.layers) else None
+        if pieces is not None:
+            batches, check = network.batches, network.check_data
+            numbers = np.concatenate([layer.parameters for layer in layers])
+            sweep, rows = sweep_by_units(network, numbers, pieces), None if batches else network.inputs
+        else:
+            target = of_given_numbers(PlainTarget, model, variables, total_size_needed=False)
+            batches, check = target.batches, target.check if network is None else network.check_data
+            sweep, rows = sweep_by_density(target, parts), None
+        batches = _stratified(model, batches) if stratify else batches
+        return fnbg(
+            variables, sweep, parts, layers, scale=scale, target_accept=target_accept, batches=batches, check=check,
+            rows=rows,
+        )  # fmt: skip
 
 
 def _network(model: pm.Model, variables: list[Variable]) -> ClassicalNetwork | None:

@@ -6,7 +6,7 @@ import logging
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import fields
@@ -47,7 +47,7 @@ from pymc_gibbsnn.prediction.observed_shapes import check_observed_shapes
 from pymc_gibbsnn.prediction.provenance import FINGERPRINT, model_fingerprint
 from pymc_gibbsnn.samplers.transition import Transition
 
-__all__ = ["GraphStep"]
+__all__ = ["GraphStep", "options_of"]
 
 
 COMPILING = "Compiling the sweep; the result is kept for later runs"
@@ -478,6 +478,21 @@ def _with_options(constructor: Signature, build: Signature) -> Signature:
     options = [p for p in build.parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
     others = [p for p in build.parameters.values() if p.kind is Parameter.VAR_KEYWORD]
     return Signature([vars_, *options, *shared, *others])
+
+
+def options_of(sampler: Callable[..., Transition]) -> Callable[[Callable], Callable]:
+    """Make a decorator of :meth:`GraphStep.build_transition`, whose ``**options`` are those of a sampler's function.
+
+    These, the keyword arguments of the sampler, then stand in its signature, before its own options.
+    """
+    of_sampler = [p for p in signature(sampler).parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
+
+    def decorate(build: Callable) -> Callable:
+        model, vars_, *own, _ = signature(build).parameters.values()
+        build.__signature__ = Signature([model, vars_, *of_sampler, *own])  # type: ignore[attr-defined]
+        return build
+
+    return decorate
 
 
 def _in_order(array: np.ndarray, dtype: str | None = None) -> np.ndarray:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import pymc as pm
-from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn.drivers.step import GraphStep
+from pymc_gibbsnn.drivers.step import GraphStep, options_of
 from pymc_gibbsnn.networks.deterministic import read_classical
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.samplers.constant_sgd import constant_sgd
@@ -103,40 +103,11 @@ class SGLD(GraphStep):
     name = "sgld"
 
     @staticmethod
-    def build_transition(
-        model: pm.Model,
-        vars: Sequence[Variable] | None,
-        *,
-        step_size: float | None = None,
-        preconditioned: bool = False,
-        temperature: float = 1.0,
-        decay: Sequence[float] | None = None,
-        cycle: int | None = None,
-        control_variates: Mapping[str, ArrayLike] | None = None,
-        start: str | None = "adam",
-    ) -> Transition:
-        """Build the transition on a plain target.
-
-        Parameters
-        ----------
-        model : pm.Model
-            The model.
-        vars : sequence of Variable, optional
-            The variables to move.
-        step_size, preconditioned, temperature, decay, cycle, control_variates, start
-            As in the class.
-        """
+    @options_of(sgld)
+    def build_transition(model: pm.Model, vars: Sequence[Variable] | None, **options: Any) -> Transition:
+        """Build the transition on a plain target."""
         target = BatchedTarget(model, vars)
-        transition = sgld(
-            target,
-            step_size=step_size,
-            preconditioned=preconditioned,
-            temperature=temperature,
-            decay=decay,
-            cycle=cycle,
-            control_variates=control_variates,
-            start=start,
-        )
+        transition = sgld(target, **options)
         _warn_of_exact_gradients("SGLD", target)
         return transition
 
@@ -203,42 +174,11 @@ class SGHMC(GraphStep):
     name = "sghmc"
 
     @staticmethod
-    def build_transition(
-        model: pm.Model,
-        vars: Sequence[Variable] | None,
-        *,
-        step_size: float | None = None,
-        friction: float = 0.05,
-        noise_estimate: float | None = None,
-        preconditioned: bool = True,
-        temperature: float = 1.0,
-        cycle: int | None = None,
-        control_variates: Mapping[str, ArrayLike] | None = None,
-        start: str | None = "adam",
-    ) -> Transition:
-        """Build the transition on a plain target.
-
-        Parameters
-        ----------
-        model : pm.Model
-            The model.
-        vars : sequence of Variable, optional
-            The variables to move.
-        step_size, friction, noise_estimate, preconditioned, temperature, cycle, control_variates, start
-            As in the class.
-        """
+    @options_of(sghmc)
+    def build_transition(model: pm.Model, vars: Sequence[Variable] | None, **options: Any) -> Transition:
+        """Build the transition on a plain target."""
         target = BatchedTarget(model, vars)
-        transition = sghmc(
-            target,
-            step_size=step_size,
-            friction=friction,
-            noise_estimate=noise_estimate,
-            preconditioned=preconditioned,
-            temperature=temperature,
-            cycle=cycle,
-            control_variates=control_variates,
-            start=start,
-        )
+        transition = sghmc(target, **options)
         _warn_of_exact_gradients("SGHMC", target)
         return transition
 
@@ -297,29 +237,12 @@ class ConstantSGD(GraphStep):
     name = "constant_sgd"
 
     @staticmethod
-    def build_transition(
-        model: pm.Model,
-        vars: Sequence[Variable] | None,
-        *,
-        diagonal: bool = False,
-        temperature: float = 1.0,
-        cycle: int | None = None,
-        start: str | None = "adam",
-    ) -> Transition:
-        """Build the transition on a plain target.
-
-        Parameters
-        ----------
-        model : pm.Model
-            The model.
-        vars : sequence of Variable, optional
-            The variables to move.
-        diagonal, temperature, cycle, start
-            As in the class.
-        """
+    @options_of(constant_sgd)
+    def build_transition(model: pm.Model, vars: Sequence[Variable] | None, **options: Any) -> Transition:
+        """Build the transition on a plain target."""
         target = BatchedTarget(model, vars)
         _refuse_exact_gradients("ConstantSGD", target)
-        return constant_sgd(target, diagonal=diagonal, temperature=temperature, cycle=cycle, start=start)
+        return constant_sgd(target, **options)
 
 
 class ISGD(GraphStep):
@@ -399,49 +322,17 @@ class ISGD(GraphStep):
     name = "isgd"
 
     @staticmethod
-    def build_transition(
-        model: pm.Model,
-        vars: Sequence[Variable] | None,
-        *,
-        noise: str = "alpha",
-        scheme: str = "A",
-        rate: str = "layer",
-        temperature: float = 1.0,
-        momentum: float = 0.5,
-        bound: str = "eigenvalue",
-        cycle: int | None = None,
-        start: str | None = "adam",
-    ) -> Transition:
-        """Build the transition on a plain target.
-
-        Parameters
-        ----------
-        model : pm.Model
-            The model.
-        vars : sequence of Variable, optional
-            The variables to move.
-        noise, scheme, rate, temperature, momentum, bound, cycle, start
-            As in the class.
-        """
-        target = BatchedTarget(model, vars)
+    @options_of(isgd)
+    def build_transition(model: pm.Model, vars: Sequence[Variable] | None, **options: Any) -> Transition:
+        """Build the transition on a plain target."""
+        target, is_gaussian = BatchedTarget(model, vars), options.get("noise") == "gaussian"
         _refuse_exact_gradients("ISGD", target)
-        if noise == "gaussian" and target.batches.size == 1:
+        if is_gaussian and target.batches.size == 1:
             raise ValueError(
                 "noise='gaussian' takes the gradient of a batch for nearly Gaussian; found batches of one row: take "
                 "batches of some tens of rows, or noise='alpha'."
             )
-        return isgd(
-            target,
-            _groups(model, target, together=noise == "gaussian"),
-            noise=noise,
-            scheme=scheme,
-            rate=rate,
-            temperature=temperature,
-            momentum=momentum,
-            bound=bound,
-            cycle=cycle,
-            start=start,
-        )
+        return isgd(target, _groups(model, target, together=is_gaussian), **options)
 
 
 def _groups(model: pm.Model, target: PlainTarget, together: bool) -> dict[str, list[int]]:
