@@ -94,6 +94,45 @@ def _shifts(x, steps, pieces):
     return shifts
 
 
+@vectorisable
+def _first_pre_activations(x, theta, layers, z):
+    """Write the pre-activations of the first layer to z, from the inputs x (n, d)."""
+    d_out, d_in, bias = layers[0]
+    w = theta[: d_out * (d_in + bias)].reshape(d_out, d_in + bias)
+    np.dot(np.ascontiguousarray(w[:, :d_in]), x.T, z[:d_out])
+    if bias:
+        for k in range(d_out):
+            for i in range(len(x)):
+                z[k, i] += w[k, d_in]
+
+
+@vectorisable
+def _pre_activations(l, a, theta, layers, z):
+    """Write the pre-activations of layer l to z, from the activations a below it and the row of ones after them."""
+    first = 0
+    for j in range(l):
+        first += layers[j, 0] * (layers[j, 1] + layers[j, 2])
+    d_out, width = layers[l, 0], layers[l, 1] + layers[l, 2]
+    np.dot(theta[first : first + d_out * width].reshape(d_out, width), a[:width], z[:d_out])
+
+
+@vectorisable
+def _pieces_of_a_unit(q, l, blocks):
+    """Count the pieces of each unit of layer l, whose first block has the number q."""
+    pieces = 0
+    while q + pieces < len(blocks) and blocks[q + pieces, 0] == l and blocks[q + pieces, 1] == 0:
+        pieces += 1
+    return pieces
+
+
+@vectorisable
+def _plus_log_prior_ratio(log_ratio, theta, steps, precision):
+    """Add log p(θ + s) − log p(θ) of normal priors to a number."""
+    for i in range(len(theta)):
+        log_ratio -= 0.5 * precision[i] * steps[i] * (2 * theta[i] + steps[i])
+    return log_ratio
+
+
 def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Callable:
     """Make the sweep for Numba.
 
@@ -113,15 +152,6 @@ def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Calla
     activate = _by_layer(functions)
 
     @vectorisable
-    def affine(l, a, theta, layers, z):
-        """Write the pre-activations of layer l to z, from the activations a below it and the row of ones after them."""
-        first = 0
-        for j in range(l):
-            first += layers[j, 0] * (layers[j, 1] + layers[j, 2])
-        d_out, width = layers[l, 0], layers[l, 1] + layers[l, 2]
-        np.dot(theta[first : first + d_out * width].reshape(d_out, width), a[:width], z[:d_out])
-
-    @vectorisable
     def activations(l, z, layers, a):
         """Write the activations of layer l to a, followed by a row of ones."""
         activate(l, z[: layers[l, 0]], a)
@@ -132,9 +162,21 @@ def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Calla
         """Compute the log-likelihood from the pre-activations z of layer l; a, above and s are scratch."""
         for j in range(l, len(layers) - 1):
             activations(j, z, layers, a)
-            affine(j + 1, a, theta, layers, above)
+            _pre_activations(j + 1, a, theta, layers, above)
             z = above
         return log_likelihood(z[: layers[-1, 0]], y, s)
+
+    @vectorisable
+    def next_layer(l, rows, z_next, column, posts, new_next):
+        """Write the pre-activations above a unit of layer l, whose own move from rows[0] to rows[1], to ``new_next``.
+
+        Before the move they are ``z_next``; ``column`` holds the weights from the unit to those above it; ``posts`` is
+        scratch.
+        """
+        activate(l, rows, posts)
+        _add(posts[1], -1, posts[0], posts[1])
+        for j in range(len(column)):
+            _add(z_next[j], column[j], posts[1], new_next[j])
 
     @vectorisable
     def sweep(x, y, theta, steps, precision, log_u, power, layers, blocks):
@@ -146,49 +188,37 @@ def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Calla
         a = np.empty((widest + 1, n), theta.dtype)
         rows, posts = np.empty((2, n), theta.dtype), np.empty((2, n), theta.dtype)  # of a unit, before and after a move
         scratch = np.empty((2, n), theta.dtype)
-
-        d_out, d_in, bias = layers[0]
-        w = theta[: d_out * (d_in + bias)].reshape(d_out, d_in + bias)
-        np.dot(np.ascontiguousarray(w[:, :d_in]), x.T, z[:d_out])
-        if bias:
-            for k in range(d_out):
-                for i in range(n):
-                    z[k, i] += w[k, d_in]
+        _first_pre_activations(x, theta, layers, z)
         current = from_layer(0, z, y, theta, layers, a, above, scratch)
 
         log_ratios = np.empty_like(log_u)
         q = number = 0  # the number of the block, and that of the first weight of the layer
         for l in range(last + 1):
-            d_out, d_in, bias = layers[l]
-            pieces = 0  # how many pieces a unit has
-            while q + pieces < len(blocks) and blocks[q + pieces, 0] == l and blocks[q + pieces, 1] == 0:
-                pieces += 1
+            d_out, width = layers[l, 0], layers[l, 1] + layers[l, 2]
+            after = number + d_out * width  # the number of the first weight of the next layer
+            pieces = _pieces_of_a_unit(q, l, blocks)
             cuts = blocks[q : q + pieces, 2:]
-            own = steps[number : number + d_out * (d_in + bias)].reshape(d_out, d_in + bias)
-            shifts = _shifts(x, own, cuts) if l == 0 else _shifts(a[:d_in].T, own, cuts)
+            own = steps[number:after].reshape(d_out, width)
+            shifts = _shifts(x, own, cuts) if l == 0 else _shifts(a[: layers[l, 1]].T, own, cuts)
             if l < last:
                 activations(l, z, layers, a)
-                affine(l + 1, a, theta, layers, z_next)
+                _pre_activations(l + 1, a, theta, layers, z_next)
             for k in range(d_out):
                 for g in range(pieces):
                     copy(z[k], rows[0])
                     _add(z[k], 1, shifts[g, k], rows[1])
                     if l < last:
-                        activate(l, rows, posts)
-                        _add(posts[1], -1, posts[0], posts[1])
-                        width = layers[l + 1, 1] + layers[l + 1, 2]
-                        column = theta[number + d_out * (d_in + bias) + k :: width]
-                        for j in range(layers[l + 1, 0]):
-                            _add(z_next[j], column[j], posts[1], new_next[j])
+                        width_next = layers[l + 1, 1] + layers[l + 1, 2]
+                        column = theta[after + k :: width_next][: layers[l + 1, 0]]
+                        next_layer(l, rows, z_next, column, posts, new_next)
                     else:
                         copy_matrix(z, new_next)
                         copy(rows[1], new_next[k])
                     new = from_layer(min(l + 1, last), new_next, y, theta, layers, a, above, scratch)
-                    unit = number + k * (d_in + bias)
-                    first, end = unit + cuts[g, 0], unit + cuts[g, 1]
-                    log_ratio = power * (new - current)
-                    for i in range(first, end):
-                        log_ratio -= 0.5 * precision[i] * steps[i] * (2 * theta[i] + steps[i])
+                    first, end = number + k * width + cuts[g, 0], number + k * width + cuts[g, 1]
+                    log_ratio = _plus_log_prior_ratio(
+                        power * (new - current), theta[first:end], steps[first:end], precision[first:end]
+                    )
                     log_ratios[q] = log_ratio
                     if log_u[q] < log_ratio:  # false if the ratio is NaN
                         current = new
@@ -196,7 +226,7 @@ def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Calla
                         copy(rows[1], z[k])
                         z_next, new_next = new_next, z_next
                     q += 1
-            number += d_out * (d_in + bias)
+            number = after
             if l < last:
                 activations(l, z, layers, a)
                 z, z_next = z_next, z

@@ -37,8 +37,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import product
+from itertools import chain
 
 import pytensor
 import pytensor.tensor as pt
@@ -67,6 +66,8 @@ LEAST = 4  # the number of gradients from which on λ is known; until the first 
 FLOOR = 1e-3  # the smallest λ, as a share of the largest one
 
 Groups = dict[str, list[int]]
+Arrays = list[Variable]
+Named = dict[str, Variable]
 
 
 def isgd(
@@ -135,114 +136,55 @@ def isgd(
         "C": Phases(train=fitted, learn=fitted, move=LEARNED),
     }[scheme]
 
-    nothing = pt.zeros((), dtype=pytensor.config.floatX)
     bounded = noise == "alpha" and bound == "eigenvalue"
-    averages = ["log", "log_sum"] if noise == "alpha" else ["square"]
-    sums = ["block_sum", "sum_of_logs", "sum_of_log_sums"] if noise == "alpha" else ["sum_of_squares"]
-    window = {"in_window": nothing, "windows": nothing}
-    window |= {k: x for prefix in [*averages, *sums] for k, x in zeros(prefix, target.coordinates).items()}
-    learned = {"rate": pt.zeros(len(groups), dtype=pytensor.config.floatX)} | window
-    learned |= zeros("before", target.coordinates) | zeros("noise", target.coordinates)
-    if bounded:
-        for group, members in groups.items():
-            learned |= start_top(group, {names[i]: target.coordinates[names[i]] for i in members})
+    number_of = {i: p for p, members in enumerate(groups.values()) for i in members}  # the group of a coordinate
+    suffixes = [""] if rate == "single" else [f"_{group}" for group in groups]
+    reported = [[name + suffix for suffix in suffixes] for name in ("lambda", "learning_rate", "noise_share")]
 
-    def learn(g, kept, count):
-        w = [x - kept[f"before_{name}"] for name, x in zip(names, g, strict=True)]
-        found = {f"before_{name}": x for name, x in zip(names, g, strict=True)}
-        found |= alpha_window(w, kept, count) if noise == "alpha" else gaussian_window(g, kept)
-        # Within the first window these are its own means; from then on they are moving averages over windows.
-        ends, means = found["in_window"] >= WINDOW, {}
-        for prefix, name in product(averages, names):
-            key, new = f"{prefix}_{name}", found.pop(f"mean_{prefix}_{name}")
-            averaged = pt.switch(ends, mu * kept[key] + (1 - mu) * new, kept[key])
-            means[key] = pt.switch(kept["windows"] > 0, averaged, new)
-        found = {key: x if key.startswith("before") else pt.switch(ends, 0, x) for key, x in found.items()} | means
-        found["windows"] = kept["windows"] + ends
-        b = [variance_of(means, name) / 2 for name in names]
-        found |= {f"noise_{name}": x for name, x in zip(names, b, strict=True)}
-
-        lambdas = []
-        for group, members in groups.items():
-            if noise == "gaussian":
-                lambdas.append(sum(b[i].sum() for i in members))
-                continue
-            largest = pt.max(pt.stack([b[i].max() for i in members]))
-            if bounded:  # the covariance of differences is 4B
-                top = learn_top(group, [names[i] for i in members], [w[i] for i in members], kept, count - 1)
-                found |= top
-                largest = pt.maximum(largest, top[f"top_{group}"] / 4)
-            lambdas.append(largest)
+    def learn(g: Arrays, kept: dict, count: Variable) -> dict[str, Variable]:
+        now = dict(zip(names, g, strict=True))
+        w = {name: x - kept[f"before_{name}"] for name, x in now.items()}  # with the covariance 4B
+        window = alpha_window(w, kept, count) if noise == "alpha" else gaussian_window(now, kept)
+        found = moving_averages(window, kept, mu)
+        b = [half_variance(name, found, noise) for name in names]
+        for name, x, half in zip(names, g, b, strict=True):
+            found |= {f"before_{name}": x, f"noise_{name}": half}
+        lambdas = lambdas_of(b, groups, noise)
+        if bounded:
+            for p, (group, members) in enumerate(groups.items()):
+                of_group = [names[i] for i in members]
+                found |= learn_top(group, of_group, [w[name] for name in of_group], kept, count - 1)
+                lambdas[p] = pt.maximum(lambdas[p], found[f"top_{group}"] / 4)
         lambdas = pt.stack(lambdas)
         lambdas = pt.maximum(lambdas, FLOOR * lambdas.max())
         if rate == "single":
             lambdas = pt.zeros_like(lambdas) + lambdas.sum()
-        found["rate"] = pt.switch(count >= LEAST, 1 / lambdas, 0)
-        return found
+        return found | {"rate": pt.switch(count >= LEAST, 1 / lambdas, 0)}
 
-    def alpha_window(w, kept, count):
-        """Add up log|w| and log|sum of a block of w| over a window, for each coordinate, and take their means."""
-        is_new = pt.eq(pt.mod(count, 2), 0)  # each gradient is a part of one difference only
-        seen = kept["in_window"] + is_new
-        ends = pt.and_(is_new, pt.eq(pt.mod(seen, BLOCK), 0))
-        blocks, found = pt.floor(seen / BLOCK), {"in_window": seen}
-        for name, x in zip(names, w, strict=True):
-            total = kept[f"block_sum_{name}"] + is_new * x
-            logs = kept[f"sum_of_logs_{name}"] + is_new * log_size(x)
-            log_sums = kept[f"sum_of_log_sums_{name}"] + ends * log_size(total)
-            found |= {f"sum_of_logs_{name}": logs, f"sum_of_log_sums_{name}": log_sums}
-            found[f"block_sum_{name}"] = pt.switch(ends, 0, total)
-            mean = logs / pt.maximum(seen, 1)
-            found[f"mean_log_{name}"] = mean
-            of_gaussian = mean + math.log(BLOCK) / 2
-            found[f"mean_log_sum_{name}"] = pt.switch(blocks > 0, log_sums / pt.maximum(blocks, 1), of_gaussian)
-        return found
-
-    def gaussian_window(g, kept):
-        """Add up g² over a window, for each coordinate, and take its mean."""
-        seen = kept["in_window"] + 1
-        found = {"in_window": seen}
-        for name, x in zip(names, g, strict=True):
-            found[f"sum_of_squares_{name}"] = kept[f"sum_of_squares_{name}"] + x**2
-            found[f"mean_square_{name}"] = found[f"sum_of_squares_{name}"] / seen
-        return found
-
-    def variance_of(means, name):
-        """Compute 2b, the variance of the gradient's noise, of a coordinate."""
-        if noise == "gaussian":
-            return means[f"square_{name}"]
-        alpha, c = stable_from_logs(means[f"log_{name}"], means[f"log_sum_{name}"], BLOCK)
-        return closest_gaussian(alpha, c / 2 ** (1 / alpha))  # differences have 2^(1/α) c
-
-    of_group = {i: number for number, members in enumerate(groups.values()) for i in members}
-
-    def update(rng, theta, g, kept, factor, quiet):
-        rates = factor * kept["rate"]
+    def update(rng: Variable, theta: Arrays, g: Arrays, kept: dict, factor: Variable, quiet: Variable | None):
+        rates, b = factor * kept["rate"], [kept[f"noise_{name}"] for name in names]  # 1/λ and b
         rng, n = standard_normals(rng, theta)
         change, clipped = [], 0
         for i, (slope, xi) in enumerate(zip(g, n, strict=True)):
-            C = 1 / rates[of_group[i]] - kept[f"noise_{names[i]}"]
+            C = 1 / rates[number_of[i]] - b[i]
             injected = pt.sqrt(2 * pt.maximum(C, 0)) * (1 if quiet is None else 1 - quiet)
-            change.append(-T * rates[of_group[i]] * (slope + injected * xi))
-            clipped += pt.lt(C * rates[of_group[i]], -1e-6).sum()  # beyond rounding
+            change.append(-T * rates[number_of[i]] * (slope + injected * xi))
+            clipped += pt.lt(C * rates[number_of[i]], -1e-6).sum()  # beyond rounding
         lambdas = pt.switch(rates > 0, 1 / rates, 0)
-        stats = _by_group("lambda", groups, rate, lambdas) | _by_group("learning_rate", groups, rate, T * rates)
-        shares = pt.stack([
-            sum(kept[f"noise_{names[i]}"].sum() for i in members) / sum(theta[i].size for i in members)
-            for members in groups.values()
-        ]) * rates  # fmt: skip
-        if rate == "single":
-            shares = shares.mean(keepdims=True)
-        stats |= _by_group("noise_share", groups, rate, shares)
+        shares = pt.stack([sum(b[i].sum() for i in p) / sum(b[i].size for i in p) for p in groups.values()]) * rates
+        values = (lambdas, T * rates, shares.mean(keepdims=True) if rate == "single" else shares)
+        stats = {one: x[p] for x, ones in zip(values, reported, strict=True) for p, one in enumerate(ones)}
         stats["clip_rate"] = clipped / sum(x.size for x in theta)
         return rng, change, stats | ({} if quiet is None else {"exploring": quiet})
 
-    stats = [*_by_group("lambda", groups, rate), *_by_group("learning_rate", groups, rate)]
-    stats += [*_by_group("noise_share", groups, rate), "clip_rate"]
+    learned = what_is_learned(target, len(groups), noise)
+    if bounded:
+        for group, members in groups.items():
+            learned |= start_top(group, {names[i]: target.coordinates[names[i]] for i in members})
     return stochastic_gradient(
         target,
         update,
-        stats=stats + ["exploring"] * (cycle is not None),
+        stats=[*chain.from_iterable(reported), "clip_rate"] + ["exploring"] * (cycle is not None),
         phases=phases,
         learned=learned,
         learn=learn,
@@ -250,25 +192,73 @@ def isgd(
     )
 
 
-def _by_group(
-    name: str, groups: Sequence[str], rate: str, values: Variable | None = None
-) -> dict[str, Variable | None]:
-    """Name a statistic for each group, or once for all groups.
+def what_is_learned(target: Target, groups: int, noise: str) -> dict[str, Variable]:
+    """Return the entries of the carry from which λ of so many groups is learned, with their values to begin with."""
+    averages = ["log", "log_sum"] if noise == "alpha" else ["square"]
+    sums = ["block_sum", "sum_of_logs", "sum_of_log_sums"] if noise == "alpha" else ["sum_of_squares"]
+    nothing = pt.zeros((), dtype=pytensor.config.floatX)
+    learned = {"rate": pt.zeros(groups, dtype=pytensor.config.floatX), "in_window": nothing, "windows": nothing}
+    for prefix in [*averages, *sums, "before", "noise"]:
+        learned |= zeros(prefix, target.coordinates)
+    return learned
 
-    Parameters
-    ----------
-    name : str
-        The name of the statistic.
-    groups : sequence of str
-        The names of the groups.
-    rate : {"layer", "single"}
-        Whether there is one for each group, or one for all.
-    values : Variable, optional
-        A vector of its values.
 
-    Returns
-    -------
-    dict of str to Variable or None
+def alpha_window(w: Named, kept: Named, count: Variable) -> tuple[Named, Named]:
+    """Add up log|w| and log|sum of a block of w| over a window, for each coordinate, and take their means.
+
+    w are differences of consecutive gradients, of which there have been ``count``. Sums, entries of the carry ``kept``,
+    and means are those of the window so far.
     """
-    names = [name] if rate == "single" else [f"{name}_{group}" for group in groups]
-    return {one: None if values is None else values[i] for i, one in enumerate(names)}
+    is_new = pt.eq(pt.mod(count, 2), 0)  # each gradient is a part of one difference only
+    seen = kept["in_window"] + is_new
+    ends = pt.and_(is_new, pt.eq(pt.mod(seen, BLOCK), 0))
+    blocks, sums, means = pt.floor(seen / BLOCK), {"in_window": seen}, {}
+    for name, x in w.items():
+        total = kept[f"block_sum_{name}"] + is_new * x
+        logs = kept[f"sum_of_logs_{name}"] + is_new * log_size(x)
+        log_sums = kept[f"sum_of_log_sums_{name}"] + ends * log_size(total)
+        sums |= {f"sum_of_logs_{name}": logs, f"sum_of_log_sums_{name}": log_sums}
+        sums[f"block_sum_{name}"] = pt.switch(ends, 0, total)
+        mean = logs / pt.maximum(seen, 1)
+        of_gaussian = mean + math.log(BLOCK) / 2
+        means[f"log_{name}"] = mean
+        means[f"log_sum_{name}"] = pt.switch(blocks > 0, log_sums / pt.maximum(blocks, 1), of_gaussian)
+    return sums, means
+
+
+def gaussian_window(g: Named, kept: Named) -> tuple[Named, Named]:
+    """Add up g² over a window, for each coordinate, and take its mean; both are as in :func:`alpha_window`."""
+    sums, means = {"in_window": kept["in_window"] + 1}, {}
+    for name, x in g.items():
+        sums[f"sum_of_squares_{name}"] = kept[f"sum_of_squares_{name}"] + x**2
+        means[f"square_{name}"] = sums[f"sum_of_squares_{name}"] / sums["in_window"]
+    return sums, means
+
+
+def moving_averages(window: tuple[Named, Named], kept: Named, mu: float) -> Named:
+    """Bring s ← μ s + (1 − μ) s(window) up to date where a window ends, and begin a new one.
+
+    Within the first window s are its own means so far. The result are the entries of the carry that have changed.
+    """
+    sums, means = window
+    ends = sums["in_window"] >= WINDOW
+    found = {name: pt.switch(ends, 0, x) for name, x in sums.items()}
+    for name, new in means.items():
+        averaged = pt.switch(ends, mu * kept[name] + (1 - mu) * new, kept[name])
+        found[name] = pt.switch(kept["windows"] > 0, averaged, new)
+    return found | {"windows": kept["windows"] + ends}
+
+
+def half_variance(name: str, averages: Named, noise: str) -> Variable:
+    """Compute b, half the variance of the gradient's noise, of a coordinate, from the averages over windows."""
+    if noise == "gaussian":
+        return averages[f"square_{name}"] / 2
+    alpha, c = stable_from_logs(averages[f"log_{name}"], averages[f"log_sum_{name}"], BLOCK)
+    return closest_gaussian(alpha, c / 2 ** (1 / alpha)) / 2  # differences have 2^(1/α) c
+
+
+def lambdas_of(b: Arrays, groups: Groups, noise: str) -> Arrays:
+    """Compute λ of each group: the largest b for "alpha", the sum of b for "gaussian"."""
+    if noise == "gaussian":
+        return [sum(b[i].sum() for i in members) for members in groups.values()]
+    return [pt.max(pt.stack([b[i].max() for i in members])) for members in groups.values()]
