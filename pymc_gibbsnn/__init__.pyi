@@ -21,6 +21,7 @@ from .models.without_latents import without_latents
 from .networks.activations import PiecewiseLinear
 from .networks.forms import NetworkError
 from .networks.likelihoods import ArgmaxLabel, SignLabel
+from .networks.scales_of_rows import row_scale
 from .plots import (
     plot_acceptance,
     plot_calibration,
@@ -75,6 +76,7 @@ __all__ = [
     "plot_rhat",
     "plot_thermalisation",
     "predict",
+    "row_scale",
     "sample",
     "scoring",
     "stable_parameters",

@@ -95,15 +95,15 @@ def mlp(
         Makes the noise heteroscedastic: widths of the hidden layers of a second noisy network, which learns from the
         inputs how noisy each row is. By default there is none, and all rows have the same noise. Its output G is a
         number for each row, and all noise of a row of the first network has the standard deviation c s in place of s,
-        with c² = 0.1 + 10 sigmoid(G − log 10), which is nearly 0.1 + exp(G) where G is below −1. So the noise of one
-        row is at most about ten times as large as that of another. One G serves all outputs of a row. An empty sequence
-        makes G linear in the inputs. The variables of the second network are named like those of the first with
-        "_noise" appended; G is its last pre-activation, "Z3_noise" with one hidden layer. The second network has the
-        same activation. Its hidden layers have biases, whatever ``bias`` says; its last layer has none, since the noise
-        of y sets the level, which should therefore be "learned". Its own noise and precisions are learned whatever
-        ``noise`` and ``prior`` say: the variance of the noise of G has the prior InverseGamma(3, 0.3), and all else the
-        priors of ``noise="learned"`` and ``prior="relevance"``. The activation must be "relu", "leaky_relu", "abs",
-        "identity" or another table for which σ(c z) = c σ(z) for every c > 0, and the likelihood normal.
+        with c = row_scale(G, floor=0.1, span=10), whose square is nearly 0.1 + exp(G) where G is below −1. So the noise
+        of one row is at most about ten times as large as that of another. One G serves all outputs of a row. An empty
+        sequence makes G linear in the inputs. The variables of the second network are named like those of the first
+        with "_noise" appended; G is its last pre-activation, "Z3_noise" with one hidden layer. The second network has
+        the same activation. Its hidden layers have biases, whatever ``bias`` says; its last layer has none, since the
+        noise of y sets the level, which should therefore be "learned". Its own noise and precisions are learned
+        whatever ``noise`` and ``prior`` say: the variance of the noise of G has the prior InverseGamma(3, 0.3), and all
+        else the priors of ``noise="learned"`` and ``prior="relevance"``. The activation must be "relu", "leaky_relu",
+        "abs", "identity" or another table for which σ(c z) = c σ(z) for every c > 0, and the likelihood normal.
 
     Returns
     -------

@@ -13,6 +13,7 @@ from pytensor.graph.basic import Variable
 from pymc_gibbsnn._arguments import each, one_of
 from pymc_gibbsnn._data import column_names
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL, NOISY, LatentLikelihood
+from pymc_gibbsnn.networks.scales_of_rows import row_scale
 
 __all__ = ["dense_layers", "deviation", "deviations_of", "likelihood_of", "read_targets", "scales", "scales_of_rows"]
 
@@ -92,7 +93,7 @@ def dense_layers(
 def scales_of_rows(a: Variable, sizes: Sequence[int], dims: Sequence[str], function: Callable) -> Variable:
     """Write a noisy network of an output G, which sets the scale c of the noise of each row of another.
 
-    It is c with c² = 0.1 + 10 sigmoid(G − log 10), which is nearly 0.1 + exp(G) where G is below −1. The last layer of
+    It is row_scale(G, floor=0.1, span=10), whose square is nearly 0.1 + exp(G) where G is below −1. The last layer of
     this network has no bias: the level of the noise is that of the variances of the other network.
 
     Parameters
@@ -117,7 +118,7 @@ def scales_of_rows(a: Variable, sizes: Sequence[int], dims: Sequence[str], funct
         z, rows = f"Z{l + 1}_noise", ("row",) if units is None else ("row", units)
         z = pm.Normal(z, mean, deviation(z, "learned", LOG_VARIANCE if units is None else None), dims=rows)
         if units is None:
-            return pt.sqrt(np.array(FLOOR) + np.array(SPAN) * pt.sigmoid(z - np.log(SPAN)))
+            return row_scale(z, floor=FLOOR, span=SPAN)
         post = f"A{l + 1}_noise"
         a = pm.Normal(post, function(z), deviation(post, "learned"), dims=rows)
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike
+from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.variable import TensorVariable
@@ -244,7 +245,7 @@ def read_piecewise_linear(expression: TensorVariable, z: TensorVariable) -> Piec
             raise NotPiecewiseLinearError(f"an array of shape {expression.data.shape} in place of a single number")
         return PiecewiseLinear([], [0.0], [float(expression.data.item())])
     op = None if expression.owner is None else expression.owner.op
-    if isinstance(op, DimShuffle):
+    if isinstance(op, DimShuffle | ViewOp):
         return read_piecewise_linear(expression.owner.inputs[0], z)
     operation = _OPERATIONS.get(type(op.scalar_op)) if isinstance(op, Elemwise) else None
     if operation is None:

@@ -13,6 +13,7 @@ import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
+from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, toposort
@@ -31,6 +32,7 @@ __all__ = [
     "evaluate",
     "is_elemwise",
     "is_normal",
+    "is_number",
     "match_monomial",
     "match_product",
     "match_scaled_product",
@@ -221,7 +223,7 @@ def match_monomial(x: Variable, r: Variable) -> tuple[Variable, float, Variable 
     if x is r:
         return pt.constant(1.0), 1.0, r
     op, operands = x.owner.op, x.owner.inputs
-    if isinstance(op, (DimShuffle, *SUBTENSORS)):
+    if isinstance(op, (DimShuffle, ViewOp, *SUBTENSORS)):
         found = match_monomial(operands[0], r)
         if found is None or found[0].ndim > 0 or any(r in ancestors([index]) for index in operands[1:]):
             return None

@@ -247,7 +247,7 @@ class Reader(LayerReader):
             raise NetworkError(
                 f"Scales of rows depend on {[rv.name for rv in parents]}, but where the latent '{latent.name}' of a "
                 f"network enters, nothing else may: put numbers that are learned before the scale, as in "
-                f"s * pm.math.exp({latent.name} / 2)."
+                f"s * pmg.row_scale({latent.name})."
             )
         for rv in self.scales:
             if latent in self._parents([self._normal(rv)[0]]):

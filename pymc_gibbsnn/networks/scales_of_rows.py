@@ -1,43 +1,124 @@
-"""How the scales of rows in the standard deviations of a network's noise are understood.
+"""The scales of rows in the standard deviations of a network's noise: how a user writes them, and how they are read.
 
 All noise of a row may be multiplied by the same scale. It is data, an expression of variables that other steps sample,
-or a function c of the last pre-activation G of a second network, with c² = f + 1/(exp(−a G − b) + 1/s) and numbers a,
-b, f and s, of which s may be infinite.
+or a function of the last pre-activation G of a second network: that of :func:`row_scale`, or a power of exp(a G + b).
+
+What :func:`row_scale` writes is made of PyTensor's own operations. Its result and its argument carry marks, by which it
+is known; they are identities, which PyTensor leaves out of what it compiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
+from numbers import Real
 
 import numpy as np
 import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.compile.ops import ViewOp
-from pytensor.graph.basic import Constant, Variable, equal_computations
+from pytensor.graph.basic import Variable, equal_computations
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.type import float_dtypes
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import Elemwise
 
-from pymc_gibbsnn.networks.forms import AS_WRITTEN, NetworkError
+from pymc_gibbsnn._arguments import number
+from pymc_gibbsnn._compat import SUBTENSORS
+from pymc_gibbsnn.networks.activations import NotPiecewiseLinearError, read_piecewise_linear
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate, is_elemwise, is_number, match_monomial
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.notation import show
-from pymc_gibbsnn.networks.substitution import substitute
 
-__all__ = ["common_scale", "numbers_of_scale"]
+__all__ = ["RowScale", "common_scale", "numbers_of_scale", "row_scale"]
 
-# Operations of which such a function is made, or its absolute value
-OPERATIONS = (
-    ps.Abs, ps.Add, ps.Cast, ps.Exp, ps.Exp2, ps.Identity, ps.Mul, ps.Neg, ps.Pow, ps.Reciprocal, ps.Sign, ps.Sqr,
-    ps.Sigmoid, ps.Sqrt, ps.Sub, ps.Tanh, ps.TrueDiv,
-)  # fmt: skip
-# Distances of the four points from which it is found, and where the first of them lies, in such distances from zero
-STEPS, STARTS = 0.05 * 2.0 ** np.arange(10)[:, None], np.arange(-40, 41)
-# Where its limits are looked for and, up to INNER, its values compared: in a G, from the middle of these points
-EXPONENTS, SPACING, INNER = np.linspace(-100, 100, 2001), 0.1, 45
-TOLERANCE = 1e4 * np.finfo("float64").eps
+
+class RowScale(ps.Identity):
+    """The mark of a function :func:`row_scale`, with its slope, intercept, floor and span."""
+
+    __props__ = ("numbers",)
+
+    def __init__(self, *numbers: float):
+        super().__init__(ps.same_out)
+        self.numbers = numbers
+
+
+def row_scale(
+    G: Variable, slope: float = 1.0, intercept: float = 0.0, floor: float = 0.0, span: float = math.inf
+) -> Variable:
+    r"""Write the scale c of the noise of each row, a function of the output G of a network: heteroscedastic noise.
+
+    .. math:: c^2 = f + \frac{1}{e^{-(a G + b)} + 1/s}
+
+    By default this is the log-linear variance :math:`c^2 = e^G` [1]_. In general :math:`c^2` rises with a G from f to
+    f + s; without a span it is :math:`f + e^{a G + b}`. Multiply the standard deviation of each noise of a network by
+    the same c. :class:`~pymc_gibbsnn.GibbsNN` knows the function; NUTS and other samplers take it as any other.
+
+    Parameters
+    ----------
+    G : tensor_like, (n,) or (n, 1)
+        A number for each row: the last pre-activation of a second noisy network, which enters nothing else. c has the
+        same shape.
+    slope, intercept : float
+        The numbers a, which is not 0, and b of the logarithm of the variance, a G + b.
+    floor : float
+        The number f ≥ 0, below which no squared scale lies. Where it is positive, rows that can be fitted exactly do
+        not lose all noise against the others.
+    span : float
+        The number s > 0, or infinity: squared scales lie below f + s.
+
+    Returns
+    -------
+    Variable
+        The scales c > 0, without a unit: the unit of the noise is that of the standard deviation before them.
+
+    Raises
+    ------
+    TypeError
+        If one of the numbers is none. One that is learned stands before the scale, as in ``s * pmg.row_scale(G)``.
+    ValueError
+        If a number is not finite, but for the span; or if the slope is 0, the floor negative, or the span not positive.
+
+    References
+    ----------
+    .. [1] A. C. Harvey. Estimating regression models with multiplicative heteroscedasticity. Econometrica 44, 1976.
+
+    Examples
+    --------
+    Linear regression whose noise depends on the inputs, with variances that differ by a factor of 101 at most:
+
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_gibbsnn as pmg
+    >>> X = np.random.normal(size=(20, 3))
+    >>> with pm.Model() as model:
+    ...     G = pm.Normal("G", X @ pm.Normal("V", 0, 1, shape=3), 0.5)
+    ...     s = pm.math.sqrt(pm.InverseGamma("variance", 1, 0.001))
+    ...     c = pmg.row_scale(G, floor=0.1, span=10)
+    ...     y = pm.Normal("y", X @ pm.Normal("W", 0, 1, shape=3), s * c, observed=X[:, 0])
+    >>> step = pmg.GibbsNN(model=model)
+
+    What it computes:
+
+    >>> pmg.row_scale(np.array([0.0, 2.0])).eval()
+    array([1.        , 2.71828183])
+    """
+    learned = ", with learned ones before the scale, as in s * pmg.row_scale(G)"
+    numbers = (
+        number("slope", slope, f"a known, finite number other than 0{learned}", lambda x: x != 0),
+        number("intercept", intercept, f"a known, finite number{learned}"),
+        number("floor", floor, f"a known, finite number of at least 0{learned}", lambda x: x >= 0),
+        math.inf
+        if isinstance(span, Real) and span == math.inf
+        else number("span", span, f"a known, positive number or infinity{learned}", lambda x: x > 0),
+    )
+    mark, g = Elemwise(RowScale(*numbers)), pt.as_tensor_variable(G)
+    g = mark(pt.cast(g, ps.upcast(g.dtype, pytensor.config.floatX)))
+    a, b, f, s = np.array(numbers, g.dtype)
+    x = a * g + b
+    if math.isinf(s):
+        return mark(pt.sqrt(f + pt.exp(x)) if f > 0 else pt.exp(x / 2))
+    return mark(pt.sqrt(f + s * pt.sigmoid(x - np.log(s))))
 
 
 def common_scale(network: Network, scales: Mapping[Variable, Variable | None]) -> Variable | None:
@@ -100,8 +181,6 @@ def common_scale(network: Network, scales: Mapping[Variable, Variable | None]) -
 def numbers_of_scale(scale: Variable, latent: Variable) -> tuple[float, float, float, float]:
     """Return a, b, f and s of scales c of rows with c² = f + 1/(exp(−a G − b) + 1/s); refuse other functions of G.
 
-    A function that is written with the operations above is known by its values, since it can be written in many ways.
-
     Parameters
     ----------
     scale : Variable
@@ -113,90 +192,37 @@ def numbers_of_scale(scale: Variable, latent: Variable) -> tuple[float, float, f
     ------
     NetworkError
     """
-    leaf = pt.TensorType("float64", (None,) * latent.ndim)()
-    expression = _in_double_precision(scale, latent, leaf)
-    if _is_known(expression, leaf):
-        function = pytensor.function([leaf], expression, mode=AS_WRITTEN)
-
-        def squared(g: np.ndarray) -> np.ndarray:
-            values = function(g.reshape(-1, *[1] * (latent.ndim - 1)))
-            return np.asarray(values, "float64").reshape(g.shape) ** 2
-
-        with np.errstate(all="ignore"):
-            if found := _numbers(squared):
-                return found
-    name = latent.name
-    raise NetworkError(
-        f"Scales of rows that depend on the latent '{name}' must have squares exp(a {name} + b) + f or "
-        f"f + s sigmoid(a {name} + b), with known numbers a, b, f ≥ 0 and s > 0, as pm.math.exp({name} / 2) has; found "
-        f"{show(scale)}. Numbers that are learned stand before the scale, as in s * pm.math.exp({name} / 2)."
-    )
+    found = _numbers(scale, latent)
+    if found is None:
+        name = latent.name
+        raise NetworkError(
+            f"Scales of rows that depend on the latent '{name}' must be pmg.row_scale({name}), or a power of "
+            f"exp(a {name} + b) with known numbers a and b, as pm.math.exp({name} / 2) is; found {show(scale)}. Write "
+            f"the root of f + exp(a {name} + b) as pmg.row_scale({name}, a, b, f), and that of "
+            f"f + s sigmoid(a {name} + b) as pmg.row_scale({name}, a, b + np.log(s), f, s). Numbers that are learned "
+            f"stand before the scale, as in s * pmg.row_scale({name})."
+        )
+    return found
 
 
-def _in_double_precision(scale: Variable, latent: Variable, leaf: Variable) -> Variable:
-    """Put a leaf of double precision in the place of a latent, and leave casts between precisions out.
-
-    In single precision other functions would look like those that are sought.
-    """
-    new = {latent: leaf}
-    for node in toposort([scale], blockers=[latent]):
-        is_cast = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Cast)
-        if is_cast and all(v.dtype in float_dtypes for v in (*node.inputs, *node.outputs)):
-            [new[node.outputs[0]]] = substitute(node.inputs, new)
-    return substitute([scale], new)[0]
-
-
-def _numbers(squared: Callable[[np.ndarray], np.ndarray]) -> tuple[float, float, float, float] | None:
-    """Compute a, b, f and s of a function of G that has this form; None of another.
-
-    The function is a fractional linear one of exp(a G), and such functions keep the cross-ratio of four points. So its
-    differences d1, d2 and d3 between points that are h apart have d2 (d1 + d2 + d3)/(d1 d3) = 1 + 2 cosh(a h).
-    """
-    points = (STEPS * STARTS)[..., None] + STEPS[..., None] * np.arange(4)
-    values = squared(points)
-    differences = np.diff(values)
-    # The points near zero, unless digits of the differences are lost there
-    share = np.abs(differences / (values[..., 1:] + values[..., :-1])).min(axis=-1)
-    digits = np.log10(np.clip(np.nan_to_num(share), 1e-20, 0.1)) - 1e-3 * abs(STARTS)
-    best = np.unravel_index(np.argmax(digits), digits.shape)
-    d1, d2, d3 = differences[best]
-    a = np.sign(d2) * np.arccosh(((d2 / d1) * ((d1 + d2 + d3) / d3) - 1) / 2) / STEPS[best[0], 0]
-    middle = points[best].mean()
-    g = middle + EXPONENTS / a
-    c2 = squared(g)
-    # There is a limit where c² no longer changes, though a G changes by 25
-    beyond = round(25 / SPACING)
-    f = c2[0] if c2[0] > c2[beyond] / 2 else 0.0
-    s = c2[-1] - f if c2[-1] < 2 * c2[-1 - beyond] else np.inf
-    # a G + b is a line, of which points are known best where c² is near neither limit
-    part = c2 - f
-    line, weights = -np.log(1 / part - 1 / s), (1 / (c2 / part + c2 / (s - part))) ** 2
-    use = np.isfinite(line) & np.isfinite(weights) & (abs(EXPONENTS) < INNER)
-    weights = weights[use] / weights[use].sum()
-    center, height = weights @ g[use], weights @ line[use]
-    a = weights @ ((g[use] - center) * (line[use] - height)) / (weights @ (g[use] - center) ** 2)
-    b = height - a * center
-    if not np.isfinite([a, b, f]).all() or a == 0:
+def _numbers(scale: Variable, latent: Variable) -> tuple[float, float, float, float] | None:
+    """Read c = k r^p, with numbers k and p and r of x = α G + β, which is a row_scale or, by hand, exp(x)."""
+    between = [v for v in ancestors([scale], blockers=[latent]) if v.owner and latent in ancestors([v])]
+    marked = [v for v in between if is_elemwise(v, RowScale)]
+    ends = marked or [v for v in between if is_elemwise(v, ps.Exp)]
+    if len(ends) != 1 + bool(marked) or any(isinstance(v.owner.op, SUBTENSORS) for v in between):
         return None
-    # In another order, since the scale of a row must not depend on other rows
-    rows = np.random.default_rng(0).permutation([*points[..., 0].ravel(), *g])
-    rows = rows[abs(a * (rows - middle)) < INNER]
-    fits = np.isclose(squared(rows), f + 1 / (np.exp(-a * rows - b) + 1 / s), rtol=TOLERANCE, atol=0)
-    return (a, b, f, s) if fits.all() else None
-
-
-def _is_known(scale: Variable, leaf: Variable) -> bool:
-    """Whether a scale is computed from a latent, row by row, by the operations above, and from numbers alone."""
-    for v in ancestors([scale]):
-        if v.owner is None:
-            known = v is leaf or (isinstance(v, Constant) and all(v.type.broadcastable))
-        elif leaf in set(ancestors([v])):
-            op = v.owner.op
-            known = isinstance(op, DimShuffle | ViewOp) or (
-                isinstance(op, Elemwise) and isinstance(op.scalar_op, OPERATIONS)
-            )
-        else:
-            known = True  # its own inputs are numbers
-        if not known:
-            return False
-    return True
+    result, argument = ends[0], ends[-1].owner.inputs[0]  # which is reached through the result alone
+    try:
+        line = read_piecewise_linear(argument, latent)
+    except NotPiecewiseLinearError:
+        return None
+    monomial = match_monomial(scale, result)
+    if monomial is None or not is_number(monomial[0]) or len(line.slopes) != 1:
+        return None
+    a, b, f, s = result.owner.op.scalar_op.numbers if marked else (2.0, 0.0, 0.0, math.inf)
+    k, p = abs(evaluate(monomial[0]).item()), monomial[1]
+    slope, intercept = p * a * line.slopes[0], p * (a * line.intercepts[0] + b)
+    if slope == 0 or not 0 < k < math.inf or (p != 1 and (f, s) != (0, math.inf)):
+        return None
+    return slope, intercept + 2 * math.log(k), k**2 * f, k**2 * s

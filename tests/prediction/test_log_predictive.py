@@ -5,7 +5,6 @@ import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
-import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from scipy.special import ndtr
@@ -275,7 +274,7 @@ def test_noise_by_row_by_quadrature(single):
     with pm.Model() as model:
         inputs = pm.Data("X", X)
         g = pm.Normal("Z_G", inputs @ pm.Normal("V", 0, 0.5, shape=2), 0.9)
-        scale = pt.sqrt(pt.exp(g) + 0.1)
+        scale = pmg.row_scale(g, floor=0.1)
         z = pm.Normal("Z2", inputs @ pm.Normal("W1", 0, 0.3, shape=(3, 2)).T, 0.05 * scale[:, None])
         a = pm.Normal("A2", z, 0.7 * scale[:, None])
         if single:
