@@ -246,8 +246,8 @@ def match_monomial(x: Variable, r: Variable) -> tuple[Variable, float, Variable 
             return c**2, 2 * p, e
         case ps.Reciprocal():
             return 1 / c, -p, e
-        case ps.Pow() if isinstance(operands[1], Constant) and operands[1].data.size == 1:
-            power = float(operands[1].data.item())
+        case ps.Pow() if is_number(operands[1]):
+            power = _number(operands[1])
             return c**power, p * power, e
         case ps.Mul() | ps.TrueDiv():
             divides = isinstance(op.scalar_op, ps.TrueDiv)

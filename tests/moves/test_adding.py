@@ -1,6 +1,7 @@
 """The move that docs/adding.rst adds leaves the distribution of its model unchanged, and runs where others do."""
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
@@ -48,11 +49,16 @@ def test_signs_of_units_leave_the_density_unchanged(page):
 
 
 def test_geweke_with_the_signs_of_units(page, monkeypatch):
-    """A second layer is drawn after the move, so that it must suit the first."""
+    """The precision of the data is drawn after the move, so that weights of other signs than A would show in it."""
+    with pm.Model() as model:
+        sd = pm.Gamma("precision", 4, 4) ** -0.5
+        Z2 = pm.Normal("Z2", X @ pm.Normal("W1", 0, 1, shape=(2, 2)).T, 0.5)
+        A2 = pm.Normal("A2", pm.math.tanh(Z2), 0.5)
+        pm.Normal("y", A2 @ pm.Normal("W2", 0, 1, shape=(1, 2)).T, sd, observed=pm.Data("y_data", Y))
     monkeypatch.setattr(
         test_gibbs, "gibbs", lambda model, **kwargs: page["GibbsWithSigns"](model=model, rng=1, **kwargs)
     )
-    check_geweke(pmg.mlp(X, Y, [2, 2], activation="tanh", noise=1.0, prior=None), 6000, **NUMBA)
+    check_geweke(model, 4000, interweave=False, **NUMBA)
 
 
 def test_signs_of_units_in_pm_sample(page):
