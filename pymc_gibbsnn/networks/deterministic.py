@@ -188,9 +188,9 @@ class _ClassicalReader(Reader):
         weight = get_scaling(totals, value.shape) if wrapped else pt.constant(1.0, dtype=value.dtype)
         weight = pt.cast(weight, pytensor.config.floatX)
         part, leaves = self._simplified(f)
-        [part, value, weight, *found], batches = read_minibatches([part, value, weight, *parameters.values()])
+        [part, value, weight, *arguments], batches = read_minibatches([part, value, weight, *parameters.values()])
         value = folded(value) if isinstance(value, Constant) else value
-        likelihood = kind(observed.name, value, **dict(zip(parameters, found, strict=True)))
+        likelihood = kind(observed.name, value, **dict(zip(parameters, arguments, strict=True)))
 
         layers, activations, members = [], [], []
         while True:

@@ -95,13 +95,13 @@ def computed_beforehand(expressions: Sequence[Variable]) -> list[Variable]:
     """
     known, constant, used = set(), set(), {}
     for node in toposort(expressions):
-        found = [v for v in node.inputs if isinstance(v, Given) or v in known]
+        given_inputs = [v for v in node.inputs if isinstance(v, Given) or v in known]
         rest = [v for v in node.inputs if not (isinstance(v, Constant | Given) or v in known or v in constant)]
         computable = all(isinstance(v.type, TensorType) for v in node.outputs) and not isinstance(node.op, MakeVector)
         if computable and not rest:
-            (known if found else constant).update(node.outputs)
+            (known if given_inputs else constant).update(node.outputs)
         else:
-            used.update(dict.fromkeys(map(_seen, found)))
+            used.update(dict.fromkeys(map(_seen, given_inputs)))
     used.update(dict.fromkeys(_seen(v) for v in expressions if isinstance(v, Given) or v in known))
     values = dict(zip(used, pytensor.function([], list(used), mode=AS_WRITTEN)(), strict=True))
     replacements = {v: given(value) for v, value in values.items() if not all(v.type.broadcastable)}

@@ -38,20 +38,20 @@ def with_given_numbers(model: pm.Model) -> pm.Model:
     """
     terms = [*model.basic_RVs, *model.potentials]
     new = dict(zip(terms, _with_given_numbers(terms), strict=True))
-    for old, found in new.items():
-        found.name = old.name
+    for old, counterpart in new.items():
+        counterpart.name = old.name
     values = {new[rv]: value for rv, value in model.rvs_to_values.items()}
     values |= {new[rv]: folded(model.rvs_to_values[rv]) for rv in model.observed_RVs}
-    found = object.__new__(pm.Model)  # a copy by PyMC has other value variables
-    found.__dict__ |= model.__dict__ | {
+    counterpart = object.__new__(pm.Model)  # a copy by PyMC has other value variables
+    counterpart.__dict__ |= model.__dict__ | {
         "named_vars": {name: new.get(v, v) for name, v in model.named_vars.items()},
         "rvs_to_values": values,
         "values_to_rvs": {value: rv for rv, value in values.items()},
         "rvs_to_transforms": {new[rv]: transform for rv, transform in model.rvs_to_transforms.items()},
     }
     for name in ("free_RVs", "observed_RVs", "potentials"):
-        setattr(found, name, [new[v] for v in getattr(model, name)])
-    return found
+        setattr(counterpart, name, [new[v] for v in getattr(model, name)])
+    return counterpart
 
 
 def _with_given_numbers(expressions: Sequence[Variable]) -> list[Variable]:

@@ -43,7 +43,7 @@ __all__ = ["LayerReader", "match_linear"]
 
 def match_linear(term: Variable) -> Linear | None:
     """Recognise a term of a mean as a layer of some kind; return None for another term."""
-    return next((found for kind in reversed(KINDS.values()) if (found := kind.match(term))), None)
+    return next((linear for kind in reversed(KINDS.values()) if (linear := kind.match(term))), None)
 
 
 class LayerReader:
@@ -111,17 +111,17 @@ class LayerReader:
         if len(products) > 1 and number is None:
             raise NetworkError(refusals.two_products(products, z.name))
         others = list(terms(mean))
-        found = match_linear(others.pop(others.index(products[number or 0])))
-        source = _reshaped(found.source, leaves)
-        if found.weights is None:
-            operator, members = found.kind.read(found, z.name), []
+        linear = match_linear(others.pop(others.index(products[number or 0])))
+        source = _reshaped(linear.source, leaves)
+        if linear.weights is None:
+            operator, members = linear.kind.read(linear, z.name), []
         else:
-            weights = self._weights(found.weights, leaves, z)
+            weights = self._weights(linear.weights, leaves, z)
             if len(products) > 1 and not self._is_wanted(weights):
                 raise NetworkError(f"'{weights.name}' is not among vars=.")
-            bias, bias_factor = self._take_bias(others, found, weights, leaves, z)
+            bias, bias_factor = self._take_bias(others, linear, weights, leaves, z)
             members = [weights] if bias is None else [weights, bias]
-            operator = self._weighted(found, weights, bias, bias_factor, z)
+            operator = self._weighted(linear, weights, bias, bias_factor, z)
         offset = self._offset(others, leaves, z, {*members, leaves.get(source)}, operator)
         return operator, offset, source, members
 
@@ -130,13 +130,13 @@ class LayerReader:
         return [term for term in terms(mean) if match_linear(term) and self._leaves_of([term], leaves)]
 
     def _weighted(
-        self, found: Linear, weights: Variable, bias: Variable | None, bias_factor: float, z: Variable
+        self, linear: Linear, weights: Variable, bias: Variable | None, bias_factor: float, z: Variable
     ) -> Weighted:
         """Make the operator of a layer with weights.
 
         Parameters
         ----------
-        found : Linear
+        linear : Linear
             The term of the layer.
         weights, bias : Variable
             The random variables of its weights and of its bias, if there is one.
@@ -145,19 +145,19 @@ class LayerReader:
         z : Variable
             The random variable in whose mean it stands.
         """
-        for rv, number in ((weights, found.factor), (bias, bias_factor)):
+        for rv, number in ((weights, linear.factor), (bias, bias_factor)):
             if number == 0 or not math.isfinite(number):
                 raise NetworkError(refusals.impossible_factor(f"'{rv.name}'", number, z.name))
         sigma, bias_sigma = self.variances.sigmas([weights, bias])
-        return found.kind.read(
-            found,
+        return linear.kind.read(
+            linear,
             z.name,
             shape=self._shape(weights),
-            sigma=times(sigma, abs(found.factor)),
+            sigma=times(sigma, abs(linear.factor)),
             bias_sigma=None if bias is None else times(bias_sigma, abs(bias_factor)),
             weights=self.model.rvs_to_values[weights],
             bias=None if bias is None else self.model.rvs_to_values[bias],
-            factor=found.factor,
+            factor=linear.factor,
             bias_factor=bias_factor,
         )
 
@@ -182,7 +182,7 @@ class LayerReader:
         return rv
 
     def _take_bias(
-        self, others: list[Variable], found: Linear, weights: Variable, leaves: dict[Variable, Variable], z: Variable
+        self, others: list[Variable], linear: Linear, weights: Variable, leaves: dict[Variable, Variable], z: Variable
     ) -> tuple[Variable | None, float]:
         """Take the bias of a layer, if there is one, out of a list of terms; return it and the number before it.
 
@@ -190,7 +190,7 @@ class LayerReader:
         ----------
         others : list of Variable
             The terms of the mean of Z beside that of the layer, of which the bias is taken out.
-        found : Linear
+        linear : Linear
             The term of the layer.
         weights : Variable
             The random variable of its weights.
@@ -199,10 +199,10 @@ class LayerReader:
         z : Variable
             The random variable of which they are terms of the mean.
         """
-        shapes = found.kind.bias_shapes(found.how, self._shape(weights))
+        shapes = linear.kind.bias_shapes(linear.how, self._shape(weights))
         for i, other in enumerate(others):
             factor, term = split_number(other)
-            bias = self._bias(term, leaves, shapes, z) if found.kind.is_along_units(term) else None
+            bias = self._bias(term, leaves, shapes, z) if linear.kind.is_along_units(term) else None
             if bias is not None:
                 others.pop(i)
                 return bias, factor

@@ -123,7 +123,7 @@ class VarianceReader:
         weights depend, and nothing else does. ``noisy`` are its latents and data, ``weights`` its weights and biases.
         """
         members = [*noisy, *weights]
-        found = []
+        variances = []
         for rv in self.model.free_RVs:
             is_precision = isinstance(rv.owner.op, GammaRV)
             transform, users = self.model.rvs_to_transforms[rv], set(self.users(rv))
@@ -142,10 +142,10 @@ class VarianceReader:
             alpha, rate = self._prior(rv, {"alpha": alpha, "beta": 1 / scale if is_precision else scale})
             value = self.model.rvs_to_values[rv]
             is_log = transform is not None
-            found.append(
+            variances.append(
                 LearnedVariance(rv.name, value, is_precision, is_log, self.shapes[value.name], alpha, rate, tuple(uses))
             )
-        return tuple(found)
+        return tuple(variances)
 
     def users(self, rv: Variable) -> list[str]:
         """List the names of the variables and potentials that depend on a variable directly."""
@@ -191,10 +191,10 @@ class VarianceReader:
                 return None
             others.append(factors)
         sigma = rewrite_graph(sigma, include=("canonicalize",), clone=False)
-        found = match_monomial(sigma, r)
-        if r in ancestors(others, blockers=self.parents) or found is None or found[1] != power:
+        monomial = match_monomial(sigma, r)
+        if r in ancestors(others, blockers=self.parents) or monomial is None or monomial[1] != power:
             return None
-        coefficient, _, elements = found
+        coefficient, _, elements = monomial
         [coefficient] = self.model.replace_rvs_by_values([coefficient])
         coefficient = real(coefficient)
         shape = self.shapes[self.model.rvs_to_values[r].name]
@@ -223,7 +223,7 @@ def _split(sigma: Variable) -> tuple[Variable | None, Variable | None]:
             return number, op(array)
         if is_elemwise(sigma, ps.Mul):
             pairs = zip(*map(_split, operands), strict=True)
-            return tuple(pt.mul(*found) if (found := [x for x in of if x is not None]) else None for of in pairs)
+            return tuple(pt.mul(*factors) if (factors := [x for x in of if x is not None]) else None for of in pairs)
         if is_elemwise(sigma, ps.TrueDiv):
             pairs = zip(*map(_split, operands), strict=True)
             return tuple(x if y is None else pt.true_div(np.array(1.0) if x is None else x, y) for x, y in pairs)

@@ -116,11 +116,11 @@ def read_minibatches(expressions: Sequence[Variable]) -> tuple[list[Variable], B
     if not nodes:
         return list(expressions), None
     if len({(node.inputs[-1], node.outputs[0].type.shape[0]) for node in nodes}) > 1:  # two generators or sizes
-        found = " and ".join(
+        in_words = " and ".join(
             f"{node.outputs[0].type.shape[0]} rows of {', '.join(map(_name, node.inputs[:-1]))}" for node in nodes
         )
         raise ValueError(
-            f"The model holds minibatches of different rows, {found}, so that inputs and targets do not belong "
+            f"The model holds minibatches of different rows, {in_words}, so that inputs and targets do not belong "
             f"together: make them in one call, X_batch, y_batch = pm.Minibatch(X, y, batch_size=...)."
         )
     size = nodes[0].outputs[0].type.shape[0]

@@ -337,9 +337,9 @@ class Network:
         n = len(self.data())
         for layer in self.layers:
             width = layer.shape[0]
-            found = evaluate(layer.output).shape if layer.output is self.observed else shapes[layer.output.name]
-            if found not in [(n, *row) for row in layer.operator.row_shapes]:
-                raise NetworkError(f"'{layer.name}' has shape {found}, but its mean has shape {(n, width)}.")
+            shape = evaluate(layer.output).shape if layer.output is self.observed else shapes[layer.output.name]
+            if shape not in [(n, *row) for row in layer.operator.row_shapes]:
+                raise NetworkError(f"'{layer.name}' has shape {shape}, but its mean has shape {(n, width)}.")
 
     def check_row_scale(self) -> None:
         """Refuse known scales of rows that are no positive number for each row of the inputs.

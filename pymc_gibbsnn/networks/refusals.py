@@ -47,21 +47,21 @@ WEIGHTS = "W = pm.Normal('W', 0, scale, ...)"
 
 def no_normal(name: str, op: RandomVariable, observed: bool) -> str:
     """Say that a part of a network has another distribution than Normal."""
-    found = distribution_name(op)
-    if "Minibatch" in found:
+    kind = distribution_name(op)
+    if "Minibatch" in kind:
         return (
             f"'{name}' observes a minibatch, but a Gibbs sweep takes all data at once: observe all of them, or sample "
             f"with pmg.FNBG(), which takes minibatches."
         )
     if not observed:
-        return f"'{name}' must be pm.Normal to be a part of a noisy network; found {found}."
-    if found in ("Categorical", "Bernoulli"):
-        label = "ArgmaxLabel" if found == "Categorical" else "SignLabel"
+        return f"'{name}' must be pm.Normal to be a part of a noisy network; found {kind}."
+    if kind in ("Categorical", "Bernoulli"):
+        label = "ArgmaxLabel" if kind == "Categorical" else "SignLabel"
         return (
-            f"'{name}' is {found}, but classes of a noisy network have a probit likelihood: give the last layer noise, "
+            f"'{name}' is {kind}, but classes of a noisy network have a probit likelihood: give the last layer noise, "
             f"Z = pm.Normal('Z', ..., sigma), and write pmg.{label}('{name}', Z, observed=...). {OTHERS}."
         )
-    return f"'{name}' must be pm.Normal, or a label of a Normal; found {found}. {OTHERS}."
+    return f"'{name}' must be pm.Normal, or a label of a Normal; found {kind}. {OTHERS}."
 
 
 def no_product(mean: Variable, name: str, is_observed: bool, latent: str | None = None) -> str:
@@ -161,7 +161,7 @@ def _product_inside(term: Variable) -> Variable | None:
         return term
     if term.owner is None or not isinstance(term.owner.op, Elemwise):
         return None
-    return next((found for x in term.owner.inputs if (found := _product_inside(x)) is not None), None)
+    return next((product for x in term.owner.inputs if (product := _product_inside(x)) is not None), None)
 
 
 def two_products(products: list[Variable], name: str) -> str:
@@ -245,16 +245,16 @@ def input_is_variable(name: str, around: Variable | RandomVariable) -> str:
     -------
     str
     """
-    found = show(around) if isinstance(around, Variable) else distribution_name(around)
-    return f"'{name}' enters a layer, where inputs are data or the output of a layer; found {found}. {VARIABLE_INPUTS}"
+    shown = show(around) if isinstance(around, Variable) else distribution_name(around)
+    return f"'{name}' enters a layer, where inputs are data or the output of a layer; found {shown}. {VARIABLE_INPUTS}"
 
 
 def no_activation(mean: Variable, name: str, inner: list[str]) -> str:
     """Say that a post-activation is no function of one pre-activation alone."""
-    found = f"depends on {inner}" if inner else "depends on no variable"
+    dependence = f"depends on {inner}" if inner else "depends on no variable"
     return (
         f"'{name}' enters a layer, so its mean must be an activation of one pre-activation, whose coefficients are "
-        f"numbers; found {show(mean)}, which {found}."
+        f"numbers; found {show(mean)}, which {dependence}."
     )
 
 

@@ -48,8 +48,8 @@ class Smooth:
         if isinstance(z, Variable):
             return self.apply(z)
         with ONE_THREAD:
-            found = self._function(np.ravel(z).astype("float64"))
-        return found.reshape(np.shape(z)).astype(np.asarray(z).dtype)
+            values = self._function(np.ravel(z).astype("float64"))
+        return values.reshape(np.shape(z)).astype(np.asarray(z).dtype)
 
     @cached_property
     def _function(self) -> Callable:
@@ -106,9 +106,9 @@ def read_smooth(expression: Variable, z: Variable) -> Smooth:
         the message names what was found.
     """
     rebuild(expression, z, pt.dvector("z"))
-    found = Smooth(lambda new: rebuild(expression, z, new))
+    smooth = Smooth(lambda new: rebuild(expression, z, new))
     grid = np.linspace(-REACH, REACH, 101)
-    if not np.isfinite(found(grid)).all():
-        bad = grid[~np.isfinite(found(grid))][0]
+    if not np.isfinite(smooth(grid)).all():
+        bad = grid[~np.isfinite(smooth(grid))][0]
         raise NotElementwiseError(f"a value at {bad:g} that is not finite")
-    return found
+    return smooth

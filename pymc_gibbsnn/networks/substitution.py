@@ -26,8 +26,8 @@ def substitute(expressions: Sequence[Variable], replacements: Mapping[Variable, 
     for node in toposort(expressions, blockers=list(replacements)):
         inputs = [new.get(x, x) for x in node.inputs]
         if any(x is not y for x, y in zip(inputs, node.inputs, strict=True)):
-            for old, found in zip(node.outputs, remade(node, inputs).outputs, strict=True):
-                new.setdefault(old, found)
+            for old, replacement in zip(node.outputs, remade(node, inputs).outputs, strict=True):
+                new.setdefault(old, replacement)
     return [new.get(x, x) for x in expressions]
 
 

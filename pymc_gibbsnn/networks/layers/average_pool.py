@@ -47,9 +47,9 @@ class AveragePool(OnImages):
         return Linear(cls, term.owner.inputs[0], how=op.windows) if is_pool else None
 
     @classmethod
-    def read(cls, found: Linear, name: str) -> AveragePool:
+    def read(cls, term: Linear, name: str) -> AveragePool:
         """Make the layer of a pool; refuse windows that overlap."""
-        windows = found.how
+        windows = term.how
         if windows.overlap:
             raise NetworkError(
                 f"The windows of the average pool in the mean of '{name}' overlap: their size is {windows.size} and "

@@ -75,9 +75,9 @@ class BandedSolve(Op):
         for k in range(len(band)):
             band[k, : len(matrix) - k] = np.diagonal(matrix, -k)
         right = images.transpose(2, 3, 1, 0).reshape(-1, n)
-        found = cho_solve_banded((cholesky_banded(band, lower=True), True), right)
-        found = found.reshape(height, width, channels, n).transpose(3, 2, 0, 1)
-        outputs[0][0] = np.ascontiguousarray(found, dtype=images.dtype)
+        solution = cho_solve_banded((cholesky_banded(band, lower=True), True), right)
+        solution = solution.reshape(height, width, channels, n).transpose(3, 2, 0, 1)
+        outputs[0][0] = np.ascontiguousarray(solution, dtype=images.dtype)
 
 
 def _numba(op, node):
@@ -119,7 +119,7 @@ def _numba(op, node):
         return band
 
     @numba_njit
-    def solve_part(b, images, band, found):
+    def solve_part(b, images, band, solution):
         start = b * TOGETHER
         count = min(TOGETHER, len(images) - start)
         x = np.zeros((pixels, TOGETHER))
@@ -144,14 +144,14 @@ def _numba(op, node):
         for i in range(count):
             for c in range(channels):
                 for p in range(height * width):
-                    found[start + i, c, p // width, p % width] = x[p * channels + c, i]
+                    solution[start + i, c, p // width, p % width] = x[p * channels + c, i]
 
     @numba_njit
     def solve(images, filters, ratio):
         flat = np.ascontiguousarray(filters).reshape((len(filters), -1)).astype(np.float64)
-        band, found = factorise(flat, ratio.item()), np.empty_like(images)
-        share(solve_part, (len(images) + TOGETHER - 1) // TOGETHER, (images, band, found))
-        return found
+        band, solution = factorise(flat, ratio.item()), np.empty_like(images)
+        share(solve_part, (len(images) + TOGETHER - 1) // TOGETHER, (images, band, solution))
+        return solution
 
     return solve
 

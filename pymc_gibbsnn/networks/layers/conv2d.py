@@ -63,7 +63,7 @@ class Conv2D(OnImages, Weighted):
 
     @classmethod
     def read(
-        cls, found: Linear, name: str, *, shape: tuple[int, ...], sigma: Variable, bias_sigma: Variable | None, **values
+        cls, term: Linear, name: str, *, shape: tuple[int, ...], sigma: Variable, bias_sigma: Variable | None, **values
     ) -> Conv2D:
         """Make the layer of a convolution."""
         units, *filter_ = shape
@@ -73,7 +73,7 @@ class Conv2D(OnImages, Weighted):
             sigma = sigma * np.ones((1, *filter_), sigma.dtype)
         rows = 1 if sigma.type.broadcastable[0] else units
         precision = real(precisions(sigma.reshape((rows, columns)), units, numbers, bias_sigma))
-        return cls(units=units, windows=found.how, precision=precision, **values)
+        return cls(units=units, windows=term.how, precision=precision, **values)
 
     is_along_units = staticmethod(spans_channels)
 
@@ -155,20 +155,20 @@ class Conv2D(OnImages, Weighted):
 
     def moments(self, a: Variable, z: Variable) -> Variable:
         """Compute Ãᵀ Z (d, c), without forming Ã."""
-        found = Convolution(self.windows, "filters")(self._outputs(z), self._images(a))
-        found = found.reshape((self.units, self.windows.numbers)).T
-        return pt.concatenate([found, self.by_unit(z)[None]]) if self.has_bias else found
+        moments = Convolution(self.windows, "filters")(self._outputs(z), self._images(a))
+        moments = moments.reshape((self.units, self.windows.numbers)).T
+        return pt.concatenate([moments, self.by_unit(z)[None]]) if self.has_bias else moments
 
     def gram(self, a: Variable, n: Variable) -> Variable:
         """Compute Ãᵀ Ã (d, d) of an input A of n images, without forming Ã."""
-        found = WindowGram(self.windows)(self._images(a))
+        gram = WindowGram(self.windows)(self._images(a))
         if not self.has_bias:
-            return found
+            return gram
         ones = pt.ones((1, 1, *self.windows.grid), a.dtype)
         total = a.sum(axis=0)[None]
         sums = Convolution(self.windows, "filters")(ones, self._images(total)).reshape((self.windows.numbers,))
         last = pt.concatenate([sums, pt.cast(n * self.places, a.dtype)[None]])
-        return pt.concatenate([pt.concatenate([found, sums[None]]), last[:, None]], axis=1)
+        return pt.concatenate([pt.concatenate([gram, sums[None]]), last[:, None]], axis=1)
 
     # With a pool on it
 

@@ -37,12 +37,12 @@ THREE = ("outputs", "filters", "images")
 def convolve(windows: Windows, images: np.ndarray, filters: np.ndarray) -> np.ndarray:
     """Convolve images (n, channels, height, width) with filters (units, channels, *size), in NumPy."""
     down, across = windows.grid
-    found = np.empty((len(images), len(filters), down, across), np.result_type(images, filters))
+    outputs = np.empty((len(images), len(filters), down, across), np.result_type(images, filters))
     for start in range(0, len(images), AT_ONCE):
         seen = windows.of(images[start : start + AT_ONCE])
         product = np.tensordot(seen, filters, ([1, 4, 5], [1, 2, 3]))
-        found[start : start + AT_ONCE] = np.moveaxis(product, -1, 1)
-    return found
+        outputs[start : start + AT_ONCE] = np.moveaxis(product, -1, 1)
+    return outputs
 
 
 class Convolution(DifferentiableOp):
@@ -111,16 +111,16 @@ class Convolution(DifferentiableOp):
         if "images" in given and given["images"].shape[1:] != w.image:
             raise ValueError(f"A convolution takes images of shape {('n', *w.image)}; found {given['images'].shape}.")
         if self.gives == "outputs":
-            found = convolve(w, given["images"], given["filters"])
+            result = convolve(w, given["images"], given["filters"])
         elif self.gives == "filters":
-            found = np.zeros(self._shape({name: x.shape for name, x in given.items()}), node.outputs[0].dtype)
+            result = np.zeros(self._shape({name: x.shape for name, x in given.items()}), node.outputs[0].dtype)
             for start in range(0, len(given["images"]), AT_ONCE):
                 part = slice(start, start + AT_ONCE)
                 seen = w.of(given["images"][part])
-                found += np.tensordot(given["outputs"][part], seen, ([0, 2, 3], [0, 2, 3]))
+                result += np.tensordot(given["outputs"][part], seen, ([0, 2, 3], [0, 2, 3]))
         else:
-            found = w.put_back(np.einsum("nuyx,ucrs->ncyxrs", given["outputs"], given["filters"], optimize=True))
-        outputs[0][0] = np.ascontiguousarray(found, dtype=node.outputs[0].dtype)
+            result = w.put_back(np.einsum("nuyx,ucrs->ncyxrs", given["outputs"], given["filters"], optimize=True))
+        outputs[0][0] = np.ascontiguousarray(result, dtype=node.outputs[0].dtype)
 
     def pullback(self, inputs, outputs, gradients):
         """Return the gradients: the number Σ Z C is linear in each of its three parts."""
@@ -159,12 +159,12 @@ class WindowGram(Op):
         """Compute the output with NumPy."""
         [images] = inputs
         d = self.windows.numbers
-        found = np.zeros((d, d))
+        gram = np.zeros((d, d))
         for start in range(0, len(images), AT_ONCE):
             seen = self.windows.of(images[start : start + AT_ONCE])
             x = seen.transpose(0, 2, 3, 1, 4, 5).reshape(-1, d)
-            found += x.T @ x
-        outputs[0][0] = found.astype(images.dtype)
+            gram += x.T @ x
+        outputs[0][0] = gram.astype(images.dtype)
 
 
 # Numba: what the windows of one image see lies in a small array, which stays in the nearest cache
@@ -291,20 +291,20 @@ def _numba(op, node):
         return sums.sum(0).reshape((units, channels, rows, columns))
 
     @numba_njit
-    def back_part(b, parts, outputs, filters, found):
+    def back_part(b, parts, outputs, filters, images):
         n, seen = len(outputs), np.empty((places, d), outputs.dtype)
         for i in range(b * n // parts, (b + 1) * n // parts):
             seen[:] = 0
             add_products(outputs[i].T, filters, seen)
-            put_back(seen, found[i])
+            put_back(seen, images[i])
 
     @numba_njit
     def back(outputs, filters):
         outputs, filters = np.ascontiguousarray(outputs), np.ascontiguousarray(filters)
         n, units, parts = len(outputs), len(filters), count_parts(len(outputs))
-        found = np.empty((n, channels, height, width), outputs.dtype)
-        share(back_part, parts, (parts, outputs.reshape((n, units, places)), filters.reshape((units, d)), found))
-        return found
+        images = np.empty((n, channels, height, width), outputs.dtype)
+        share(back_part, parts, (parts, outputs.reshape((n, units, places)), filters.reshape((units, d)), images))
+        return images
 
     return {"outputs": forward, "filters": moments, "images": back}[op.gives]
 

@@ -43,20 +43,20 @@ class Dense(Weighted):
     @classmethod
     def match(cls, term: Variable) -> Linear | None:
         """Recognise a product of matrices times a number."""
-        found = match_scaled_product(term)
-        if found is None:
+        product = match_scaled_product(term)
+        if product is None:
             return None
-        factor, source, weights, layout = found
+        factor, source, weights, layout = product
         return Linear(cls, source, weights, factor, layout)
 
     @classmethod
     def read(
-        cls, found: Linear, name: str, *, shape: tuple[int, ...], sigma: Variable, bias_sigma: Variable | None, **values
+        cls, term: Linear, name: str, *, shape: tuple[int, ...], sigma: Variable, bias_sigma: Variable | None, **values
     ) -> Dense:
         """Make the layer of a product."""
-        shape = shape_of(found.how, shape)
-        precision = real(precisions(broadcast_as(found.how, sigma), *shape, bias_sigma))
-        return cls(layout=found.how, shape=shape, precision=precision, **values)
+        shape = shape_of(term.how, shape)
+        precision = real(precisions(broadcast_as(term.how, sigma), *shape, bias_sigma))
+        return cls(layout=term.how, shape=shape, precision=precision, **values)
 
     is_along_units = staticmethod(spans_columns)
 

@@ -100,22 +100,22 @@ def _numba(op, node):
     def one(v, below, above, out):
         across = np.ascontiguousarray(v.T)
         if len(v) <= len(across):
-            found = solve(positive(above, below, np.dot(v, across)), v)
+            solution = solve(positive(above, below, np.dot(v, across)), v)
         else:
-            found = solve(positive(above, below, np.dot(across, v)), across).T
+            solution = solve(positive(above, below, np.dot(across, v)), across).T
         for i in range(len(out)):
             for k in range(out.shape[1]):
-                out[i, k] = found[i, k]
+                out[i, k] = solution[i, k]
 
     @numba_njit
     def gain(v, below, above):
         v = np.ascontiguousarray(v)
         layers = v.reshape((-1, v.shape[-2], v.shape[-1]))
-        found = np.empty_like(layers)
+        gains = np.empty_like(layers)
         below, above = below.ravel(), above.ravel()
         for i in range(len(layers)):
-            one(layers[i], below[min(i, len(below) - 1)], above[min(i, len(above) - 1)], found[i])
-        return found.reshape(v.shape)
+            one(layers[i], below[min(i, len(below) - 1)], above[min(i, len(above) - 1)], gains[i])
+        return gains.reshape(v.shape)
 
     return gain
 

@@ -64,7 +64,7 @@ class Operator(ABC):
 
     @classmethod
     @abstractmethod
-    def read(cls, found: Linear, name: str) -> Operator:
+    def read(cls, term: Linear, name: str) -> Operator:
         """Make the layer of a term that ``match`` recognised, in the mean of the variable of this name.
 
         Raises

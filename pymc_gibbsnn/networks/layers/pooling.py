@@ -74,10 +74,10 @@ class Pooling(DifferentiableOp):
             raise ValueError(f"An average pool takes images of shape {('n', *expected)}; found {x.shape}.")
         if self.adjoint:
             shares = np.broadcast_to((x / math.prod(windows.size))[..., None, None], (*x.shape, *windows.size))
-            found = windows.put_back(shares)
+            result = windows.put_back(shares)
         else:
-            found = pool(windows, x)
-        outputs[0][0] = np.ascontiguousarray(found, dtype=x.dtype)
+            result = pool(windows, x)
+        outputs[0][0] = np.ascontiguousarray(result, dtype=x.dtype)
 
     def pullback(self, inputs, outputs, gradients):
         """Return the gradient."""

@@ -49,7 +49,7 @@ class Weighted(Operator):
     @abstractmethod
     def read(
         cls,
-        found: Linear,
+        term: Linear,
         name: str,
         *,
         shape: tuple[int, ...],
@@ -61,7 +61,7 @@ class Weighted(Operator):
 
         Parameters
         ----------
-        found : Linear
+        term : Linear
             The term.
         name : str
             The name of the variable in whose mean it stands.

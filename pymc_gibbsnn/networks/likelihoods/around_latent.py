@@ -90,9 +90,9 @@ class AroundLatent(LatentLikelihood):
         super().check(x, layer)
         if self.factors is None or list(explicit_graph_inputs([self.factors])):  # they change with other variables
             return
-        found = evaluate(self.factors).shape
+        shape = evaluate(self.factors).shape
         if not self._fits(self.factors, (len(x), layer.shape[0])):
-            y, own = evaluate(self.value).shape, found[:1] if self.value.ndim == 1 else found
+            y, own = evaluate(self.value).shape, shape[:1] if self.value.ndim == 1 else shape
             raise NetworkError(
                 f"sigma of '{self.name}' must be one number, or an array that gives one to each number of the data, of "
                 f"shape {y}, to each row or to each output; found the shape {own}. What changes later, such as a "
@@ -102,8 +102,8 @@ class AroundLatent(LatentLikelihood):
     @staticmethod
     def _fits(part: Variable, shape: tuple[int, ...]) -> bool:
         """Whether an array as it is now broadcasts to the shape of Z; only axes that are known to be 1 are repeated."""
-        found = zip(evaluate(part).shape, shape, part.broadcastable, strict=True)
-        return all(a == b or is_one for a, b, is_one in found)
+        axes = zip(evaluate(part).shape, shape, part.broadcastable, strict=True)
+        return all(a == b or is_one for a, b, is_one in axes)
 
     def draw_latent(
         self, rng: Variable, z: Variable, m: Variable, noise: Variable

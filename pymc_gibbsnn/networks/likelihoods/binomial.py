@@ -72,13 +72,13 @@ class BinomialLikelihood(ClassicalLikelihood):
     @vectorisable
     def kernel(z, y, scratch):
         """Compute :meth:`log_density` in loops over samples, for Numba."""
-        found, width = 0.0, z.shape[0]
+        log_density, width = 0.0, z.shape[0]
         for k in range(width):
             for i in range(z.shape[1]):
                 scratch[0, i] = exp(-abs(z[k, i]))
             for i in range(z.shape[1]):
-                found += y[i, k] * z[k, i] - y[i, width + k] * (max(z[k, i], 0) + math.log1p(scratch[0, i]))
-        return found
+                log_density += y[i, k] * z[k, i] - y[i, width + k] * (max(z[k, i], 0) + math.log1p(scratch[0, i]))
+        return log_density
 
     @property
     def data(self) -> Variable:

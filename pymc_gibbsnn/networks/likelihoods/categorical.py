@@ -67,10 +67,10 @@ class CategoricalLikelihood(ClassicalLikelihood):
         for k in range(z.shape[0]):
             for i in range(z.shape[1]):
                 total[i] += exp(z[k, i] - largest[i])
-        found = -sum_of_logs(total)
+        log_density = -sum_of_logs(total)
         for i in range(z.shape[1]):
-            found += z[y[i], i] - largest[i]
-        return found
+            log_density += z[y[i], i] - largest[i]
+        return log_density
 
     @property
     def data(self) -> Variable:

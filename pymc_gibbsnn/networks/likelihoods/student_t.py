@@ -71,8 +71,8 @@ class StudentTLikelihood(AroundLatent):
                 f"nu of '{observed.name}', which is StudentT, must be one number that does not depend on its location."
             )
         degrees = parameters.value(degrees)
-        if is_given(degrees) and not 0 < (found := evaluate(degrees).item()) < np.inf:
-            raise NetworkError(f"nu of '{observed.name}' must be positive and finite; found {found}.")
+        if is_given(degrees) and not 0 < (number := evaluate(degrees).item()) < np.inf:
+            raise NetworkError(f"nu of '{observed.name}' must be positive and finite; found {number}.")
         degrees = pt.cast(degrees.reshape(()), z.dtype)
         return z, {"degrees": degrees} | cls.read_scale(sigma, z, observed, parameters)
 
@@ -151,10 +151,10 @@ class StudentTLikelihood(AroundLatent):
         distinct, which = np.unique(triples, axis=1, return_inverse=True)
         if squares.size < 2 * KNOTS * distinct.shape[1]:
             return _one_by_one(nu, scale, sigma, squares)
-        which, found = np.broadcast_to(which.reshape(-1), len(squares)), np.empty(squares.shape)
+        which, log_densities = np.broadcast_to(which.reshape(-1), len(squares)), np.empty(squares.shape)
         for k, (degrees, of_y, of_z) in enumerate(distinct.T):
-            found[which == k] = _tabulated(degrees, of_y, of_z, squares[which == k])
-        return found
+            log_densities[which == k] = _tabulated(degrees, of_y, of_z, squares[which == k])
+        return log_densities
 
 
 def _tabulated(nu: float, scale: float, sigma: float, squares: np.ndarray) -> np.ndarray:
@@ -196,10 +196,10 @@ def _one_by_one(nu: ArrayLike, scale: ArrayLike, sigma: ArrayLike, squares: np.n
     array, of the shape of ``squares``
     """
     flat = [x.reshape(-1) for x in np.broadcast_arrays(nu, scale, sigma, squares)]
-    found = np.empty(flat[0].shape)
-    for i in range(0, len(found), AT_ONCE):
-        found[i : i + AT_ONCE] = _log_integral(*(x[i : i + AT_ONCE] for x in flat))
-    return found.reshape(squares.shape)
+    log_integrals = np.empty(flat[0].shape)
+    for i in range(0, len(log_integrals), AT_ONCE):
+        log_integrals[i : i + AT_ONCE] = _log_integral(*(x[i : i + AT_ONCE] for x in flat))
+    return log_integrals.reshape(squares.shape)
 
 
 def _log_integral(nu: np.ndarray, scale: np.ndarray, sigma: np.ndarray, squares: np.ndarray) -> np.ndarray:
