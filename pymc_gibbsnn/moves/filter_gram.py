@@ -69,13 +69,13 @@ class FilterGram(Op):
         d = self.windows.numbers + self.has_bias
         columns, step = b.shape[1] * d, _step(len(images), *b.shape, d)
         taken, slopes = images[::step], slopes[::step]
-        found = np.zeros((columns, columns))
+        gram = np.zeros((columns, columns))
         for start in range(0, len(taken), AT_ONCE):
             part = slice(start, start + AT_ONCE)
             f = np.einsum("cjp,njp,npk->ncjk", b, slopes[part], self._design(taken[part]), optimize=True)
             f = f.reshape(-1, columns)
-            found += f.T @ f
-        outputs[0][0] = (found * (len(images) / len(taken))).astype(node.outputs[0].dtype)
+            gram += f.T @ f
+        outputs[0][0] = (gram * (len(images) / len(taken))).astype(node.outputs[0].dtype)
 
     def _design(self, images):
         """Make Ã (n, places, d) of images."""

@@ -79,16 +79,16 @@ def reach(network: Network, l: int) -> tuple[int, int] | None:
 
 def activation_above(network: Network, l: int) -> int | None:
     """Return k of :func:`reach`; None where there is none."""
-    found = reach(network, l)
-    return found and found[0]
+    reached = reach(network, l)
+    return reached and reached[0]
 
 
 def makes_filter_move(network: Network, l: int, widest: float = WIDEST) -> bool:
     """Whether the filters of layer l make this move: if it is possible, and they are not too many."""
-    found = reach(network, l)
-    if found is None or math.prod(network.layers[l].operator.augmented_shape) > widest:
+    reached = reach(network, l)
+    if reached is None or math.prod(network.layers[l].operator.augmented_shape) > widest:
         return False
-    return not network.activations[found[0]].function.is_scale_free  # of which no slope says anything
+    return not network.activations[reached[0]].function.is_scale_free  # of which no slope says anything
 
 
 def interweave_filters(network: Network, l: int) -> Move:

@@ -55,10 +55,10 @@ def _update_gram(gram, squares, slopes, x):
         for l in range(d):
             moved[k, l] = x[i, l]
             scaled[k, l] = change * moved[k, l]
-    found = dot(scaled.T, moved, np.empty((d, d)))
+    added = dot(scaled.T, moved, np.empty((d, d)))
     for k in range(d):
         for l in range(d):
-            gram[k, l] += found[k, l]
+            gram[k, l] += added[k, l]
 
 
 @numba_njit
@@ -139,10 +139,10 @@ def _gradient(slopes, pull, x, precision, w):
     pulled = np.empty_like(pull)
     for i in range(len(pull)):
         pulled[i] = slopes[i] * pull[i]
-    found = dot(pulled, x, np.empty(len(w), x.dtype))
+    gradient = dot(pulled, x, np.empty(len(w), x.dtype))
     for k in range(len(w)):
-        found[k] -= precision[k] * w[k]
-    return found
+        gradient[k] -= precision[k] * w[k]
+    return gradient
 
 
 def numba_passes(op, node):

@@ -175,10 +175,10 @@ def interweave_pieces(network: Network, l: int) -> Move:
         inputs = PassInputs(
             x, w, z, site.y, site.v, site.gain, operator.precision, rho, pt.log1p(-u[:2]), xi, gram, squares, *table
         )
-        found = PassOutputs(*Interweave(is_first=not is_kept)(*inputs))
+        outputs = PassOutputs(*Interweave(is_first=not is_kept)(*inputs))
         if is_kept:
-            memory = memory._replace(unit_gram=found.gram, unit_squares=found.squares)
-        return rng, site.with_weights(found.w, found.z), memory, Acceptance(found.accepted.mean())
+            memory = memory._replace(unit_gram=outputs.gram, unit_squares=outputs.squares)
+        return rng, site.with_weights(outputs.w, outputs.z), memory, Acceptance(outputs.accepted.mean())
 
     return Move.of(operator.name, step, memory, Acceptance)
 

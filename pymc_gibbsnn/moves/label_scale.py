@@ -93,10 +93,10 @@ def label_scale_density(state: NetworkState) -> tuple[Callable[[Variable], Varia
 
 def _own_scales(state: NetworkState) -> list[LearnedVariance]:
     """List the learned scales of the last weights and biases alone: at most one for the weights, one for the biases."""
-    rest, found = set(state.network.layers[-1].operator.variables), []
+    rest, scales = set(state.network.layers[-1].operator.variables), []
     for scale in state.network.variances:
         users = {use.value for use in scale.uses}
         if users <= rest:
-            found.append(scale)
+            scales.append(scale)
             rest -= users
-    return found
+    return scales

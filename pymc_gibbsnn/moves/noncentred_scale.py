@@ -220,14 +220,14 @@ def _jax(op, node):
                         tried.append(u)
                     tried = jnp.stack(tried)
                     under = (log_u < jax.vmap(log_ratio)(tried)) & (k + jnp.arange(count) < len(points))
-                    found = under.any()
-                    return k + count, low, high, jnp.where(found, tried[under.argmax()], u), found
+                    is_under = under.any()
+                    return k + count, low, high, jnp.where(is_under, tried[under.argmax()], u), is_under
 
                 start = jnp.asarray(1), low, low + 1, low, jnp.asarray(False)
                 return jax.lax.while_loop(lambda turn: ~turn[-1] & (turn[0] < len(points)), shrink, start)[-2:]
 
-            u, found = by_platform(search, -points[0], **AT_ONCE)
-            u = jnp.where(found, u, 0)
+            u, is_under = by_platform(search, -points[0], **AT_ONCE)
+            u = jnp.where(is_under, u, 0)
             return changes(u), u
 
         above, units = _units(inputs, jnp)

@@ -45,12 +45,12 @@ def _numba(op, node):
     @numba_njit
     def one(matrix, diagonal):
         d = len(diagonal)
-        found = np.empty((d, d), matrix.dtype)
+        total = np.empty((d, d), matrix.dtype)
         for i in range(d):
             for k in range(d):
-                found[i, k] = matrix[i, k]
-            found[i, i] += diagonal[i]
-        return found
+                total[i, k] = matrix[i, k]
+            total[i, i] += diagonal[i]
+        return total
 
     if node.inputs[0].ndim == 2 and node.inputs[1].ndim == 1:
         return one, "one"
@@ -60,10 +60,10 @@ def _numba(op, node):
         d = diagonal.shape[-1]
         matrices = np.ascontiguousarray(matrix).reshape((-1, d, d))
         diagonals = np.ascontiguousarray(diagonal).reshape((-1, d))
-        found = np.empty((max(len(matrices), len(diagonals)), d, d), matrices.dtype)
-        for i in range(len(found)):
-            found[i] = one(matrices[min(i, len(matrices) - 1)], diagonals[min(i, len(diagonals) - 1)])
-        return found
+        totals = np.empty((max(len(matrices), len(diagonals)), d, d), matrices.dtype)
+        for i in range(len(totals)):
+            totals[i] = one(matrices[min(i, len(matrices) - 1)], diagonals[min(i, len(diagonals) - 1)])
+        return totals
 
     return several, "several"
 

@@ -96,8 +96,8 @@ class Move:
         """
 
         def by_name(rng: Variable, site: Site | NetworkState, carry: dict) -> tuple:
-            rng, site, kept, found = step(rng, site, _filled(memory, name, carry))
-            return rng, site, carry | _named(kept, name), _named(found, name)
+            rng, site, kept, stats = step(rng, site, _filled(memory, name, carry))
+            return rng, site, carry | _named(kept, name), _named(stats, name)
 
         pairs = {f"{entry}_{name}": f"{statistic}_{name}" for entry, statistic in (tuned or {}).items()}
         statistics = tuple(f"{statistic}_{name}" for statistic in report._fields)
@@ -106,10 +106,10 @@ class Move:
 
 def _named(record: Any, name: str) -> dict[str, Variable]:
     """Return the variables of a named tuple by the names that a program has for them."""
-    found = {}
+    variables = {}
     for key, value in record._asdict().items():
-        found |= _named(value, name) if isinstance(value, tuple) else {f"{key}_{name}": value}
-    return found
+        variables |= _named(value, name) if isinstance(value, tuple) else {f"{key}_{name}": value}
+    return variables
 
 
 def _filled(record: Any, name: str, carry: Mapping[str, Variable]) -> Any:
@@ -376,8 +376,8 @@ def in_turn(*moves: Move | Callable) -> Move:
     def step(rng: Variable, site: Site | NetworkState, carry: dict) -> tuple:
         stats = {}
         for part in parts:
-            rng, site, carry, found = part.step(rng, site, carry)
-            stats |= found
+            rng, site, carry, of_part = part.step(rng, site, carry)
+            stats |= of_part
         return rng, site, carry, stats
 
     start = {name: value for part in parts for name, value in part.start.items()}

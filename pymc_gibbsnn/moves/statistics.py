@@ -48,5 +48,5 @@ def log_densities(state: NetworkState) -> dict[str, Variable]:
 
 def _weights(state: NetworkState) -> list[tuple[Weighted, Variable]]:
     """Pair the operator of each layer that has weights with the values of these weights."""
-    found = zip((layer.operator for layer in state.network.layers), state.weights, strict=True)
-    return [(operator, w) for operator, w in found if operator.variables]
+    pairs = zip((layer.operator for layer in state.network.layers), state.weights, strict=True)
+    return [(operator, w) for operator, w in pairs if operator.variables]

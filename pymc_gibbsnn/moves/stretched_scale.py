@@ -37,7 +37,7 @@ def stretches(network: Network) -> dict[int, tuple[int, int]]:
     dict of int to tuple of int
         For the number m − 1 of the last layer of a stretch, (l, m): the layers whose weights come in and go out.
     """
-    found, layers = {}, network.layers
+    ends, layers = {}, network.layers
     learning = [l for l, layer in enumerate(layers) if layer.operator.variables]
     for l, m in pairwise(learning):
         functions = [activation.function for activation in network.activations[l:m] if activation]
@@ -46,8 +46,8 @@ def stretches(network: Network) -> dict[int, tuple[int, int]]:
         pairs = pairwise(layer.operator for layer in layers[l : m + 1])
         keeps_units = all(above.knows_units_of(below) for below, above in pairs)
         if keeps_units and not (is_plain or has_offset) and all(function.is_homogeneous for function in functions):
-            found[m - 1] = l, m
-    return found
+            ends[m - 1] = l, m
+    return ends
 
 
 def stretched_conditional(

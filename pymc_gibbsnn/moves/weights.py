@@ -230,8 +230,8 @@ def data_weights(network: Network) -> Move:
             operator.size,
         )
         if by_spectrum:
-            found = memory if is_kept else spectrum(operator, a, state.samples, operator.precision, thin)
-            rng, w = draw_weights_from_spectrum(rng, found, *regression, thin)
+            basis = memory if is_kept else spectrum(operator, a, state.samples, operator.precision, thin)
+            rng, w = draw_weights_from_spectrum(rng, basis, *regression, thin)
         else:
             gram = memory.gram if is_kept else operator.gram(a, state.samples)
             rng, w = draw_weights(rng, gram, *regression)

@@ -82,16 +82,16 @@ def read_readout(model: pm.Model, rvs: list[Variable]) -> tuple[Variable, list[P
     NetworkError
         If there is none, or more than one.
     """
-    found, refusals, shapes = [], [], model.eval_rv_shapes()
+    readouts, refusals, shapes = [], [], model.eval_rv_shapes()
     for observed in observed_variables(model):
         try:
-            found.append((observed, *_Reader(model, rvs, observed, shapes).read()))
+            readouts.append((observed, *_Reader(model, rvs, observed, shapes).read()))
         except NetworkError as refusal:
             refusals.append(str(refusal))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(f"'{observed.name}'" for observed, *_ in found)
+    if len(readouts) == 1:
+        return readouts[0]
+    if readouts:
+        names = ", ".join(f"'{observed.name}'" for observed, *_ in readouts)
         raise NetworkError(
             f"The likelihoods {names} each have a linear readout; one can be integrated out: name the rest "
             f"of the variables in vars= of another step."
@@ -148,7 +148,7 @@ class _Reader:
         for offset in self.offsets:
             residual = residual - self._as_matrix(offset)
         noise = pt.cast(sigma.dimshuffle(), pytensor.config.floatX) ** 2
-        return [self._part(*found[:3]) for found in self.found], residual, noise
+        return [self._part(*part[:3]) for part in self.found], residual, noise
 
     def _collect(self, term: Variable, factor: Variable) -> None:
         """Sort the terms of a sum, multiplied by a factor, into those of the readout and those of the offset."""

@@ -125,13 +125,13 @@ class Target(ABC):
 
     def log_likelihood(self, position: list[Variable], data: Data) -> Variable:
         """Compute ℓ at φ, on the data of a step."""
-        [found] = self.at(position, data)
-        return found
+        [log_likelihood] = self.at(position, data)
+        return log_likelihood
 
     def gradient(self, position: list[Variable], data: Data) -> tuple[Variable, list[Variable]]:
         """Compute ℓ and ∇ℓ at φ, which must be variables that are not computed from others."""
-        found = self.log_likelihood(position, data)
-        return found, pt.grad(found, position, disconnected_inputs="ignore")
+        log_likelihood = self.log_likelihood(position, data)
+        return log_likelihood, pt.grad(log_likelihood, position, disconnected_inputs="ignore")
 
     def place(self, position: list[Variable], data: Data, with_gradient: bool) -> Place:
         """Compute ℓ and, if asked for, ∇ℓ at φ, which may be computed from other variables."""
@@ -140,8 +140,8 @@ class Target(ABC):
         # Differentiate by fresh variables, and then put φ, whose graph may hold random draws, in their place.
         leaves = [x.type() for x in position]
         log_likelihood, slopes = self.gradient(leaves, data)
-        found = substitute([log_likelihood, *slopes], dict(zip(leaves, position, strict=True)))
-        return Place(position, found[0], found[1:])
+        at_position = substitute([log_likelihood, *slopes], dict(zip(leaves, position, strict=True)))
+        return Place(position, at_position[0], at_position[1:])
 
     # How coordinates and variables belong together
 

@@ -76,10 +76,10 @@ class WhitenedTarget(Target):
 
     def replacements(self, position: list[Variable], data: Data) -> dict[Variable, Variable]:
         """Map each variable, or its product with the data, to that function of φ by which it is replaced."""
-        found = {}
+        replacements = {}
         for chart, phi in zip(self.charts, position, strict=True):
-            [found[chart.node]] = substitute([chart.colour(phi, data)], found)
-        return found
+            [replacements[chart.node]] = substitute([chart.colour(phi, data)], replacements)
+        return replacements
 
     def log_prior(self, position: list[Variable], data: Data) -> Variable:
         """Compute the log density of the Gaussian variables; for those in a row space, of their part within it."""
@@ -120,9 +120,9 @@ def gaussian_prior(model: pm.Model, rv: Variable) -> tuple[Variable, Variable]:
         If the prior is not Normal or MvNormal, the variable is transformed, or an MvNormal has several covariances.
     """
     if not isinstance(rv.owner.op, NormalRV | MvNormalRV):
-        found = getattr(rv.owner.op, "name", None) or rv.owner.op
+        prior = getattr(rv.owner.op, "name", None) or rv.owner.op
         raise ValueError(
-            f"The prior of '{rv.name}' is no Normal or MvNormal but {found}: name the Gaussian variables in vars= and "
+            f"The prior of '{rv.name}' is no Normal or MvNormal but {prior}: name the Gaussian variables in vars= and "
             f"leave '{rv.name}' to another step."
         )
     if model.rvs_to_transforms.get(rv) is not None:
