@@ -67,13 +67,13 @@ def parameters_of(node: Apply, variables: Collection[Variable]) -> list[tuple[Va
     variables : collection of Variable
         The random variables of the model, which are no parts of a distribution.
     """
-    found = []
+    parameters = []
     for p, core in parts_of(node):
         if is_part(p, variables):
-            found += [(inner, core + own) for inner, own in parameters_of(p.owner, variables)]
+            parameters += [(inner, core + own) for inner, own in parameters_of(p.owner, variables)]
         else:
-            found.append((p, core))
-    return found
+            parameters.append((p, core))
+    return parameters
 
 
 def parts_of(node: Apply) -> list[tuple[Variable, int]]:
@@ -114,10 +114,10 @@ def _built(node: Apply, parameters: Iterator[Variable], variables: Collection[Va
     try:
         if isinstance(node.op, TruncatedRV):
             return Truncated.dist(*made, max_n_steps=node.op.max_n_steps)
-        found = node.op.rebuild_rv(*made)
+        rebuilt = node.op.rebuild_rv(*made)
     except (NotImplementedError, TypeError, ValueError):
         raise NetworkError(f"{node.op} cannot be built of other parameters.") from None
-    return found[1] if isinstance(found, tuple | list) else found
+    return rebuilt[1] if isinstance(rebuilt, tuple | list) else rebuilt
 
 
 def mean_or_without_bounds(rv: Variable, variables: Collection[Variable]) -> Variable:
@@ -167,13 +167,13 @@ class Composed:
 
     def __init__(self, node: Apply, ndim: int, variables: Collection[Variable]):
         self.node, self.variables = node, variables
-        found = parameters_of(node, variables)
-        self.ndims_params, self.ndim_supp = tuple(core for _, core in found), node.op.ndim_supp
+        parameters = parameters_of(node, variables)
+        self.ndims_params, self.ndim_supp = tuple(core for _, core in parameters), node.op.ndim_supp
         self.core_shapes = [
             tuple(1 if k > p.ndim or p.type.broadcastable[-k] else None for k in range(core, 0, -1))
-            for p, core in found
+            for p, core in parameters
         ]
-        dtypes = [in_64_bits(p.dtype).name for p, _ in found]
+        dtypes = [in_64_bits(p.dtype).name for p, _ in parameters]
         self._parameters = stand_ins(self, dtypes, ndim - self.ndim_supp + 1)  # the axis of draws, and those of rows
         self._draw = self.variable(self._parameters)
 
@@ -186,9 +186,9 @@ class Composed:
         """A function of generators and parameters to a draw, and how many generators it takes."""
         old = [v for v in graph_inputs([self._draw]) if isinstance(v.type, RandomType) and not isinstance(v, Constant)]
         new = [v.type() for v in old]
-        [found] = clone_replace([self._draw], dict(zip(old, new, strict=True)))
+        [drawn] = clone_replace([self._draw], dict(zip(old, new, strict=True)))
         inputs = [pytensor.In(rng, mutable=True) for rng in new]
-        return pytensor.function([*inputs, *self._parameters], found, mode=IN_NUMPY, on_unused_input="ignore"), len(new)
+        return pytensor.function([*inputs, *self._parameters], drawn, mode=IN_NUMPY, on_unused_input="ignore"), len(new)
 
     def rng_fn(self, rng: np.random.Generator, *arguments) -> np.ndarray:
         """Draw with given parameters, the last argument being the shape of the draw but for the axes of an event."""

@@ -70,11 +70,11 @@ def _check_coordinates(name: str, axis: str, here: Sequence, there: Sequence) ->
     if not all(isinstance(x, str | Real | np.bool_) for x in both[0] + both[1]):
         return
     kind = str if any(isinstance(x, str) for x in both[0] + both[1]) else np.float32
-    known, found = ([kind(x) for x in coordinates] for coordinates in both)
+    known, recorded = ([kind(x) for x in coordinates] for coordinates in both)
     numbers = [kind(i) for i in range(len(known))]
-    if known == found or (numbers in (known, found) and Counter(known) != Counter(found)):
+    if known == recorded or (numbers in (known, recorded) and Counter(known) != Counter(recorded)):
         return
-    first = next(i for i, pair in enumerate(zip(found, known, strict=True)) if pair[0] != pair[1])
+    first = next(i for i, pair in enumerate(zip(recorded, known, strict=True)) if pair[0] != pair[1])
     raise ValueError(
         f"'{name}' does not belong to this model: number {first + 1} of its coordinates along '{axis}' is "
         f"{there[first]} in the posterior, but {here[first]} in the model. Build the model from "

@@ -61,14 +61,14 @@ def function_evaluator(
             for one, of_one in zip(networks, shapes, strict=True)
             if one is network or set(of_one) <= set(posterior)
         ]
-        found = _evaluate_network(network, posterior, weights[-1], inputs[-1])
-        likelihood, output, of_noise = networks[0].observation, found["output"], inputs[0]
+        space = _evaluate_network(network, posterior, weights[-1], inputs[-1])
+        likelihood, output, of_noise = networks[0].observation, space["output"], inputs[0]
         if len(weights) > 1 and networks[0].sets_noise_of is not None and of_noise is not None:
             variance = variance_of_data(network, posterior)
             if variance is not None:
                 log_noise = _log_noise(networks[0], likelihood, weights[0], variance, of_noise)
-                found["log_noise"] = xr.DataArray(log_noise, dims=output.dims[:3]).broadcast_like(output)
-        return found
+                space["log_noise"] = xr.DataArray(log_noise, dims=output.dims[:3]).broadcast_like(output)
+        return space
 
     return evaluate
 
@@ -159,16 +159,16 @@ def _inputs_of(
                 f"{of_layer.shape}."
             )
         of_layer = of_layer.reshape(len(of_layer), -1)
-    found = []
+    of_each = []
     for one in networks:
         if of_layer is not None:
-            found.append(of_layer if one is network or np.array_equal(one.data(), network.data()) else None)
+            of_each.append(of_layer if one is network or np.array_equal(one.data(), network.data()) else None)
         elif set(data[one]) <= set(new) and data[one]:
             [x] = clone_replace([one.inputs], {v: pt.constant(x) for v, x in new.items()}, rebuild_strict=False)
-            found.append(evaluate(x))
+            of_each.append(evaluate(x))
         else:
-            found.append(None)
-    return found
+            of_each.append(None)
+    return of_each
 
 
 def _is_of_layer(X_new: ArrayLike, network: Network, data: Variable) -> bool:
@@ -192,11 +192,11 @@ def _outputs(network: Network, weights: dict[str, np.ndarray], a: np.ndarray) ->
     batch = next(iter(weights.values())).shape[:2]
     weights = {name: x.reshape(-1, *x.shape[2:]) for name, x in weights.items()}
     total, widest = int(np.prod(batch)), max(max(layer.shape) for layer in network.layers)
-    found = np.empty((total, len(a), network.layers[-1].shape[0]))
+    outputs = np.empty((total, len(a), network.layers[-1].shape[0]))
     for rows, draws in parts_at_once(len(a), total, widest):
         *_, (output, _) = forward(network, {name: x[draws] for name, x in weights.items()}, a[rows])
-        found[draws, rows] = output
-    return found.reshape(*batch, *found.shape[1:])
+        outputs[draws, rows] = output
+    return outputs.reshape(*batch, *outputs.shape[1:])
 
 
 def _evaluate_network(

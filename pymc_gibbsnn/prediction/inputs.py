@@ -63,9 +63,9 @@ def _of_all_rows(rv: Variable, name: str) -> Variable:
     if isinstance(node.op, PartialObservedRV):
         return node.inputs[0]
     parameters = [p.owner.inputs[0] if _is_masked(p) else p for p in node.op.dist_params(node)]
-    [_, found] = draw(node.op, node.op.rng_param(node), *parameters)
-    found.name = name
-    return found
+    [_, all_rows] = draw(node.op, node.op.rng_param(node), *parameters)
+    all_rows.name = name
+    return all_rows
 
 
 def _is_masked(p: Variable) -> bool:
@@ -154,18 +154,18 @@ class Inputs:
             new = {v.name or str(i): ([v], x) for i, (v, x) in enumerate(values.items())}
         else:
             new = {"X_new": (self._inputs(), X_new)}
-        found, arrays = [], []
+        replaced, arrays = [], []
         for name, (group, x) in new.items():
             given, x = x, self.checked(name, group[0], x)
             if X_new is not None:
                 warn_of_units(name, x, evaluate_leaf(group[0]), given, stacklevel=5)
             for leaf in group:
-                found.append(self.batches.get(leaf, leaf))
+                replaced.append(self.batches.get(leaf, leaf))
                 arrays.append(x)
         lengths = {name: len(x) for name, (_, x) in zip(new, new.values(), strict=True)}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"All inputs must have the same number of rows; found {lengths}.")
-        return found, arrays
+        return replaced, arrays
 
     def _named(self, name: str) -> Variable:
         """Return the ``pm.Data`` of a name that the user gave."""
@@ -177,10 +177,10 @@ class Inputs:
 
     def _inputs(self) -> list[Variable]:
         """Find the one array of inputs: a ``pm.Data``, or constants that are equal to one another."""
-        found = self._candidates()
-        if len(found) != 1:
-            self._refuse(found)
-        [v] = found
+        candidates = self._candidates()
+        if len(candidates) != 1:
+            self._refuse(candidates)
+        [v] = candidates
         return [c for c in self.constants if np.array_equal(c.data, v.data)] if isinstance(v, Constant) else [v]
 
     def _candidates(self) -> list[Variable]:
@@ -193,14 +193,14 @@ class Inputs:
             data = [v for v in some if v in self.data.values() and v.ndim]
             fixed = [v for v in some if isinstance(v, Constant) and v.ndim >= 2 and len(v.data) in self.target_rows]
             fixed = [v for i, v in enumerate(fixed) if not any(np.array_equal(v.data, w.data) for w in fixed[:i])]
-            found = [v for v in data if v.ndim >= 2] or data or fixed
-            if found:
-                return found
+            candidates = [v for v in data if v.ndim >= 2] or data or fixed
+            if candidates:
+                return candidates
         return []
 
-    def _refuse(self, found: list[Variable]) -> NoReturn:
+    def _refuse(self, candidates: list[Variable]) -> NoReturn:
         """Say that it is not known which of some arrays, if any, are the inputs."""
-        names = [v.name or f"a constant of shape {np.shape(v.data)}" for v in found]
+        names = [v.name or f"a constant of shape {np.shape(v.data)}" for v in candidates]
         raise NetworkError(
             f"The inputs of '{self.observed.name}' must be one array, best a pm.Data; found {names}: give new rows "
             f"of pm.Data by their names, X_new={{'X': ...}}."
@@ -209,11 +209,11 @@ class Inputs:
     def _count(self, values: Mapping[Variable, np.ndarray]) -> int:
         """Return how many rows the inputs have, given the values of all leaves."""
         matrices = [v for v in self.data.values() if v.ndim >= 2 and v in self._central]
-        found = matrices[:1] or self._candidates()
-        counts = {len(values[v]) for v in found} or self.target_rows
+        inputs = matrices[:1] or self._candidates()
+        counts = {len(values[v]) for v in inputs} or self.target_rows
         counts = {n for n in counts if any(x.shape[:1] == (n,) for x in values.values())}
         if len(counts) != 1:
-            self._refuse(found)
+            self._refuse(inputs)
         return counts.pop()
 
     def checked(self, name: str, leaf: Variable, x: ArrayLike) -> np.ndarray:
@@ -263,10 +263,10 @@ def check_columns(model: pm.Model, variable: str | None, name: str, x: ArrayLike
     has_names = old != list(range(len(old)))
     if new is not None and new != old and (has_names or set(new) == set(old)):
         missing, extra = ([x for x in some if x not in others] for some, others in ((old, new), (new, old)))
-        found = [f"it lacks {describe(missing)}"] * bool(missing) + [f"it has {describe(extra)} beside"] * bool(extra)
+        wrong = [f"it lacks {describe(missing)}"] * bool(missing) + [f"it has {describe(extra)} beside"] * bool(extra)
         raise ValueError(
             f"The columns of {name} must be those of the data, {describe(old)}, in this order; "
-            f"{' and '.join(found) or f'found {describe(new)}'}."
+            f"{' and '.join(wrong) or f'found {describe(new)}'}."
         )
 
 

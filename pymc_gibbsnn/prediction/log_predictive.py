@@ -168,24 +168,24 @@ def log_predictive(
     log_density, mcse, squares = np.empty(rows.rows), np.empty(rows.rows), np.zeros(rows.rows)
     for these in rows.chunks():
         for draws, parameters in rows.batches(these, repeats):
-            found = density(these, parameters, y[these], rng)
-            found = found.reshape(-1, repeats, found.shape[-1])
-            log_likelihood[draws, these] = mean = logsumexp(found, axis=1) - np.log(repeats)
+            densities = density(these, parameters, y[these], rng)
+            densities = densities.reshape(-1, repeats, densities.shape[-1])
+            log_likelihood[draws, these] = mean = logsumexp(densities, axis=1) - np.log(repeats)
             if repeats > 1:
-                one, other = np.split(np.exp(found - _level(mean)[:, None]), 2, axis=1)
+                one, other = np.split(np.exp(densities - _level(mean)[:, None]), 2, axis=1)
                 squares[these] += np.nan_to_num(((one - other) / repeats) ** 2).sum(axis=(0, 1))
         log_density[these], mcse[these] = _mean_over_draws(log_likelihood[:, these], rows.chains)
     _, coords = name_axes(rows, X_new)
     coords = {"point": coords["point"]} | {dim: posterior[dim].values for dim in ("chain", "draw")}
     log_likelihood = log_likelihood.reshape(rows.chains, rows.draws, rows.rows)
-    found = xr.Dataset({"log_likelihood": (("chain", "draw", "point"), log_likelihood)}, coords)
-    found["log_density"], found["mcse"] = ("point", log_density), ("point", mcse)
+    densities = xr.Dataset({"log_likelihood": (("chain", "draw", "point"), log_likelihood)}, coords)
+    densities["log_density"], densities["mcse"] = ("point", log_density), ("point", mcse)
     unknown = density.draws_latents and repeats == 1
     squares = np.full(rows.rows, np.nan) if unknown else squares / (rows.chains * rows.draws)
-    found["latent_mcse"] = ("point", np.sqrt(squares))
+    densities["latent_mcse"] = ("point", np.sqrt(squares))
     if fitted and extend_inferencedata:
-        add_group(idata, "log_likelihood", found["log_likelihood"].rename(rows.observed.name).to_dataset())
-    return found
+        add_group(idata, "log_likelihood", densities["log_likelihood"].rename(rows.observed.name).to_dataset())
+    return densities
 
 
 def _mean_over_draws(log_likelihood: np.ndarray, chains: int) -> tuple[np.ndarray, np.ndarray]:
@@ -195,9 +195,9 @@ def _mean_over_draws(log_likelihood: np.ndarray, chains: int) -> tuple[np.ndarra
     log_density = logsumexp(log_likelihood, axis=0) - np.log(len(log_likelihood))
     shares = np.exp(log_likelihood - _level(log_density)).reshape(chains, -1, len(log_density))
     with np.errstate(invalid="ignore"):
-        found = az.mcse(xr.Dataset({"p": (("chain", "draw", "point"), shares)}), method="mean")
+        errors = az.mcse(xr.Dataset({"p": (("chain", "draw", "point"), shares)}), method="mean")
     is_constant = np.ptp(shares, axis=(0, 1)) <= 1e-12  # as where a probability is 1
-    return log_density, np.where(is_constant, 0, np.asarray(found["p"]))
+    return log_density, np.where(is_constant, 0, np.asarray(errors["p"]))
 
 
 def _level(log_mean: np.ndarray) -> np.ndarray:
@@ -254,12 +254,12 @@ class _Density:
         networks = [network for network in networks if network.layers[-1].name == self.last.rv.name]
         if self.observation is not None and any(network.layers[-1].shape[0] > 1 for network in networks):
             return
-        found = {
+        entering = {
             model[network.activations[-1].name]: network
             for network in networks
             if any(network.activations[-1:]) and network.layers[-1].operator.has_gain
         }
-        self.integrated = {a: network for a, network in found.items() if a in conditionals}
+        self.integrated = {a: network for a, network in entering.items() if a in conditionals}
 
     def _stratified(self, distribution: FrozenDistribution, rng: np.random.Generator) -> np.ndarray:
         """Draw a normal latent with two draws in each of repeats/2 parts of equal probability of its distribution."""

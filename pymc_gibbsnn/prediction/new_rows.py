@@ -157,10 +157,10 @@ class NewRows:
 
     def given(self, posterior: xr.Dataset) -> NewRows:
         """Return the distribution at the same rows, given another posterior of the model."""
-        found = copy(self)
-        found._posterior, found.chains, found.draws = posterior, posterior.sizes["chain"], posterior.sizes["draw"]
-        found.parameters = {rv: found._draws_of(rv) for rv in self.parameters}
-        return found
+        new = copy(self)
+        new._posterior, new.chains, new.draws = posterior, posterior.sizes["chain"], posterior.sizes["draw"]
+        new.parameters = {rv: new._draws_of(rv) for rv in self.parameters}
+        return new
 
     @cached_property
     def noisy_output(self) -> Conditional | None:
@@ -173,10 +173,10 @@ class NewRows:
         if kind is None:
             return None
         z = kind.centre(node)
-        found = [latent for latent in self.latents if latent.rv is z]
+        matches = [latent for latent in self.latents if latent.rv is z]
         others = [p for p in node.op.dist_params(node) if p is not z]
         used = z in ancestors(others) or any(z in latent.parents for latent in self.latents)
-        return found[0] if found and not used and isinstance(distribution_node(z).op, NormalRV) else None
+        return matches[0] if matches and not used and isinstance(distribution_node(z).op, NormalRV) else None
 
     # Evaluation
 
@@ -364,8 +364,8 @@ class NewRows:
 
     def _parts(self, expression: Variable) -> list[Variable]:
         """List what is drawn on the way to an expression and is no variable of the model."""
-        found = [v for v in ancestors([expression], blockers=self._rvs) if is_part(v, self._rvs)]
-        return [v for v in found if isinstance(v.type, TensorType)]
+        drawn = [v for v in ancestors([expression], blockers=self._rvs) if is_part(v, self._rvs)]
+        return [v for v in drawn if isinstance(v.type, TensorType)]
 
     def _conditional(self, rv: Variable) -> tuple[Conditional, list[Variable], list[Variable]]:
         """Make the distribution of a variable a function of inputs and draws of its parents; return its graph, too."""

@@ -97,8 +97,8 @@ def _as_function(observed: Conditional, expression: Callable[[Variable], Variabl
     op, cores = observed.op, observed.op.ndims_params
     axes = observed.rv.ndim + 1 - op.ndim_supp
     parameters = stand_ins(op, observed.dtypes, axes)
-    found = in_numpy([expression(variable_of(op, parameters))])
-    function = pytensor.function([*inputs, *parameters], found, mode=IN_NUMPY, on_unused_input="ignore")
+    outputs = in_numpy([expression(variable_of(op, parameters))])
+    function = pytensor.function([*inputs, *parameters], outputs, mode=IN_NUMPY, on_unused_input="ignore")
 
     def evaluate(distribution: FrozenDistribution, *values: np.ndarray) -> np.ndarray:
         batch = distribution.shape[:axes]

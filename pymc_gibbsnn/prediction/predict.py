@@ -144,22 +144,22 @@ def predict(
             parts.append({"mean": expected.mean(0), "sd": flat.std(0), "quantiles": np.quantile(flat, levels, axis=0)})
         if samples:
             kept.append(y)
-    found = {key: np.concatenate([p[key] for p in parts], axis=int(key == "quantiles")) for key in parts[0]}
+    summaries = {key: np.concatenate([p[key] for p in parts], axis=int(key == "quantiles")) for key in parts[0]}
     axes, coords = name_axes(rows, X_new)
     if classes:
-        coords["class"] = class_names(rows.model, found["probability"].shape[-1])
-        found["label"] = coords["class"][found["probability"].argmax(-1)]
+        coords["class"] = class_names(rows.model, summaries["probability"].shape[-1])
+        summaries["label"] = coords["class"][summaries["probability"].argmax(-1)]
     else:
         coords["quantile"] = levels
     if samples:
-        found["samples"] = np.concatenate(kept, axis=2)
+        summaries["samples"] = np.concatenate(kept, axis=2)
         coords |= {dim: posterior[dim].values for dim in ("chain", "draw")}
     dims = {
         "quantiles": ("quantile", *axes),
         "probability": (*axes, "class"),
         "samples": ("chain", "draw", *axes),
     }
-    return xr.Dataset({key: (dims.get(key, axes), x) for key, x in found.items()}, coords)
+    return xr.Dataset({key: (dims.get(key, axes), x) for key, x in summaries.items()}, coords)
 
 
 def class_probabilities(

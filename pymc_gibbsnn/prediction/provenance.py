@@ -78,8 +78,8 @@ def posterior_for(model: pm.Model, idata, name: str = "idata", thin: int = 1) ->
     if FINGERPRINT not in stats:
         return posterior
     parts = _parts(model)
-    here, found = _unpacked(_packed(parts)), np.unique(np.asarray(stats[FINGERPRINT], float))
-    for there in map(_unpacked, found[np.isfinite(found)]):
+    here, fingerprints = _unpacked(_packed(parts)), np.unique(np.asarray(stats[FINGERPRINT], float))
+    for there in map(_unpacked, fingerprints[np.isfinite(fingerprints)]):
         other = [f"another {part}" for part in PARTS if there[part] != here[part]]
         if not other:
             continue
@@ -119,19 +119,19 @@ def _parts(model: pm.Model) -> Parts:
         node, name = distribution_node(rv), rv.name
         random = isinstance(node.op, RandomVariable)
         inputs = node.op.dist_params(node) if random else [v for v in node.inputs if isinstance(v.type, TensorType)]
-        found, in_rows = _values(inputs, known, with_rows, rv.ndim)
+        values, in_rows = _values(inputs, known, with_rows, rv.ndim)
         is_normal, is_observed = isinstance(node.op, NormalRV), rv in model.observed_RVs
         if is_observed or any(v in in_rows for v in (inputs[:1] if is_normal else inputs)):
             with_rows.add(rv)
             of_mean = [v for i, v in enumerate(inputs) if (i == 0 if is_normal else v in in_rows)]
-            others = _text(found[v] for v in inputs if v not in of_mean)
-            parts["activation"][name] = _text(found[v] for v in of_mean)
+            others = _text(values[v] for v in inputs if v not in of_mean)
+            parts["activation"][name] = _text(values[v] for v in of_mean)
             parts["noise" if is_normal or not is_observed else "likelihood"][name] = others
             if is_observed:
                 parts["likelihood"][name] = f"{type(node.op).__name__} {'' if is_normal else others}"
         else:
-            found, _ = _values(inputs, known, with_rows)
-            parts["prior"][name] = f"{type(node.op).__name__} {rv.ndim} {_text(found[v] for v in inputs)}"
+            values, _ = _values(inputs, known, with_rows)
+            parts["prior"][name] = f"{type(node.op).__name__} {rv.ndim} {_text(values[v] for v in inputs)}"
     return parts
 
 
@@ -210,14 +210,14 @@ def _value(op, inputs: list[np.ndarray]) -> np.ndarray:
         return DATA
     if not isinstance(op, Elemwise):
         return prod(inputs[1:], start=inputs[0])
-    found = []
+    results = []
     with np.errstate(all="ignore"):
         for numbers in zip(*inputs, strict=True):
             try:
-                found.append(float(op.scalar_op.impl(*numbers)))
+                results.append(float(op.scalar_op.impl(*numbers)))
             except (ValueError, TypeError, ArithmeticError, NotImplementedError, MethodNotDefined):
-                found.append(np.nan)
-    return np.array(found)
+                results.append(np.nan)
+    return np.array(results)
 
 
 def _activation(model: pm.Model, parts: Parts, hashed: int) -> str:
@@ -235,8 +235,8 @@ def _activation(model: pm.Model, parts: Parts, hashed: int) -> str:
         others = {}
         for rv, argument in arguments.items():
             expression = function(argument)
-            found, _ = _values([expression], known, set())
-            others[rv] = _text([found[expression]])
+            values, _ = _values([expression], known, set())
+            others[rv] = _text([values[expression]])
         if others and _unpacked(_packed(parts | {"activation": parts["activation"] | others}))["activation"] == hashed:
             return name
     return ""
