@@ -168,7 +168,7 @@ def pieces(m, v, t, kappa, edges, a, c, xp, log_ndtr):
     -------
     list of Piece
     """
-    found, last = [], len(a) - 1
+    parts, last = [], len(a) - 1
     for p in range(last + 1):
         g = 1 + v * kappa * a[p] ** 2
         sd = xp.sqrt(v / g)
@@ -179,8 +179,8 @@ def pieces(m, v, t, kappa, edges, a, c, xp, log_ndtr):
         alpha = (edges[p] - mean) / sd if p > 0 else None
         beta = (edges[p + 1] - mean) / sd if p < last else None
         interval = Interval.between(alpha, beta, xp, log_ndtr)
-        found.append(Piece(height - xp.log(g) / 2 + interval.log_mass(xp), mean, sd, interval))
-    return found
+        parts.append(Piece(height - xp.log(g) / 2 + interval.log_mass(xp), mean, sd, interval))
+    return parts
 
 
 def _invert(u, m, v, t, kappa, edges, a, c, xp, log_ndtr, ndtri_exp):

@@ -55,12 +55,12 @@ def flat_layers(shapes: dict[str, tuple[int, ...]]) -> list[LayerNodes]:
 
 def network_layers(layers: Sequence[Operator], shapes: dict[str, tuple[int, ...]]) -> list[LayerNodes]:
     """List the layers of a network, followed by the variables that do not belong to it, as :func:`flat_layers` does."""
-    numbers, found = numbering(shapes), []
+    numbers, of_network = numbering(shapes), []
     for layer in layers:
-        found.append(LayerNodes(layer.name, list(layer.named_matrix(numbers))))
+        of_network.append(LayerNodes(layer.name, list(layer.named_matrix(numbers))))
     members = {v.name for layer in layers for v in layer.variables}
     rest = [layer for layer in flat_layers(shapes) if layer.name not in members]
-    return found + rest
+    return of_network + rest
 
 
 def partition(blocks: str | int | Sequence[Sequence[int]], layers: Sequence[LayerNodes]) -> Blocks:
@@ -90,14 +90,14 @@ def partition(blocks: str | int | Sequence[Sequence[int]], layers: Sequence[Laye
         )
         return [piece for node in nodes for piece in np.array_split(node, -(-len(node) // most))]
     size = sum(map(len, nodes))
-    found = [np.asarray(block) for block in blocks]
-    for number, block in enumerate(found):
+    arrays = [np.asarray(block) for block in blocks]
+    for number, block in enumerate(arrays):
         if block.ndim != 1 or block.size == 0 or block.dtype.kind not in "iu":
             raise ValueError(
                 f"blocks must hold lists of numbers of parameters, not empty; found {describe(blocks[number])} "
                 f"as block {number}."
             )
-    counts = np.concatenate(found) if found else np.empty(0, int)
+    counts = np.concatenate(arrays) if arrays else np.empty(0, int)
     if counts.size and (counts.min() < 0 or counts.max() >= size):
         raise ValueError(
             f"blocks must number the parameters from 0 to {size - 1}; found {counts.min()} to {counts.max()}."
@@ -106,7 +106,7 @@ def partition(blocks: str | int | Sequence[Sequence[int]], layers: Sequence[Laye
     for problem, wrong in (("overlap in", counts > 1), ("miss", counts == 0)):
         if wrong.any():
             raise ValueError(f"blocks must hold every parameter once; they {problem} {np.flatnonzero(wrong)[:10]}.")
-    return found
+    return arrays
 
 
 def unit_pieces(blocks: Blocks, layers: Sequence[LayerNodes]) -> list[list[tuple[int, int]]] | None:

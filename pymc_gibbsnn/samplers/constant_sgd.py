@@ -73,17 +73,17 @@ def constant_sgd(
         learned |= zeros("preconditioner", target.coordinates)
 
     def learn(g, kept, count):
-        found = learn_noise(names, g, kept, count)
-        noises = [found[f"noise_{name}"] for name in names]
+        changed = learn_noise(names, g, kept, count)
+        noises = [changed[f"noise_{name}"] for name in names]
         mean = sum(b.sum() for b in noises) / sum(b.size for b in noises)
         if diagonal:
             P = [pt.switch(count > 1, mean / pt.maximum(b, FLOOR * mean), 1) for b in noises]
-            found |= {f"preconditioner_{name}": x for name, x in zip(names, P, strict=True)}
+            changed |= {f"preconditioner_{name}": x for name, x in zip(names, P, strict=True)}
             g = [pt.sqrt(p) * x for p, x in zip(P, g, strict=True)]
-        found |= learn_top("gradient", names, g, kept, count - 1)
-        most = target.batches.rows / target.batches.size / found["top_gradient"]
-        found["rate"] = pt.switch(count > 1, pt.minimum(T / mean, most), 0)
-        return found
+        changed |= learn_top("gradient", names, g, kept, count - 1)
+        most = target.batches.rows / target.batches.size / changed["top_gradient"]
+        changed["rate"] = pt.switch(count > 1, pt.minimum(T / mean, most), 0)
+        return changed
 
     def update(rng, theta, g, kept, factor, quiet):
         h = [factor * kept["rate"] * (kept[f"preconditioner_{name}"] if diagonal else 1) for name in names]

@@ -230,8 +230,8 @@ def make_sweep(functions: Sequence[Callable], log_likelihood: Callable) -> Calla
             if l < last:
                 activations(l, z, layers, a)
                 z, z_next = z_next, z
-        found = np.empty((), theta.dtype)
-        found[()] = current
-        return theta, log_ratios, found
+        final = np.empty((), theta.dtype)
+        final[()] = current
+        return theta, log_ratios, final
 
     return sweep

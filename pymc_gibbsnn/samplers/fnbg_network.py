@@ -116,8 +116,8 @@ class UnitSweep(Op):
     def perform(self, node, inputs, outputs):
         """Compute the outputs with NumPy."""
         functions = [_numpy_function(activation) for activation in self.activations]
-        found = _sweep(self, *inputs[:7], functions, np, _loop)
-        for storage, value, output in zip(outputs, found, node.outputs, strict=True):
+        values = _sweep(self, *inputs[:7], functions, np, _loop)
+        for storage, value, output in zip(outputs, values, node.outputs, strict=True):
             storage[0] = np.asarray(value, output.dtype)
 
 
@@ -255,8 +255,8 @@ def _sweep(
                 changed = zip((new_row, new_next, new), state, strict=True)
                 return tuple(xp.where(accepted, one, other) for one, other in changed), (log_ratio, accepted)
 
-            (row, *state), found = scan(move_piece, (row, *state), tuple(pieces))
-            return tuple(state), (row, *found)
+            (row, *state), records = scan(move_piece, (row, *state), tuple(pieces))
+            return tuple(state), (row, *records)
 
         return scan(move_unit, (z_next, current), (z, columns, shifts, log_priors, log_us))
 
@@ -270,9 +270,9 @@ def _sweep(
         log_us = log_u[done : done + log_priors.size].reshape(log_priors.shape)
         z_next = _affine(w[l + 1], functions[l](z), op.has_bias[l + 1]) if l < last else z
         shifts = _shifts(steps[l], x, pieces, xp)
-        (z_next, current), (z, found, accepted) = visit(l, z, z_next, current, shifts, log_priors, log_us)
+        (z_next, current), (z, ratios, accepted) = visit(l, z, z_next, current, shifts, log_priors, log_us)
         w[l] = xp.where(accepted @ masks > 0, w[l] + steps[l], w[l])
-        log_ratios.append(found.ravel())
+        log_ratios.append(ratios.ravel())
         done += log_us.size
         if l < last:
             x, z = functions[l](z).T, z_next
@@ -287,11 +287,11 @@ def _masks(op: UnitSweep, l: int) -> np.ndarray:
 
 def _loop(move: Callable, state: tuple, numbers: tuple) -> tuple:
     """Do what jax.lax.scan does, in a loop of Python."""
-    found = []
+    outputs = []
     for row in zip(*numbers, strict=True):
         state, new = move(state, row)
-        found.append(new)
-    return state, tuple(np.array(column) for column in zip(*found, strict=True))
+        outputs.append(new)
+    return state, tuple(np.array(column) for column in zip(*outputs, strict=True))
 
 
 @cache

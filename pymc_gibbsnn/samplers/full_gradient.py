@@ -89,12 +89,12 @@ def _point(target: Target, point: Mapping[str, ArrayLike]) -> dict[str, np.ndarr
     """Check the values of the target's variables that a user gave, and return them by name."""
     if not isinstance(point, Mapping):
         raise TypeError(f"control_variates must be a dictionary of values by name; found {describe(point)}.")
-    found = {}
+    values = {}
     for variable, like in zip(target.variables, target.coordinates.values(), strict=True):
         if variable.name not in point:
             raise ValueError(f"control_variates must hold a value of '{variable.name}'; found {sorted(point)}.")
         value, shape = finite(f"control_variates['{variable.name}']", point[variable.name]), like.type.shape
         if value.shape != shape:
             raise ValueError(f"control_variates['{variable.name}'] must have the shape {shape}; found {value.shape}.")
-        found[variable.name] = value
-    return found
+        values[variable.name] = value
+    return values

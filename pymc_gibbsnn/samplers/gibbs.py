@@ -189,9 +189,9 @@ def gibbs(
                 kept[entry] = pt.switch(tuning > 0, highest[id(network)], 0)
 
             state = NetworkState.begin(read, values, tuning)
-            rng, state, kept, found = sweep.step(rng, state, kept)
+            rng, state, kept, new_stats = sweep.step(rng, state, kept)
             values = state.new_values
-            stats |= statistics(state) | found
+            stats |= statistics(state) | new_stats
             densities |= log_densities(state)  # by name, so that data which networks share count once
         changed = {name: value for name, value in kept.items() if value is not carry[name]}
         return rng, values, changed, {"lp": sum(densities.values())} | stats

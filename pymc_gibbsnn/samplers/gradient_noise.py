@@ -61,16 +61,16 @@ def learn_preconditioner(
 
     Returns
     -------
-    found : dict of str to Variable
+    changed : dict of str to Variable
         The entries of the carry that have changed, ``second_moment_`` and ``preconditioner_`` of each coordinate.
     scaled : list of Variable
         The gradient in the coordinates in which P is the identity, sqrt(P) g.
     """
     moments = [running_mean(kept[f"second_moment_{name}"], x**2, count) for name, x in zip(names, g, strict=True)]
     P = preconditioner(moments)
-    found = {f"second_moment_{name}": v for name, v in zip(names, moments, strict=True)}
-    found |= {f"preconditioner_{name}": x for name, x in zip(names, P, strict=True)}
-    return found, [pt.sqrt(p) * x for p, x in zip(P, g, strict=True)]
+    changed = {f"second_moment_{name}": v for name, v in zip(names, moments, strict=True)}
+    changed |= {f"preconditioner_{name}": x for name, x in zip(names, P, strict=True)}
+    return changed, [pt.sqrt(p) * x for p, x in zip(P, g, strict=True)]
 
 
 def learn_noise(names: list[str], g: Arrays, kept: dict[str, Variable], count: Variable) -> dict[str, Variable]:
@@ -92,11 +92,11 @@ def learn_noise(names: list[str], g: Arrays, kept: dict[str, Variable], count: V
     dict of str to Variable
         The entries of the carry that have changed, ``before_`` (the gradient) and ``noise_`` (b) of each coordinate.
     """
-    found = {}
+    changed = {}
     for name, x in zip(names, g, strict=True):
         b = running_mean(kept[f"noise_{name}"], (x - kept[f"before_{name}"]) ** 2 / 4, count - 1)
-        found |= {f"before_{name}": x, f"noise_{name}": pt.switch(count > 1, b, 0)}
-    return found
+        changed |= {f"before_{name}": x, f"noise_{name}": pt.switch(count > 1, b, 0)}
+    return changed
 
 
 def length(x: Arrays) -> Variable:

@@ -145,21 +145,21 @@ def isgd(
         now = dict(zip(names, g, strict=True))
         w = {name: x - kept[f"before_{name}"] for name, x in now.items()}  # with the covariance 4B
         window = alpha_window(w, kept, count) if noise == "alpha" else gaussian_window(now, kept)
-        found = moving_averages(window, kept, mu)
-        b = [half_variance(name, found, noise) for name in names]
+        changed = moving_averages(window, kept, mu)
+        b = [half_variance(name, changed, noise) for name in names]
         for name, x, half in zip(names, g, b, strict=True):
-            found |= {f"before_{name}": x, f"noise_{name}": half}
+            changed |= {f"before_{name}": x, f"noise_{name}": half}
         lambdas = lambdas_of(b, groups, noise)
         if bounded:
             for p, (group, members) in enumerate(groups.items()):
                 of_group = [names[i] for i in members]
-                found |= learn_top(group, of_group, [w[name] for name in of_group], kept, count - 1)
-                lambdas[p] = pt.maximum(lambdas[p], found[f"top_{group}"] / 4)
+                changed |= learn_top(group, of_group, [w[name] for name in of_group], kept, count - 1)
+                lambdas[p] = pt.maximum(lambdas[p], changed[f"top_{group}"] / 4)
         lambdas = pt.stack(lambdas)
         lambdas = pt.maximum(lambdas, FLOOR * lambdas.max())
         if rate == "single":
             lambdas = pt.zeros_like(lambdas) + lambdas.sum()
-        return found | {"rate": pt.switch(count >= LEAST, 1 / lambdas, 0)}
+        return changed | {"rate": pt.switch(count >= LEAST, 1 / lambdas, 0)}
 
     def update(rng: Variable, theta: Arrays, g: Arrays, kept: dict, factor: Variable, quiet: Variable | None):
         rates, b = factor * kept["rate"], [kept[f"noise_{name}"] for name in names]  # 1/λ and b
@@ -242,11 +242,11 @@ def moving_averages(window: tuple[Named, Named], kept: Named, mu: float) -> Name
     """
     sums, means = window
     ends = sums["in_window"] >= WINDOW
-    found = {name: pt.switch(ends, 0, x) for name, x in sums.items()}
+    changed = {name: pt.switch(ends, 0, x) for name, x in sums.items()}
     for name, new in means.items():
         averaged = pt.switch(ends, mu * kept[name] + (1 - mu) * new, kept[name])
-        found[name] = pt.switch(kept["windows"] > 0, averaged, new)
-    return found | {"windows": kept["windows"] + ends}
+        changed[name] = pt.switch(kept["windows"] > 0, averaged, new)
+    return changed | {"windows": kept["windows"] + ends}
 
 
 def half_variance(name: str, averages: Named, noise: str) -> Variable:

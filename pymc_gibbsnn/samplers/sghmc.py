@@ -102,17 +102,17 @@ def sghmc(
         learned |= zeros("second_moment", target.coordinates) | zeros("preconditioner", target.coordinates)
 
     def learn(g, kept, count):
-        found = {}
+        changed = {}
         if noise_estimate is None:
-            found |= learn_noise(names, g, kept, count)
+            changed |= learn_noise(names, g, kept, count)
         if preconditioned:
             scales, g = learn_preconditioner(names, g, kept, count)
-            found |= scales
+            changed |= scales
         if step_size is None:
-            found |= learn_top("gradient", names, g, kept, count)
-            rate = 2 * alpha * (CYCLE_NOISE if cycle else NOISE) / found["top_gradient"]
-            found["rate"] = grown(rate, kept["rate"], count, FIRST)
-        return found
+            changed |= learn_top("gradient", names, g, kept, count)
+            rate = 2 * alpha * (CYCLE_NOISE if cycle else NOISE) / changed["top_gradient"]
+            changed["rate"] = grown(rate, kept["rate"], count, FIRST)
+        return changed
 
     def update(rng, theta, g, kept, factor, quiet):
         squared = pt.as_tensor(factor * (kept["rate"] if step_size is None else step_size**2))  # ε²

@@ -92,15 +92,15 @@ def sgld(
         learned |= zeros("second_moment", target.coordinates) | zeros("preconditioner", target.coordinates)
 
     def learn(g, kept, count):
-        found = {}
+        changed = {}
         if preconditioned:
             scales, g = learn_preconditioner(names, g, kept, count)
-            found |= scales
+            changed |= scales
         if step_size is None:
-            found |= learn_top("gradient", names, g, kept, count)
-            rate = 2 * (CYCLE_ERROR if cycle else ERROR) / found["top_gradient"]
-            found["rate"] = grown(rate, kept["rate"], count, FIRST)
-        return found
+            changed |= learn_top("gradient", names, g, kept, count)
+            rate = 2 * (CYCLE_ERROR if cycle else ERROR) / changed["top_gradient"]
+            changed["rate"] = grown(rate, kept["rate"], count, FIRST)
+        return changed
 
     def update(rng, theta, g, kept, factor, quiet):
         epsilon = factor * (kept["rate"] if step_size is None else step_size)

@@ -158,7 +158,7 @@ def stochastic_gradient(
             if "rate" in kept:
                 known = pt.and_(known, pt.all(kept["rate"] > 0))
             factor = pt.switch(pt.or_(tuning > 0, known), factor, np.nan)
-        rng, change, found = update(rng, theta, g, kept, factor, quiet)
+        rng, change, new_stats = update(rng, theta, g, kept, factor, quiet)
         if phases.move < 1 or learned:
             change = [pt.switch(tuning <= phases.move, x, 0) for x in change]
         moved = [x + y for x, y in zip(theta, change, strict=True)]
@@ -168,20 +168,20 @@ def stochastic_gradient(
         stopped = pt.or_(carry["stopped"] > 0, pt.or_(pt.isnan(total), pt.isinf(total)))
         moved = [pt.switch(stopped, old, new) for new, old in zip(moved, theta, strict=True)]
         lp = log_density + target.log_prior(theta, data)
-        found = {"lp": pt.switch(stopped, np.nan, lp), "exact": nothing} | found
+        new_stats = {"lp": pt.switch(stopped, np.nan, lp), "exact": nothing} | new_stats
         new = {"stopped": stopped} | dict(zip(velocity, change, strict=False)) | dict(zip(gradients, g, strict=False))
         if schedule:
             new["steps_made"] = carry["steps_made"] + pt.cast(tuning <= 0, floatx)
         rng, state = target.draw(rng, cast_as(moved, theta), data)
-        return rng, state, {name: pt.cast(x, floatx) for name, x in new.items()}, found
+        return rng, state, {name: pt.cast(x, floatx) for name, x in new.items()}, new_stats
 
     def tune(rng: Variable, state: dict, carry: dict, tuning: Variable) -> tuple[Variable | None, dict, dict]:
         g, new = [carry[name] for name in gradients], {}
         if learn:
             learning = pt.and_(tuning <= phases.learn, tuning > LEARNED)
             count = carry["gradients_seen"] + 1
-            found = learn(g, {name: carry[name] for name in learned}, count) | {"gradients_seen": count}
-            new |= {name: pt.switch(learning, x, carry[name]) for name, x in found.items()}
+            changed = learn(g, {name: carry[name] for name in learned}, count) | {"gradients_seen": count}
+            new |= {name: pt.switch(learning, x, carry[name]) for name, x in changed.items()}
         if trains:
             data, training = target.constant_data(carry), tuning > phases.train
             theta = target.locate(state, data)

@@ -208,8 +208,8 @@ def _input(v: Variable, name: str, shapes: Mapping[str, tuple[int, ...]] | None,
 
 def _whole_numbers(outputs: Sequence[Variable], whole: Callable) -> dict[Variable, Variable]:
     """Map the given whole numbers in expressions, such as lengths of axes, to constants."""
-    found = [v for v in ancestors(outputs) if isinstance(v, Given) and v.dtype.startswith("int")]
-    return {v: pt.constant(whole(v.get_value()), dtype=v.dtype) for v in found}
+    numbers = [v for v in ancestors(outputs) if isinstance(v, Given) and v.dtype.startswith("int")]
+    return {v: pt.constant(whole(v.get_value()), dtype=v.dtype) for v in numbers}
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,10 +245,10 @@ class Stage:
 
     def named_stats(self, values: Iterator) -> dict[str, Any]:
         """Name each statistic, of the values of the statistics in the order of the outputs."""
-        found: dict[str, Any] = {}
+        named: dict[str, Any] = {}
         for names, value in zip(self.stats, values, strict=True):
-            found |= {names: value} if isinstance(names, str) else dict(zip(names, value, strict=True))
-        return found
+            named |= {names: value} if isinstance(names, str) else dict(zip(names, value, strict=True))
+        return named
 
     @property
     def outputs(self) -> list[Variable]:

@@ -24,15 +24,15 @@ ROWS = 20  # at how many rows of the data, evenly spaced, outputs are watched
 
 def watched(networks: Sequence[Network]) -> Variable:
     """Write the numbers that are watched, a vector, as an expression of the value variables of the networks."""
-    found = []
+    numbers = []
     for network in networks:
         rows = given(evenly_spaced(len(network.data()), ROWS))
         rows = pt.minimum(rows, network.inputs.shape[0] - 1)  # the data may be others, with fewer rows, when it runs
         *_, (outputs, _) = forward(network, {v.name: v for v in network.weights}, network.inputs[rows])
         if network.observation is not None and network.observation.ignores_shifts:
             outputs = outputs - outputs.mean(axis=-1, keepdims=True)
-        found += [outputs, *(variance.log_precision(variance.value) for variance in network.variances)]
-    return pt.concatenate([x.ravel() for x in found])
+        numbers += [outputs, *(variance.log_precision(variance.value) for variance in network.variances)]
+    return pt.concatenate([x.ravel() for x in numbers])
 
 
 def multiplications(networks: Sequence[Network]) -> int:

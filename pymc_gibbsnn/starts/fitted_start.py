@@ -114,11 +114,11 @@ def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.
 def _scales(network: Network, point: dict[str, np.ndarray]) -> tuple[list[float], list[np.ndarray]]:
     """Return the variances of all noise, and the precisions of all weights W̃, at a point."""
     parts, weighted = network.noisy, [layer.operator for layer in network.layers if layer.operator.variables]
-    found = at_point([part.noise for part in parts] + [operator.precision for operator in weighted], point)
+    values = at_point([part.noise for part in parts] + [operator.precision for operator in weighted], point)
     precisions = [
-        np.broadcast_to(p, operator.augmented_shape) for p, operator in zip(found[len(parts) :], weighted, strict=True)
+        np.broadcast_to(p, operator.augmented_shape) for p, operator in zip(values[len(parts) :], weighted, strict=True)
     ]
-    return [x.item() for x in found[: len(parts)]], precisions
+    return [x.item() for x in values[: len(parts)]], precisions
 
 
 def _least_squares(

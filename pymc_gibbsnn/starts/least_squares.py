@@ -240,14 +240,14 @@ class LeastSquares:
         """Take away the unit that is missed least, of a hidden layer that is wider than it should be."""
         now = self.linearised(fit)
         inverse, starts = now.covariance, np.cumsum([0] + [w.size for w in fit.weights])
-        found = []
+        units = []
         for l, (below, above) in enumerate(pairwise(fit.weights)):
             for j in range(len(below) if len(below) > widths[l] else 0):
                 outgoing = starts[l + 1] + np.arange(len(above)) * above.shape[1] + j
                 force = np.linalg.solve(inverse[np.ix_(outgoing, outgoing)], above[:, j])
-                found.append((above[:, j] @ force, l, j, -inverse[:, outgoing] @ force))
-        found.sort(key=lambda unit: unit[0])
-        fits = [fit.moved(share * step).without(l, j) for _, l, j, step in found[:4] for share in (1, 0.3, 0)]
+                units.append((above[:, j] @ force, l, j, -inverse[:, outgoing] @ force))
+        units.sort(key=lambda unit: unit[0])
+        fits = [fit.moved(share * step).without(l, j) for _, l, j, step in units[:4] for share in (1, 0.3, 0)]
         return min(fits, key=lambda one: self.objective(one, now.variance))
 
     def judged(self, fit: Fit) -> tuple[float, float]:

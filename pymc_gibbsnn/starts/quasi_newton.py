@@ -142,15 +142,15 @@ class QuasiNewton:
             count //= 2
         starts = [self.drawn() for _ in range(count)]
         while True:
-            found = []
+            fits = []
             for weights in starts:
-                found.append(self.fitted(weights, STEPS // len(starts)))
-                if found[-1].error < ENOUGH:
-                    return self.matrices(found[-1].weights)
-            found = sorted((one for one in found if np.isfinite(one.score)), key=lambda one: one.score)
-            if len(starts) == 1 or not found:
-                return self.matrices(found[0].weights) if found else None
-            starts = [one.weights for one in found[: len(starts) // 2]]
+                fits.append(self.fitted(weights, STEPS // len(starts)))
+                if fits[-1].error < ENOUGH:
+                    return self.matrices(fits[-1].weights)
+            fits = sorted((one for one in fits if np.isfinite(one.score)), key=lambda one: one.score)
+            if len(starts) == 1 or not fits:
+                return self.matrices(fits[0].weights) if fits else None
+            starts = [one.weights for one in fits[: len(starts) // 2]]
 
 
 def suits_quasi_newton(network: Network) -> bool:
