@@ -134,11 +134,11 @@ def _last_draws(idata, model: pm.Model) -> tuple[list[dict[str, np.ndarray]], li
 
 def _tuned(idata, steps: Sequence[BlockedStep], i: int) -> dict[str, np.ndarray | None]:
     """Return the entries of the carry of step i that statistics of the last draws tell, (chain,); None for others."""
-    found = {}
+    entries = {}
     for name, statistic in steps[i].transition.tuned.items():
         x = None if statistic is None else _reported(idata, steps, i, statistic)
-        found[name] = None if x is None else np.log(x)
-    return found
+        entries[name] = None if x is None else np.log(x)
+    return entries
 
 
 def _reported(idata, steps: Sequence[BlockedStep], i: int, statistic: str) -> np.ndarray | None:

@@ -30,18 +30,18 @@ HASH = "sha256:"  # how a hash begins, which says nothing to a reader of an erro
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Say in words what differs between two fingerprints; the list is empty if nothing does."""
-    found = []
+    changes = []
     for name in [*before, *(name for name in now if name not in before)]:
         if name not in now:
-            found.append(f"{name} is gone")
+            changes.append(f"{name} is gone")
         elif name not in before:
-            found.append(f"{name} is new")
+            changes.append(f"{name} is new")
         elif before[name] != now[name]:
             hidden = any(str(one[name]).startswith(HASH) for one in (before, now))
-            found.append(
+            changes.append(
                 f"{name} is another one" if hidden else f"{name} was {before[name]!r} and is {now[name]!r} now"
             )
-    return found
+    return changes
 
 
 def fingerprint_of(value: Any) -> str:
@@ -59,7 +59,7 @@ def fingerprint_of_model(model: pm.Model) -> dict[str, str]:
     observed, data = observed_variables(model), list(model.data_vars)
     random = [*model.free_RVs, *observed]
     variables = [*random, *model.deterministics, *model.potentials]
-    found = {}
+    fingerprint = {}
     for v in variables:
         transform = model.rvs_to_transforms.get(v)
         expressions = [v, pm.logp(v, v.type("value"), warn_rvs=False)] if v in random else [v]
@@ -67,22 +67,22 @@ def fingerprint_of_model(model: pm.Model) -> dict[str, str]:
             expressions.append(transform.backward(model.rvs_to_values[v], *v.owner.inputs))
         lines = _expressions(expressions, {*variables, *data} - {v})
         lines += map(_plain, [v.type, model.named_vars_to_dims.get(v.name), transform])
-        found[f"the variable '{v.name}'"] = _hash(lines)
+        fingerprint[f"the variable '{v.name}'"] = _hash(lines)
     values = {v.name: _expressions([v], set()) for v in data}
     values |= {rv.name: _expressions([model.rvs_to_values[rv]], set(data)) for rv in observed}
-    return found | {f"the data '{name}'": _hash(lines) for name, lines in values.items()}
+    return fingerprint | {f"the data '{name}'": _hash(lines) for name, lines in values.items()}
 
 
 def fingerprint_of_steps(steps: Sequence[GraphStep]) -> dict[str, str]:
     """Return the fingerprint of steps: their kinds, the variables that they move, and their options."""
-    found = {"the steps": [type(step).__name__ for step in steps]}
+    fingerprint = {"the steps": [type(step).__name__ for step in steps]}
     for i, step in enumerate(steps):
         name = type(step).__name__ if len(steps) == 1 else f"{type(step).__name__} (step {i + 1})"
         build = signature(step.build_transition).parameters.values()
         options = {p.name: p.default for p in build if p.kind is Parameter.KEYWORD_ONLY} | step.options
         options |= {"vars": [v.name for v in step.transition.variables], "sweeps_per_draw": step.sweeps_per_draw}
-        found |= {f"the argument {option} of {name}": _short(_value(value)) for option, value in options.items()}
-    return found
+        fingerprint |= {f"the argument {option} of {name}": _short(_value(value)) for option, value in options.items()}
+    return fingerprint
 
 
 def _hash(texts: Iterable[str]) -> str:

@@ -18,17 +18,17 @@ def why_not_finite(model: pm.Model, point: PointType) -> str:
     """
     holes = {name: int((~np.isfinite(value)).sum()) for name, value in point.items()}
     if any(holes.values()):
-        found = [f"'{name}' holds {count} values that are NaN or infinite" for name, count in holes.items() if count]
-        return f"{', '.join(found)}."
+        problems = [f"'{name}' holds {count} values that are NaN or infinite" for name, count in holes.items() if count]
+        return f"{', '.join(problems)}."
     with np.errstate(all="ignore"):
         terms = model.point_logps(point, mode="FAST_COMPILE")
-    found = [f"that of '{name}' is {float(term)}" for name, term in terms.items() if not np.isfinite(term)]
-    if not found:
+    problems = [f"that of '{name}' is {float(term)}" for name, term in terms.items() if not np.isfinite(term)]
+    if not problems:
         return ""
     data = {rv.name: evaluate(model.rvs_to_values[rv]) for rv in model.observed_RVs}
     sizes = {name: np.abs(np.asarray(value, float)).max(initial=0) for name, value in (point | data).items()}
     largest = max(sizes, key=sizes.get)
     return (
-        f"Of the terms of the log density, {', '.join(found)}; the largest number, in '{largest}', is "
+        f"Of the terms of the log density, {', '.join(problems)}; the largest number, in '{largest}', is "
         f"{sizes[largest]:.2g}. Bring data and initial values to the order of one."
     )

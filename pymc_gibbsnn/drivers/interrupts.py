@@ -44,8 +44,8 @@ def uninterrupted(*others: int) -> Iterator[Interrupts]:
         Further signals to put off. SIGTERM, if nobody handles it, then raises SystemExit in place of the sudden death
         that the system has for it.
     """
-    found = {number: getsignal(number) for number in (SIGINT, *others)}
-    usual = {n: _terminate if n == SIGTERM and handler == SIG_DFL else handler for n, handler in found.items()}
+    handlers = {number: getsignal(number) for number in (SIGINT, *others)}
+    usual = {n: _terminate if n == SIGTERM and handler == SIG_DFL else handler for n, handler in handlers.items()}
     usual = {n: handler for n, handler in usual.items() if callable(handler)}
     if threading.current_thread() is not threading.main_thread():
         usual = {}
@@ -56,7 +56,7 @@ def uninterrupted(*others: int) -> Iterator[Interrupts]:
         yield interrupts
     finally:
         for number in usual:
-            signal(number, found[number])
+            signal(number, handlers[number])
         interrupts()
 
 

@@ -60,11 +60,11 @@ def start_on_devices(transition: Transition, placement: Placement) -> dict[str, 
     """Compute the carry at the start of a chain on the devices, from the rows of all processes."""
     function, data = jaxify([], list(transition.carry.values()), placement)
     data = placement.put(data, chains=False)
-    found = jax.eval_shape(lambda data: function(*data), data)
-    places = tuple(placement.of(x.shape, chains=False, even=True) for x in found)
+    entries = jax.eval_shape(lambda data: function(*data), data)
+    places = tuple(placement.of(x.shape, chains=False, even=True) for x in entries)
     with jax_settings(rows_are_spread=True):
-        found = jax.jit(lambda data: tuple(function(*data)), out_shardings=places)(data)
-    return dict(zip(transition.carry, found, strict=True))
+        entries = jax.jit(lambda data: tuple(function(*data)), out_shardings=places)(data)
+    return dict(zip(transition.carry, entries, strict=True))
 
 
 class JaxTransition:

@@ -55,8 +55,8 @@ def judged(
             if variance is not None:
                 variance = np.reshape(variance, np.shape(variance) + (1,) * (output.ndim - np.ndim(variance)))
                 output, name = likelihood.logistic_probabilities(output, variance), "probability"
-        found = {name: output} | ({"log_noise": space["log_noise"].values} if "log_noise" in space else {})
-        return {name: x.reshape(*x.shape[:2], -1) for name, x in found.items()}
+        quantities = {name: output} | ({"log_noise": space["log_noise"].values} if "log_noise" in space else {})
+        return {name: x.reshape(*x.shape[:2], -1) for name, x in quantities.items()}
 
     return judge
 

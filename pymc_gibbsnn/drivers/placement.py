@@ -166,8 +166,8 @@ def _of_all_processes(
         If processes have different numbers, devices cannot share them evenly, or other axes have that length.
     """
     (n,) = rows
-    if len({*(found := all_say(rows=n)["rows"].tolist())}) > 1:
-        raise ValueError(f"local_rows=True needs equally many rows in each process; found {found}.")
+    if len({*(counts := all_say(rows=n)["rows"].tolist())}) > 1:
+        raise ValueError(f"local_rows=True needs equally many rows in each process; found {counts}.")
     if n * parts % shards:
         raise ValueError(f"{shards} shards cannot share {n * parts} rows evenly.")
     inputs = evaluate(transitions[0].rows)

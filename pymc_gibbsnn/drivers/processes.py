@@ -49,10 +49,10 @@ def first_says(make: Callable[[], bytes]) -> bytes:
         except Exception as reason:
             error, answer = reason, b"-" + str(reason).encode()
     length = int(all_say(length=len(answer))["length"][0])
-    found = np.zeros(length, "uint8")
+    buffer = np.zeros(length, "uint8")
     if is_first():
-        found[:] = np.frombuffer(answer, "uint8")
-    answer = np.asarray(multihost_utils.broadcast_one_to_all(found)).astype("uint8").tobytes()
+        buffer[:] = np.frombuffer(answer, "uint8")
+    answer = np.asarray(multihost_utils.broadcast_one_to_all(buffer)).astype("uint8").tobytes()
     if error:
         raise error
     if answer[:1] == b"-":

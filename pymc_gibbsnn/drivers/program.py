@@ -210,8 +210,8 @@ class Program:
 
             def run(name, chain, tuning=tuning, move=move, i=i):
                 side_by_side = chain[0].ndim > 1
-                *chain, found = _for_each(partial(move, name), chain[0], chain, (fixed[i], datas[i], tuning))
-                return *self.placement.constrain(chain, chains=side_by_side), found
+                *chain, new_stats = _for_each(partial(move, name), chain[0], chain, (fixed[i], datas[i], tuning))
+                return *self.placement.constrain(chain, chains=side_by_side), new_stats
 
             chain = keys, values, changing[i]
             if "begin" in move.stages:
@@ -228,8 +228,8 @@ class Program:
                 """Make all steps of the turn, and return the statistics of the last one."""
 
                 def step(_, loop):
-                    *chain, found = run("step", loop[:3])
-                    return *(run("tune", chain)[:3] if tunes else chain), found
+                    *chain, new_stats = run("step", loop[:3])
+                    return *(run("tune", chain)[:3] if tunes else chain), new_stats
 
                 return jax.lax.fori_loop(0, sweeps, step, (*chain, self._zeros(move.stats, chain[0])))
 
@@ -239,14 +239,14 @@ class Program:
                 return step(jax.lax.fori_loop(0, sweeps - 1, lambda _, chain: step(chain)[:3], chain))
 
             if "tune" in move.stages:  # what only tuning needs is not touched afterwards
-                *chain, found = jax.lax.cond(tuning > 0, partial(steps, tunes=True), tuned_steps, *chain)
+                *chain, new_stats = jax.lax.cond(tuning > 0, partial(steps, tunes=True), tuned_steps, *chain)
             else:
-                *chain, found = steps(*chain)
+                *chain, new_stats = steps(*chain)
             if "record" in move.stages:
                 *chain, _ = run("record", chain)
             keys, values, new = chain
             changed.append(new)
-            stats |= {self._name(i, name): x for name, x in found.items()}
+            stats |= {self._name(i, name): x for name, x in new_stats.items()}
         return (keys, values, changed), stats
 
     def _zeros(self, names: Sequence[str], keys: jax.Array) -> dict[str, jax.Array]:

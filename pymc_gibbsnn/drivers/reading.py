@@ -90,8 +90,8 @@ def attributes_of(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"There is no store at {path}: begin one with store=.")
     try:
         about = json.loads((path / "zarr.json").read_bytes())["attributes"]
-        found = about.get(OURS)
-        about = {"draws": int(about["draws"]), "groups": {**about["groups"]}} if found == FORMAT else None
+        version = about.get(OURS)
+        about = {"draws": int(about["draws"]), "groups": {**about["groups"]}} if version == FORMAT else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path} is no store that pymc_gibbsnn.sample has written, or its file zarr.json is damaged: "
@@ -188,8 +188,8 @@ def _damaged_chunk(array, folder: Path, draws: int, checks_all: bool) -> tuple[s
         file = folder / name
         content = None
         if file.exists():
-            if size is not None and (found := file.stat().st_size) != size:
-                return f"The file {file} is damaged: it has {found} bytes in place of {size}.", first
+            if size is not None and (length := file.stat().st_size) != size:
+                return f"The file {file} is damaged: it has {length} bytes in place of {size}.", first
             if not checks_all and first is not None and array.basename != "draw":
                 continue
             content = np.fromfile(file, "uint8")

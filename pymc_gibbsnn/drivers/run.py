@@ -115,8 +115,8 @@ def run(plan: Plan, start: Start, results: Memory | Store, *, progressbar: bool,
     progress = Progress(schedule.tune, schedule.draws, progressbar and is_first(), made=results.tuned + results.draws)
     with progress, jax.enable_x64(plan.precision == "float64"), _without_warnings_of_jax():
         if schedule.tune and chains_begin and not plan.placement.local_rows:
-            points, found = find_starts(plan.transitions, start.points, start.seeds, progress)
-            start = replace(start, points=points, carries=start.carries | found)
+            points, carries = find_starts(plan.transitions, start.points, start.seeds, progress)
+            start = replace(start, points=points, carries=start.carries | carries)
         interrupts()
         progress.say(f"Compiling, {plan.chains} chains")
         started = time.perf_counter()

@@ -82,20 +82,20 @@ def find_starts(
         is_large = sum(x.size for x in points[0].values()) >= ENOUGH
         threads = min(most, len(searching)) if is_large else 1
         with limited(blas(), most // threads):
-            found = dict(zip(searching, _side_by_side(search, searching, threads, progress), strict=True))
+            starts = dict(zip(searching, _side_by_side(search, searching, threads, progress), strict=True))
         for i in range(len(points)):
-            found[i] = found[i] if i in found else found[i - SEARCHES]
+            starts[i] = starts[i] if i in starts else starts[i - SEARCHES]
         file = io.BytesIO()
-        np.savez(file, **{f"{i} {name}": x for i, entries in found.items() for name, x in entries.items()})
+        np.savez(file, **{f"{i} {name}": x for i, entries in starts.items() for name, x in entries.items()})
         return file.getvalue()
 
     if not any(transition.find for transition in transitions):
         return points, {}
-    found = np.load(io.BytesIO(first_says(look)))
-    carries = [name.removeprefix("0 ") for name in found if name.startswith("0 carry ")]
+    arrays = np.load(io.BytesIO(first_says(look)))
+    carries = [name.removeprefix("0 ") for name in arrays if name.startswith("0 carry ")]
     return (
-        [{name: found[f"{i} value {name}"] for name in point} for i, point in enumerate(points)],
-        {name: np.stack([found[f"{i} {name}"] for i in range(len(points))]) for name in carries},
+        [{name: arrays[f"{i} value {name}"] for name in point} for i, point in enumerate(points)],
+        {name: np.stack([arrays[f"{i} {name}"] for i in range(len(points))]) for name in carries},
     )
 
 
@@ -134,11 +134,11 @@ def _side_by_side(
 
     say(0)
     if threads == 1:
-        found = []
+        starts = []
         for i in chains:
-            found.append(search(i))
-            say(len(found))
-        return found
+            starts.append(search(i))
+            say(len(starts))
+        return starts
     pool = ThreadPoolExecutor(threads)
     try:
         searches = [pool.submit(run, i) for i in chains]

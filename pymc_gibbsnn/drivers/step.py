@@ -426,8 +426,8 @@ class GraphStep(BlockedStep):
         with self._settings(), uninterrupted() as hand_over_interrupt:
             if finds:
                 rng = np.random.default_rng(self.rng.integers(2**63))
-                found, carry = self.transition.find(point, rng)
-                values, self.carry = self._values(found), self.carry | carry
+                start, carry = self.transition.find(point, rng)
+                values, self.carry = self._values(start), self.carry | carry
             if not self._is_where_it_was(values):
                 self._run("begin", values, tuning)
             self._left, sweeps = None, self.thinning.sweeps

@@ -71,8 +71,8 @@ class Store(AbstractContextManager):
             with self._explained():
                 self.lock = Lock(path)
             try:
-                self.checkpoint = found = read_checkpoint(path)
-                self.draws, self.tuned, self.seconds = found.draws, found.tuned, found.seconds
+                self.checkpoint = checkpoint = read_checkpoint(path)
+                self.draws, self.tuned, self.seconds = checkpoint.draws, checkpoint.tuned, checkpoint.seconds
                 self.written = self.draws
                 self._try_to_write(path)
             except BaseException:
@@ -158,8 +158,8 @@ class Store(AbstractContextManager):
             if self.checkpoint is None:
                 self._create(groups, others, state)
             self.root = zarr.open_group(Durable(self.path), mode="r+", zarr_format=3)
-            found = [(group, name, array) for group in DRAWN for name, array in self.root[group].arrays()]
-            self.arrays = {(group, name): x for group, name, x in found if chunks.axis_of_draws(x) is not None}
+            arrays = [(group, name, array) for group in DRAWN for name, array in self.root[group].arrays()]
+            self.arrays = {(group, name): x for group, name, x in arrays if chunks.axis_of_draws(x) is not None}
             self._truncate()
             self.writer = chunks.Writer(self.path)
             self.chunks = {name: chunks.Chunks(x, self.draws, self.writer) for name, x in self.arrays.items()}
@@ -168,8 +168,8 @@ class Store(AbstractContextManager):
         """Add the draws of one call of the program; they can be read after the next checkpoint."""
         first, self.draws = self.draws, self.draws + draws.length
         with self._explained():
-            for group, found in zip(DRAWN, draws, strict=True):
-                for name, x in {**found, "draw": np.arange(first, self.draws)}.items():
+            for group, values in zip(DRAWN, draws, strict=True):
+                for name, x in {**values, "draw": np.arange(first, self.draws)}.items():
                     self.chunks[group, name].append(x)
 
     def save(self, state: Mapping[str, np.ndarray] | None, seconds: float) -> None:

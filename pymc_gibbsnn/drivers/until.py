@@ -97,5 +97,5 @@ class Until:
         output, *_ = self.series[0].values()
         if not np.ptp(output, axis=1).any(axis=1).all():  # a chain did not move: its draws are one
             return False
-        found = [ess_of(that_matter(name, x)) for name, x in self.series[0].items()]
-        return all((ess >= self.ess).all() for ess in found)  # False where it is NaN
+        sizes = [ess_of(that_matter(name, x)) for name, x in self.series[0].items()]
+        return all((ess >= self.ess).all() for ess in sizes)  # False where it is NaN

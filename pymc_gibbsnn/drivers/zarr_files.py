@@ -61,14 +61,14 @@ class OneArray(LocalStore):
             if name in (METADATA, self.name):
                 yield name
 
-    def _whole(self, key: str, found, prototype):
+    def _whole(self, key: str, buffer, prototype):
         """Return the content of a file if it is whole, and in place of the metadata of the group those of a plain one.
 
         Parameters
         ----------
         key : str
             The path of the file in the folder.
-        found : Buffer or None
+        buffer : Buffer or None
             Its content.
         prototype : BufferPrototype or None
             The kind of memory that Zarr asks for.
@@ -77,10 +77,10 @@ class OneArray(LocalStore):
             group = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}})
             return (prototype or default_buffer_prototype()).buffer.from_bytes(group.encode())
         if not key.endswith(METADATA):
-            content = None if found is None else found.as_numpy_array()
+            content = None if buffer is None else buffer.as_numpy_array()
             if damage := damage_of(self.root / key, content):
                 raise ValueError(f"{damage}{self._rest(key)}")
-        return found
+        return buffer
 
     def _rest(self, key: str) -> str:
         """Say which draws are before those of a file, if it holds any."""
