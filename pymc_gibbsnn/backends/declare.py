@@ -51,8 +51,8 @@ def declare(op_class: type[Op], *, numba: Callable, jax: Callable | None = None)
     """
 
     def function_and_key(op: Op, node, **kwargs) -> tuple[Callable, str | None]:
-        found = numba(op, node)
-        function, more = found if isinstance(found, tuple) else (found, properties(op))
+        implementation = numba(op, node)
+        function, more = implementation if isinstance(implementation, tuple) else (implementation, properties(op))
         return function, None if more is None else code_key(op_class, more, numba.__module__)
 
     def function_and_number(op: RandomVariable, node) -> tuple[Callable, int | None]:
@@ -92,15 +92,15 @@ def source_key(module: str) -> str:
 
 def key_of_sources(module: str, root: Path) -> str:
     """Compute the key of :func:`source_key` for a copy of the package that lies in the folder ``root``."""
-    found: dict[str, bytes] = {}
+    sources: dict[str, bytes] = {}
     waiting = [module]
     while waiting:
         name = waiting.pop()
         path = _path(name, root)
-        if name not in found and path is not None:
-            found[name] = path.read_bytes()
-            waiting += _imported(found[name])
-    return sha256(repr(sorted(found.items())).encode()).hexdigest()
+        if name not in sources and path is not None:
+            sources[name] = path.read_bytes()
+            waiting += _imported(sources[name])
+    return sha256(repr(sorted(sources.items())).encode()).hexdigest()
 
 
 def _path(module: str, root: Path) -> Path | None:

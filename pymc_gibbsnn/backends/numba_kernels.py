@@ -238,11 +238,11 @@ def _numba_matrix_sum(op, node):
 
     @numba_njit
     def total(x):
-        x, found = x if x.strides[0] > x.strides[1] else x.T, 0.0
+        x, result = x if x.strides[0] > x.strides[1] else x.T, 0.0
         for i in range(x.shape[0]):
             for j in range(x.shape[1]):
-                found += x[i, j]
-        return np.array(found)
+                result += x[i, j]
+        return np.array(result)
 
     @numba_njit
     def sums(x):
@@ -267,14 +267,14 @@ declare(MatrixSum, numba=_numba_matrix_sum)
 @node_rewriter([Sum, *SCALAR_SUMS])
 def _use_matrix_sum(fgraph, node):
     """Replace PyTensor's sum of a matrix in double precision, over one axis or both, by a :class:`MatrixSum`."""
-    [x], [found] = node.inputs, node.outputs
+    [x], [output] = node.inputs, node.outputs
     ops = [node.op] if isinstance(node.op, Sum) else [inner.op for inner in node.op.fgraph.apply_nodes]
     sums = [op for op in ops if isinstance(op, Sum)]
-    if not sums or x.ndim != 2 or not x.dtype == found.dtype == "float64":
+    if not sums or x.ndim != 2 or not x.dtype == output.dtype == "float64":
         return None
     axes = (0, 1) if sums[0].axis is None else sums[0].axis
     total = MatrixSum(axes[0] % 2 if len(axes) == 1 else None)(x)
-    return [total if isinstance(found.type, TensorType) else pt.scalar_from_tensor(total)]
+    return [total if isinstance(output.type, TensorType) else pt.scalar_from_tensor(total)]
 
 
 class ErrorFunction(Op):
@@ -424,13 +424,13 @@ def _is_length(x: Variable) -> bool:
 
 def _compared(expressions: Sequence[Variable]) -> list[Variable]:
     """List what is compared in expressions that say whether lengths agree."""
-    found = []
+    compared = []
     for x in expressions:
         op = None if x.owner is None else x.owner.op
         is_part = isinstance(op, All | MakeVector | ScalarFromTensor | TensorFromScalar | Assert)
         is_part |= isinstance(getattr(op, "scalar_op", op), ps.EQ | ps.AND)
-        found += _compared(x.owner.inputs) if is_part else [x]
-    return found
+        compared += _compared(x.owner.inputs) if is_part else [x]
+    return compared
 
 
 def with_our_kernels(mode: Mode) -> Mode:

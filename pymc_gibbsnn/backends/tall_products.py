@@ -41,7 +41,7 @@ def _rows_by_few(b, x, w, out):
         Receives the block, transposed.
     """
     n, d = x.shape
-    found = np.empty((2, len(w)), x.dtype)
+    products = np.empty((2, len(w)), x.dtype)
     for i in range(b * BLOCK, min((b + 1) * BLOCK, n), 2):
         u, v = x[i], x[min(i + 1, n - 1)]
         for j in range(0, len(w), 4):
@@ -56,9 +56,9 @@ def _rows_by_few(b, x, w, out):
                 v1 += v[k] * w1[k]
                 v2 += v[k] * w2[k]
                 v3 += v[k] * w3[k]
-            found[0, j], found[0, j + 1], found[0, j + 2], found[0, j + 3] = u0, u1, u2, u3
-            found[1, j], found[1, j + 1], found[1, j + 2], found[1, j + 3] = v0, v1, v2, v3
-        out[:, i : i + 2] = found[: min(2, n - i), : len(out)].T
+            products[0, j], products[0, j + 1], products[0, j + 2], products[0, j + 3] = u0, u1, u2, u3
+            products[1, j], products[1, j + 1], products[1, j + 2], products[1, j + 3] = v0, v1, v2, v3
+        out[:, i : i + 2] = products[: min(2, n - i), : len(out)].T
 
 
 @numba_njit

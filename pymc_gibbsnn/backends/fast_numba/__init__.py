@@ -81,6 +81,6 @@ def _try() -> None:
     for a in np.random.default_rng(0).normal(size=(2, 3, 2)):  # twice, so that memory is taken again
         s = a @ a.T + np.eye(3)
         expected = [np.linalg.cholesky(s)[1:, 0], np.exp(a[:, 0] - s[2]).sum(), np.r_[s[2], s[0]], s[2]]
-        for found, wanted in zip(f(a, s[2]), expected, strict=True):
-            if not np.allclose(found, wanted, rtol=1e-6):
-                raise ArithmeticError(f"{found} in place of {wanted}")
+        for result, wanted in zip(f(a, s[2]), expected, strict=True):
+            if not np.allclose(result, wanted, rtol=1e-6):
+                raise ArithmeticError(f"{result} in place of {wanted}")

@@ -132,9 +132,9 @@ def graph_function(
     """
     names = [f"x{i}" for i in range(inputs)]
     run = named_intrinsic(names, lambda *arguments: _Graph(arguments, constants, calls, outputs).intrinsic())
-    found = {"run": run, "__name__": __name__}  # of a function without a module Numba would keep all globals, too
-    exec(f"def {name}({', '.join(names)}): return run({', '.join(names)})", found)
-    return found[name]
+    namespace = {"run": run, "__name__": __name__}  # of a function without a module Numba would keep all globals, too
+    exec(f"def {name}({', '.join(names)}): return run({', '.join(names)})", namespace)
+    return namespace[name]
 
 
 def named_intrinsic(names: Sequence[str], typed: Callable) -> Callable:
@@ -274,11 +274,11 @@ class _Graph:
             for i in {*call.inputs, *new} - kept:
                 if i in owned and last.get(i, number) == number:
                     writer.release(kinds[i], places[i])
-        found = [writer.load(kinds[i], places[i]) for i in self.outputs]
-        for position, (i, value) in enumerate(zip(self.outputs, found, strict=True)):
+        outputs = [writer.load(kinds[i], places[i]) for i in self.outputs]
+        for position, (i, value) in enumerate(zip(self.outputs, outputs, strict=True)):
             if i not in owned or i in self.outputs[:position]:
                 context.nrt.incref(builder, kinds[i], value)
-        return context.make_tuple(builder, self.result, found)
+        return context.make_tuple(builder, self.result, outputs)
 
     def _slots(self, context, builder: ir.IRBuilder) -> Iterator[ir.Value]:
         """Write the code that asks for the addresses of all kernels, once in a process; return where they lie."""
@@ -326,10 +326,10 @@ def _compiled(key: str, arguments: tuple[types.Type, ...]) -> CompileResult:
 
             return implementation[1].return_type(*addresses), code
 
-        found = {"kernel": named_intrinsic(names, typed_for), "__name__": __name__}
-        exec(f"def call({', '.join(names)}): return kernel({', '.join(names)})", found)
+        namespace = {"kernel": named_intrinsic(names, typed_for), "__name__": __name__}
+        exec(f"def call({', '.join(names)}): return kernel({', '.join(names)})", namespace)
         function = cached(
-            numba_njit(found["call"]), sha256(str((key, arguments)).encode()).hexdigest(), _CacheOfKernels
+            numba_njit(namespace["call"]), sha256(str((key, arguments)).encode()).hexdigest(), _CacheOfKernels
         )
         with in_parts():
             function.compile((types.voidptr,) * len(arguments))

@@ -54,13 +54,13 @@ def elementwise(op: Elemwise, node: Apply) -> tuple[Callable, str] | None:
             writer = Writer(context, builder)
             given = [make_array(kind)(context, builder, value) for kind, value in zip(arrays, values, strict=True)]
             lengths = _lengths(writer, given, repeated)
-            found = []
+            outputs = []
             for i, kind in enumerate(results):
                 if i in inplace:
-                    found.append(given[inplace[i]])
-                    context.nrt.incref(builder, kind, found[i]._getvalue())
+                    outputs.append(given[inplace[i]])
+                    context.nrt.incref(builder, kind, outputs[i]._getvalue())
                 else:
-                    found.append(_empty_nd_impl(context, builder, kind, lengths))
+                    outputs.append(_empty_nd_impl(context, builder, kind, lengths))
             with ExitStack() as loops:
                 indices = [loops.enter_context(cgutils.for_range(builder, length)).index for length in lengths]
                 overlaps, numbers = _Overlaps(builder.module, len(results)), []
@@ -71,11 +71,11 @@ def elementwise(op: Elemwise, node: Apply) -> tuple[Callable, str] | None:
                 computed, computed_kinds = [writer.inline(implementation, numbers)], [signature_of.return_type]
                 if len(results) > 1:
                     computed, computed_kinds = cgutils.unpack_tuple(builder, *computed), computed_kinds[0].types
-                for i, (kind, array) in enumerate(zip(results, found, strict=True)):
+                for i, (kind, array) in enumerate(zip(results, outputs, strict=True)):
                     number = context.cast(builder, computed[i], computed_kinds[i], kind.dtype)
                     stored = writer.store(kind.dtype, number, _item(writer, (kind, array), indices))
                     overlaps.tell(stored, i)
-            values = [array._getvalue() for array in found]
+            values = [array._getvalue() for array in outputs]
             return values[0] if len(values) == 1 else context.make_tuple(builder, result, values)
 
         return result(*arrays), code
@@ -112,12 +112,12 @@ def filled(op: Alloc, node: Apply) -> tuple[Callable, str]:
                             f"{axis}. A length of one is repeated only where it is known beforehand."
                         )
                         context.call_conv.return_user_exc(builder, ValueError, (message,))
-            found = _empty_nd_impl(context, builder, result, shape)
+            output = _empty_nd_impl(context, builder, result, shape)
             with ExitStack() as loops:
                 indices = [loops.enter_context(cgutils.for_range(builder, length)).index for length in shape]
                 place = _item(writer, (array, given), _repeat(indices[last:], ones))
-                writer.store(array.dtype, writer.load(array.dtype, place), _item(writer, (result, found), indices))
-            return found._getvalue()
+                writer.store(array.dtype, writer.load(array.dtype, place), _item(writer, (result, output), indices))
+            return output._getvalue()
 
         return result(array, *lengths), code
 
@@ -152,14 +152,14 @@ def joined(op: Join, node: Apply) -> tuple[Callable, str] | None:
             starts = [context.get_constant(types.intp, 0)]
             for shape in shapes:
                 starts.append(builder.add(starts[-1], shape[axis]))
-            found = _empty_nd_impl(context, builder, result, [*shapes[0][:axis], starts[-1], *shapes[0][axis + 1 :]])
+            output = _empty_nd_impl(context, builder, result, [*shapes[0][:axis], starts[-1], *shapes[0][axis + 1 :]])
             for kind, array, shape, start in zip(kinds, given, shapes, starts, strict=False):
                 with ExitStack() as loops:
                     indices = [loops.enter_context(cgutils.for_range(builder, length)).index for length in shape]
                     number = writer.load(kind.dtype, _item(writer, (kind, array), indices))
                     indices[axis] = builder.add(indices[axis], start)
-                    writer.store(kind.dtype, number, _item(writer, (result, found), indices))
-            return found._getvalue()
+                    writer.store(kind.dtype, number, _item(writer, (result, output), indices))
+            return output._getvalue()
 
         return result(*kinds), code
 
@@ -198,7 +198,7 @@ def _lengths(writer: Writer, arrays: Sequence, repeated: Sequence[Sequence[bool]
     context, builder = writer.context, writer.builder
     one = context.get_constant(types.intp, 1)
     shapes = [cgutils.unpack_tuple(builder, array.shape) for array in arrays]
-    found = []
+    lengths = []
     for axis in range(len(repeated[0])):
         length = next((shape[axis] for shape, ones in zip(shapes, repeated, strict=True) if not ones[axis]), one)
         for i, (shape, ones) in enumerate(zip(shapes, repeated, strict=True)):
@@ -210,8 +210,8 @@ def _lengths(writer: Writer, arrays: Sequence, repeated: Sequence[Sequence[bool]
                         f"{axis} than the other inputs. A length of one is repeated only where it is known beforehand."
                     )
                     context.call_conv.return_user_exc(builder, ValueError, (message,))
-        found.append(length)
-    return found
+        lengths.append(length)
+    return lengths
 
 
 def _repeat(indices: Sequence[ir.Value], repeated: Sequence[bool]) -> list[ir.Value]:

@@ -46,18 +46,18 @@ def cholesky(op: Op, node: Apply) -> tuple[Callable, str] | None:
         n, bad = len(a), a.dtype.type(np.nan)
         if a.shape[1] != n:
             raise np.linalg.LinAlgError("A matrix that has a Cholesky factor is square.")
-        found = np.empty((n, n), a.dtype)  # which LAPACK reads column by column
+        result = np.empty((n, n), a.dtype)  # which LAPACK reads column by column
         for i in range(n):
             for j in range(n):
-                found[i, j] = a[i, j] if transposed else a[j, i]
-        failed = n > 0 and potrf((triangle, n, found, n, 0)) != 0
+                result[i, j] = a[i, j] if transposed else a[j, i]
+        failed = n > 0 and potrf((triangle, n, result, n, 0)) != 0
         for i in range(n):
             for j in range(n):
                 if failed:
-                    found[i, j] = bad
+                    result[i, j] = bad
                 elif (i < j) == (lower == transposed) and i != j:
-                    found[i, j] = 0
-        return found if transposed else found.T
+                    result[i, j] = 0
+        return result if transposed else result.T
 
     return factor, code_key(type(op), properties(op), __name__)
 
@@ -113,7 +113,7 @@ def _solve(a, b, lower, unit):
         raise ValueError("A system of equations has as many equations as unknowns.")
     # BLAS reads column by column: Aᵀ where A lies row by row in memory, and, from the right, Xᵀ Aᵀ = Bᵀ.
     transposed, from_left = a.strides[0] > a.strides[1], not SOLVES_FROM_THE_RIGHT or k == 1 or n == 1
-    factor, found = (
+    factor, solution = (
         np.empty((n, n), a.dtype),
         np.empty((n, k), b.dtype) if SOLVES_FROM_THE_RIGHT else np.empty((k, n), b.dtype).T,
     )
@@ -126,16 +126,16 @@ def _solve(a, b, lower, unit):
                 factor[j, i] = a[i, j]
     for i in range(n):
         for j in range(k):
-            found[i, j] = bad if singular else b[i, j]
-    if found.size > 0 and not singular:
+            solution[i, j] = bad if singular else b[i, j]
+    if solution.size > 0 and not singular:
         side, transpose = LEFT if from_left else RIGHT, TRANSPOSED if from_left == transposed else AS_IT_IS
         triangle, diagonal = LOWER if lower != transposed else UPPER, OF_ONES if unit else AS_IT_IS
         if SOLVES_FROM_THE_RIGHT:
             m, columns = (n, k) if from_left else (k, n)
-            _trsm((side, triangle, transpose, diagonal, m, columns, b.dtype.type(1), factor, n, found, m))
+            _trsm((side, triangle, transpose, diagonal, m, columns, b.dtype.type(1), factor, n, solution, m))
         else:
-            _trtrs((triangle, transpose, diagonal, n, k, factor, n, found, n, 0))
-    return found
+            _trtrs((triangle, transpose, diagonal, n, k, factor, n, solution, n, 0))
+    return solution
 
 
 def solve_triangular(op: Op, node: Apply) -> tuple[Callable, str] | None:

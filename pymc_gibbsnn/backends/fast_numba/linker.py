@@ -202,13 +202,13 @@ def _function_and_key(node: Apply, **kwargs) -> tuple[Callable, str | None, bool
     The key is None where the operation has none, or nothing is to be kept.
     """
     ours = (IN_LINE | OURS).get(type(node.op))
-    found = ours and ours(node.op, node)
-    function, key = found or numba_funcify_and_cache_key(node.op, node=node, **kwargs)
-    if not found and isinstance(node.op, OpWithCoreShape):
+    own = ours and ours(node.op, node)
+    function, key = own or numba_funcify_and_cache_key(node.op, node=node, **kwargs)
+    if not own and isinstance(node.op, OpWithCoreShape):
         function = mistaking_columns(function)
     if SPLITS_INTO_LIST and isinstance(node.op, Split):
         function = _in_tuple(function, len(node.outputs))
-    is_kernel = not (found and type(node.op) in IN_LINE)
+    is_kernel = not (own and type(node.op) in IN_LINE)
     return function, key if config.numba__cache else None, is_kernel
 
 

@@ -45,7 +45,7 @@ def view(op: DimShuffle, node: Apply) -> tuple[Callable, str]:
                 Writer(context, builder).store(x, values[0], array.data)
             else:
                 array = make_array(kind)(context, builder, values[0])
-            found = make_array(result)(context, builder)
+            output = make_array(result)(context, builder)
             shape, strides = (cgutils.unpack_tuple(builder, tuple_) for tuple_ in (array.shape, array.strides))
             zero, one = (context.get_constant(types.intp, number) for number in (0, 1))
             for i in op.drop:
@@ -53,7 +53,7 @@ def view(op: DimShuffle, node: Apply) -> tuple[Callable, str]:
                     message = f"Axis {i} is to be dropped, but its length is not one."
                     context.call_conv.return_user_exc(builder, ValueError, (message,))
             populate_array(
-                found,
+                output,
                 data=array.data,
                 shape=[one if i == -1 else shape[i] for i in order],
                 strides=[zero if i == -1 else strides[i] for i in order],
@@ -62,8 +62,8 @@ def view(op: DimShuffle, node: Apply) -> tuple[Callable, str]:
                 parent=array.parent,
             )
             if not is_number:
-                context.nrt.incref(builder, result, found._getvalue())
-            return found._getvalue()
+                context.nrt.incref(builder, result, output._getvalue())
+            return output._getvalue()
 
         return result(x), code
 
@@ -97,9 +97,9 @@ def part(op: Op, node: Apply) -> tuple[Callable, str] | None:
 
     def typed_for(x: types.Array, *kinds: types.Type):
         index_types = [types.slice2_type if isinstance(index, slice) else types.intp for index in indices]
-        found = typed(operator.getitem, (x, types.Tuple(index_types)))[1].return_type
-        of_number = not isinstance(found, types.Array)
-        result = types.Array(found, 0, "C") if of_number and not is_number else found
+        item_type = typed(operator.getitem, (x, types.Tuple(index_types)))[1].return_type
+        of_number = not isinstance(item_type, types.Array)
+        result = types.Array(item_type, 0, "C") if of_number and not is_number else item_type
 
         def code(context, builder, signature, values):
             writer, array = Writer(context, builder), make_array(x)(context, builder, values[0])
@@ -198,17 +198,17 @@ def _number(writer: Writer, kind: types.Type, value: ir.Value) -> tuple[ir.Value
 def _array(writer: Writer, kind: types.Array, numbers: Sequence[ir.Value]) -> ir.Value:
     """Return a new array, a vector of these numbers or, without axes, of one."""
     shape = [writer.context.get_constant(types.intp, len(numbers))] * kind.ndim
-    found = _empty_nd_impl(writer.context, writer.builder, kind, shape)
+    array = _empty_nd_impl(writer.context, writer.builder, kind, shape)
     for i, number in enumerate(numbers):
-        writer.store(kind.dtype, number, cgutils.gep(writer.builder, found.data, i))
-    return found._getvalue()
+        writer.store(kind.dtype, number, cgutils.gep(writer.builder, array.data, i))
+    return array._getvalue()
 
 
 def _slice(writer: Writer, index: slice, numbers: Sequence[ir.Value]) -> ir.Value:
     """Return a slice as Numba has it, of the positions of its bounds among these numbers."""
-    found = writer.context.make_helper(writer.builder, types.slice2_type)
+    result = writer.context.make_helper(writer.builder, types.slice2_type)
     first, last = (writer.context.get_constant(types.intp, bound) for bound in (0, sys.maxsize))
-    found.start = first if index.start is None else numbers[index.start]
-    found.stop = last if index.stop is None else numbers[index.stop]
-    found.step = writer.context.get_constant(types.intp, 1)
-    return found._getvalue()
+    result.start = first if index.start is None else numbers[index.start]
+    result.stop = last if index.stop is None else numbers[index.stop]
+    result.step = writer.context.get_constant(types.intp, 1)
+    return result._getvalue()
