@@ -418,8 +418,8 @@ def named_variables(model: pm.Model, vars: Sequence[Variable] | Variable | None)
     names = [rv.name for rv in model.free_RVs]
     foreign = [describe(rv) for rv in rvs if rv not in model.free_RVs]
     if foreign or not rvs:
-        found = ", ".join(foreign) or "an empty list"
-        raise ValueError(f"vars must be free variables of the model, which has {names}; found {found}.")
+        wrong = ", ".join(foreign) or "an empty list"
+        raise ValueError(f"vars must be free variables of the model, which has {names}; found {wrong}.")
     return [rv for rv in model.free_RVs if rv in rvs]
 
 
@@ -457,9 +457,9 @@ def group_of(name: str, idata: Any, group: str) -> xr.Dataset:
         If it holds no such group.
     """
     try:
-        found = dataset_of(idata, group)
-        if isinstance(found, xr.Dataset):
-            return found
+        dataset = dataset_of(idata, group)
+        if isinstance(dataset, xr.Dataset):
+            return dataset
         raise TypeError
     except (TypeError, IndexError):
         raise TypeError(f"{name} must be what pm.sample returned; found {describe(idata)}.") from None

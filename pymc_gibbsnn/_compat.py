@@ -201,10 +201,10 @@ def dataset(model: pm.Model, values: dict[str, np.ndarray], first_draw: int | No
     how = {"sample_dims": sampled, "check_conventions": False} if ARVIZ_1 else {"default_dims": sampled}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "More chains", UserWarning)
-        found = az.dict_to_dataset(values, coords=coords, dims=dims, **how)
+        result = az.dict_to_dataset(values, coords=coords, dims=dims, **how)
     if first_draw is None:
-        return found
-    return found.assign_coords(draw=first_draw + np.arange(found.sizes["draw"]))
+        return result
+    return result.assign_coords(draw=first_draw + np.arange(result.sizes["draw"]))
 
 
 def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
@@ -224,8 +224,8 @@ def inference_data(groups: dict[str, xr.Dataset]):
 
 def dataset_of(idata, group: str) -> xr.Dataset:
     """Return a group of an InferenceData, a DataTree or a mapping as a dataset."""
-    found = idata[group]
-    return found.to_dataset() if hasattr(found, "to_dataset") else found
+    content = idata[group]
+    return content.to_dataset() if hasattr(content, "to_dataset") else content
 
 
 def add_group(idata, group: str, data: xr.Dataset) -> None:

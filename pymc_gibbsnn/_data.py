@@ -102,11 +102,11 @@ def numbers_in(name: str, values: ArrayLike, columns: list[str] | list[int] | No
     if not columns:
         raise ValueError(f"{name} must hold numbers; found {describe(other)} in an array of dtype {values.dtype}.")
     column = columns[i % len(columns)]
-    found, advice = f"{describe(other)} in the column {column!r}", ""
+    problem, advice = f"{describe(other)} in the column {column!r}", ""
     if isinstance(other, str):
         dummies = f"{name}.to_dummies([{column!r}])" if is_polars else f"pd.get_dummies({frame}, columns=[{column!r}])"
         advice = f" Make columns of 0 and 1 of this text: {dummies}."
-    raise ValueError(f"{name} must hold numbers; found {found}.{advice}")
+    raise ValueError(f"{name} must hold numbers; found {problem}.{advice}")
 
 
 def of_dtype(name: str, values: np.ndarray, dtype: DTypeLike, data: str | None) -> np.ndarray:
@@ -133,10 +133,10 @@ def of_dtype(name: str, values: np.ndarray, dtype: DTypeLike, data: str | None) 
         If it is one of whole numbers, and cannot hold them.
     """
     with np.errstate(invalid="ignore"):  # numbers far out of its range
-        found = values.astype(dtype)
-    if found.dtype.kind in "iu" and (found != values).any():
-        raise ValueError(f"{name} must hold whole numbers that {found.dtype} can hold, the dtype of '{data}'.")
-    return found
+        numbers = values.astype(dtype)
+    if numbers.dtype.kind in "iu" and (numbers != values).any():
+        raise ValueError(f"{name} must hold whole numbers that {numbers.dtype} can hold, the dtype of '{data}'.")
+    return numbers
 
 
 def check_finite(
@@ -190,7 +190,7 @@ def check_labels(name: str, y: ArrayLike, inputs: str, X: ArrayLike) -> None:
         firsts = [_counts_from(labels) for labels in both]
         if firsts == [0, 0] or (0 in firsts and len(both[0]) == len(both[1]) and not _overlap(firsts, len(both[0]))):
             return
-        where = [f"{_some(found)} in {of} alone" for found, of in zip(alone, (name, inputs), strict=True) if found]
+        where = [f"{_some(own)} in {of} alone" for own, of in zip(alone, (name, inputs), strict=True) if own]
         raise ValueError(
             f"The rows of {name} have other labels than those of {inputs}: {'; '.join(where)}. If rows belong together "
             f"by their labels, give both with the same ones, {name}.loc[{inputs}.index] if it has them all; if by "

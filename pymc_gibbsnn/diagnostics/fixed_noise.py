@@ -83,12 +83,12 @@ def noise_in_words(
     free = 1 - output.var(axis=(0, 1)) / noise
     if free.mean() < LEAST_FREE or free.sum() < FEWEST:
         return []
-    found = np.sqrt((residual**2).mean() / free.mean())
-    if np.ptp(fixed) > 0 or fixed.min() / BELOW <= found <= fixed.min() * ABOVE:
+    sd = np.sqrt((residual**2).mean() / free.mean())
+    if np.ptp(fixed) > 0 or fixed.min() / BELOW <= sd <= fixed.min() * ABOVE:
         return []
     return [
         f"The noise of '{observed.name}' is fixed at a standard deviation of {fixed.min():.2g}, but the residuals have "
-        f"one of {found:.2g}: let it be learned, or choose another."
+        f"one of {sd:.2g}: let it be learned, or choose another."
     ]
 
 
@@ -114,10 +114,10 @@ def _noise(new: NewRows, output: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     variance : array, (row, ...)
     """
     rng = np.random.default_rng(0)
-    output, found = output.reshape(-1, *output.shape[2:]), np.zeros(output.shape[2:])
+    output, variance = output.reshape(-1, *output.shape[2:]), np.zeros(output.shape[2:])
     for rows in new.chunks():
         for draws, parameters in new.batches(rows):
             distribution = new.distribution(rows, new.draw_latents(rng, rows, parameters))
             mean, sigma = distribution.parameters
-            found[rows] += ((mean - output[draws, rows]) ** 2 + sigma**2).sum(axis=0)
-    return sigma, found / len(output)
+            variance[rows] += ((mean - output[draws, rows]) ** 2 + sigma**2).sum(axis=0)
+    return sigma, variance / len(output)

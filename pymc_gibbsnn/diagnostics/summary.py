@@ -164,11 +164,11 @@ def summary(
         raise ValueError(f"idata must hold at least 4 draws of each chain; found {posterior.sizes['draw']}.")
     networks, space = networks_to_judge(model, name), function_evaluator(model, X_new, name, points)(posterior)
     judged_ones = judged(model, networks, name)(posterior, space)
-    found = {row: that_matter(row, x) for row, x in judged_ones.items()} | _others(idata, posterior, model, space)
+    quantities = {row: that_matter(row, x) for row, x in judged_ones.items()} | _others(idata, posterior, model, space)
     names = [str(chain) for chain in posterior["chain"].values]
-    joined = {name: _joined(x) for name, x in found.items()}
-    table = _table(found, joined, names)
-    finite = np.array([all(np.isfinite(x[i]).all() for x in found.values()) for i in range(len(names))])
+    joined = {name: _joined(x) for name, x in quantities.items()}
+    table = _table(quantities, joined, names)
+    finite = np.array([all(np.isfinite(x[i]).all() for x in quantities.values()) for i in range(len(names))])
     output, *_ = judged_ones.values()
     moves = np.ptp(output, axis=1).any(axis=1) & finite
     words = []
@@ -185,11 +185,11 @@ def summary(
     if moves.any():
         of_moving, numbers = table, list(compress(names, moves))
         if not moves.all():
-            found = {name: x[moves] for name, x in found.items()}
-            joined = {name: _joined(x) for name, x in found.items()}
-            of_moving = _table(found, joined, numbers)
+            quantities = {name: x[moves] for name, x in quantities.items()}
+            joined = {name: _joined(x) for name, x in quantities.items()}
+            of_moving = _table(quantities, joined, numbers)
         groups = _groups(np.all([joined[name] for name in judged_ones], axis=0))
-        lp = found["lp"][..., 0] if "lp" in found and of_moving.loc["lp", "apart"] else None
+        lp = quantities["lp"][..., 0] if "lp" in quantities and of_moving.loc["lp", "apart"] else None
         words += in_words(of_moving, list(judged_ones), numbers, groups, lp)
         if X_new is None:
             output = space["output"].values[moves]
@@ -200,15 +200,15 @@ def summary(
 
 def _chains(names: list[str], chosen: np.ndarray) -> str:
     """Name the chosen chains at the beginning of a sentence."""
-    found = list(compress(names, chosen))
-    return f"{'Chain' if len(found) == 1 else 'Chains'} {', '.join(found)}"
+    picked = list(compress(names, chosen))
+    return f"{'Chain' if len(picked) == 1 else 'Chains'} {', '.join(picked)}"
 
 
-def _table(found: dict[str, np.ndarray], joined: dict[str, np.ndarray], names: list[str]) -> Summary:
+def _table(quantities: dict[str, np.ndarray], joined: dict[str, np.ndarray], names: list[str]) -> Summary:
     """Make the table from draws (chain, draw, numbers) of its quantities, who is joined, and the numbers of chains."""
     rows = {
         name: _diagnose(x) | {"apart": ", ".join(names[c] for c in _outside(_groups(joined[name])))}
-        for name, x in found.items()
+        for name, x in quantities.items()
     }
     return Summary(pd.DataFrame.from_dict(rows, orient="index"))
 
@@ -236,13 +236,13 @@ def _others(idata, posterior: xr.Dataset, model: pm.Model, space: xr.Dataset) ->
         networks = read_networks(model, check_data=False)
         known = {v.name for network in networks for v in (*network.weights, *network.latents)}
     [axis] = set(space["norm"].dims) - {"chain", "draw"}
-    found = {f"norm {label}": space["norm"].sel({axis: label}).values for label in space[axis].values}
+    quantities = {f"norm {label}": space["norm"].sel({axis: label}).values for label in space[axis].values}
     known |= set(space["norm"][axis].values) if axis == "parameter" else set()
     with suppress(KeyError, AttributeError):  # no such group, or a sampler that does not report it
-        found["lp"] = dataset_of(idata, "sample_stats")["lp"].values
+        quantities["lp"] = dataset_of(idata, "sample_stats")["lp"].values
     others = [rv.name for rv in model.free_RVs if rv.name not in known and rv.name in posterior]
-    found |= {name: posterior[name].transpose("chain", "draw", ...).values for name in others}
-    return {name: x.reshape(*x.shape[:2], -1) for name, x in found.items()}
+    quantities |= {name: posterior[name].transpose("chain", "draw", ...).values for name in others}
+    return {name: x.reshape(*x.shape[:2], -1) for name, x in quantities.items()}
 
 
 def _diagnose(x: np.ndarray) -> dict[str, float]:

@@ -174,16 +174,16 @@ def thermalisation(
 
 def _sweeps_of(results: Mapping[str, object]) -> int:
     """Return how many sweeps a draw of these chains has, 1 where they do not say; refuse chains that differ in it."""
-    found = set()
+    counts = set()
     for result in results.values():
         stats = dataset_of(result, "sample_stats") if "sample_stats" in result else {}
-        found |= {*np.unique(stats[SWEEPS]).astype(int).tolist()} if SWEEPS in stats else set()
-    if len(found) > 1:
+        counts |= {*np.unique(stats[SWEEPS]).astype(int).tolist()} if SWEEPS in stats else set()
+    if len(counts) > 1:
         raise ValueError(
-            f"The chains of results have {sorted(found)} sweeps a draw, and can only be compared sweep by sweep: run "
+            f"The chains of results have {sorted(counts)} sweeps a draw, and can only be compared sweep by sweep: run "
             f"them with the same number, such as GibbsNN(sweeps_per_draw=1)."
         )
-    return found.pop() if found else 1
+    return counts.pop() if counts else 1
 
 
 def _checked_starts(model: pm.Model, starts: object) -> list:
@@ -362,7 +362,7 @@ def _judge(series: dict[str, np.ndarray], outputs: np.ndarray, scores, block: in
         check_series(name, x, block)
     merges = [merge(series["informed"], series[name], block) for name in names[1:]]
     draws, k = outputs.shape[1], outputs.shape[1] // block
-    found = xr.Dataset(
+    judgement = xr.Dataset(
         {
             "series": (("chain", "draw"), np.stack(list(series.values()))),
             "verdict": ("start", [m.verdict for m in merges]),
@@ -384,15 +384,15 @@ def _judge(series: dict[str, np.ndarray], outputs: np.ndarray, scores, block: in
     dims = ("block", "point", "output")[: outputs.ndim - 1]
     for name, rank in (("rhat", False), ("rhat_rank", True)):
         pairs = [blockwise_rhat(outputs[[0, i]], block, rank=rank) for i in range(1, len(names))]
-        found[name] = (("start", *dims), np.stack(pairs))
+        judgement[name] = (("start", *dims), np.stack(pairs))
         if len(names) > 2:
-            found[f"{name}_uninformed"] = (dims, blockwise_rhat(outputs[1:], block, rank=rank))
-    found["rhat_time"] = ("start", [sweeps * when_close(rhat, block) for rhat in found["rhat"].values])
-    if "rhat_uninformed" in found:
-        found["rhat_time_uninformed"] = sweeps * when_close(found["rhat_uninformed"].values, block)
+            judgement[f"{name}_uninformed"] = (dims, blockwise_rhat(outputs[1:], block, rank=rank))
+    judgement["rhat_time"] = ("start", [sweeps * when_close(rhat, block) for rhat in judgement["rhat"].values])
+    if "rhat_uninformed" in judgement:
+        judgement["rhat_time_uninformed"] = sweeps * when_close(judgement["rhat_uninformed"].values, block)
     if scores is not None:
-        found["score"] = (("chain", "draw"), scores)
+        judgement["score"] = (("chain", "draw"), scores)
         times = [when_settled(x, stretch_of(x)._replace(mean=0.0), 1) for x in scores]
-        found["score_time"] = ("chain", [sweeps * time for time in times])
-    found.attrs["verdict"] = in_words(found)
-    return found
+        judgement["score_time"] = ("chain", [sweeps * time for time in times])
+    judgement.attrs["verdict"] = in_words(judgement)
+    return judgement

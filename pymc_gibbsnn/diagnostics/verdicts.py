@@ -10,10 +10,10 @@ from pymc_gibbsnn.diagnostics.convergence import LEAST_ESS, MARGIN
 __all__ = ["in_words"]
 
 
-def in_words(found: xr.Dataset) -> str:
+def in_words(judgement: xr.Dataset) -> str:
     """Say what :func:`~pymc_gibbsnn.thermalisation` has found, in one sentence for each uninformed chain."""
-    lines = [_sentence(str(start), found.sel(start=start), found.attrs) for start in found["start"].values]
-    if np.isfinite(found.get("rhat_time_uninformed", np.nan)) and "not thermalised" in found["verdict"]:
+    lines = [_sentence(str(start), judgement.sel(start=start), judgement.attrs) for start in judgement["start"].values]
+    if np.isfinite(judgement.get("rhat_time_uninformed", np.nan)) and "not thermalised" in judgement["verdict"]:
         lines.append("R-hat of the uninformed chains among themselves has come close to 1 all the same.")
     return "\n".join(lines)
 

@@ -304,9 +304,9 @@ def check_teacher(study: TeacherStudent) -> None:
     model = study.model
     shapes = {name: tuple(map(int, shape)) for name, shape in model.eval_rv_shapes().items()}
     shapes = {rv.name: shapes[rv.name] for rv in model.free_RVs}
-    found = {name: np.shape(value) for name, value in study.teacher.items()}
-    if found != shapes:
-        wrong = sorted(name for name in {**found, **shapes} if found.get(name) != shapes.get(name))
+    teacher_shapes = {name: np.shape(value) for name, value in study.teacher.items()}
+    if teacher_shapes != shapes:
+        wrong = sorted(name for name in {**teacher_shapes, **shapes} if teacher_shapes.get(name) != shapes.get(name))
         raise ValueError(f"The teacher does not belong to the model: {wrong} are in one of them, or differ in shape.")
     [observed] = model.observed_RVs
     try:

@@ -161,9 +161,9 @@ def plot_acceptance(idata: Any, *, axes: Any = None) -> np.ndarray:
     """
     plt = pyplot()
     stats = group_of("idata", idata, "sample_stats")
-    found = [name for name in stats.data_vars if name.startswith("acceptance_") and name != "acceptance_rate"]
-    nodes = [name for name in found if re.fullmatch(r".*_\d+", name) and name.rpartition("_")[0] in found]
-    layers = sorted((name for name in found if name not in nodes), key=_natural)  # PyMC does not keep their order
+    recorded = [name for name in stats.data_vars if name.startswith("acceptance_") and name != "acceptance_rate"]
+    nodes = [name for name in recorded if re.fullmatch(r".*_\d+", name) and name.rpartition("_")[0] in recorded]
+    layers = sorted((name for name in recorded if name not in nodes), key=_natural)  # PyMC does not keep their order
     if not layers:
         raise ValueError("sample_stats holds no 'acceptance_W1' or the like: sample with pmg.FNBG.")
     nodes.sort(key=_natural)
