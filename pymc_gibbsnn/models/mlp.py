@@ -187,7 +187,7 @@ def mlp(
 
 def _noise_widths(widths_: int | Sequence[int], function: Callable, likelihood: str) -> list[int]:
     """Check the widths of the network of the noise, and that the other one can have heteroscedastic noise."""
-    found = widths("noise_hidden", widths_)
+    noise_widths = widths("noise_hidden", widths_)
     if likelihood != "normal":
         raise ValueError(f"noise_hidden= goes with likelihood='normal' alone; found {likelihood!r}.")
     if not (isinstance(function, PiecewiseLinear) and function.is_homogeneous):
@@ -195,4 +195,4 @@ def _noise_widths(widths_: int | Sequence[int], function: Callable, likelihood: 
             "noise_hidden= needs an activation for which σ(c z) = c σ(z) for every c > 0: 'relu', 'leaky_relu', 'abs', "
             "'identity' or such a table. Change activation=, or leave noise_hidden= out."
         )
-    return found
+    return noise_widths

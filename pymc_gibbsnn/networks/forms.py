@@ -90,15 +90,15 @@ def summands(x: Variable) -> list[Variable]:
     """List the terms of sums and differences, also of those inside them, each times the numbers before it."""
     factor, inner = split_number(x)
     if inner.owner is not None and isinstance(inner.owner.op, SpecifyShape):
-        found = summands(inner.owner.inputs[0])
+        parts = summands(inner.owner.inputs[0])
     elif is_elemwise(inner, ps.Add):
-        found = [term for operand in inner.owner.inputs for term in summands(operand)]
+        parts = [term for operand in inner.owner.inputs for term in summands(operand)]
     elif is_elemwise(inner, ps.Sub):
         first, second = map(summands, inner.owner.inputs)
-        found = first + [_times(-1, term) for term in second]
+        parts = first + [_times(-1, term) for term in second]
     else:
         return [x]
-    return found if factor == 1 else [_times(factor, term) for term in found]
+    return parts if factor == 1 else [_times(factor, term) for term in parts]
 
 
 def _times(number: float, x: Variable) -> Variable:
@@ -137,8 +137,8 @@ def match_scaled_product(term: Variable) -> tuple[float, Variable, Variable, str
         else:
             before = 1.0
         inner, weights = split_number(undimshuffle(right))
-        found = match_product(term.owner.op(source, right if inner == 1 else _in_place_of(right, weights)))
-        return None if found is None else (factor * before * inner, *found)
+        product = match_product(term.owner.op(source, right if inner == 1 else _in_place_of(right, weights)))
+        return None if product is None else (factor * before * inner, *product)
     if isinstance(term.owner.op, Sum) and term.owner.op.axis == (1,) and is_elemwise(term.owner.inputs[0], ps.Mul):
         rows = [x for x in term.owner.inputs[0].owner.inputs if x.ndim == 2]
         if len(rows) == len(term.owner.inputs[0].owner.inputs) == 2:
@@ -224,10 +224,10 @@ def match_monomial(x: Variable, r: Variable) -> tuple[Variable, float, Variable 
         return pt.constant(1.0), 1.0, r
     op, operands = x.owner.op, x.owner.inputs
     if isinstance(op, (DimShuffle, ViewOp, *SUBTENSORS)):
-        found = match_monomial(operands[0], r)
-        if found is None or found[0].ndim > 0 or any(r in ancestors([index]) for index in operands[1:]):
+        monomial = match_monomial(operands[0], r)
+        if monomial is None or monomial[0].ndim > 0 or any(r in ancestors([index]) for index in operands[1:]):
             return None
-        c, p, e = found
+        c, p, e = monomial
         return c, p, None if e is None else op(e, *operands[1:])
     factors = [match_monomial(operand, r) for operand in operands] if isinstance(op, Elemwise) else [None]
     if None in factors:

@@ -128,9 +128,9 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_dat
                     f"'{network.layers[-1].name}' moves with the latents of the network whose noise it scales: name "
                     f"{[v.name for v in other.variables]} in vars=, too."
                 )
-        found = {v for network in networks for v in network.variables}
-        if wanted != found:
-            missing, foreign = (sorted(v.name for v in part) for part in (found - wanted, wanted - found))
+        members = {v for network in networks for v in network.variables}
+        if wanted != members:
+            missing, foreign = (sorted(v.name for v in part) for part in (members - wanted, wanted - members))
             problems = [f"missing {missing}"] * bool(missing) + [f"not of the network {foreign}"] * bool(foreign)
             raise NetworkError(
                 f"vars must name all weights and latents of a network, and nothing else; {', '.join(problems)}."
@@ -173,8 +173,8 @@ class Reader(LayerReader):
         A pre-activation stands there with the number of each product in its mean.
         """
         _, last = self._observation(observed)
-        found = [(z, i) for z in (last, *self._effects(last)) for i in range(self._count(z))]
-        return found or [(last, 0)]
+        ends = [(z, i) for z in (last, *self._effects(last)) for i in range(self._count(z))]
+        return ends or [(last, 0)]
 
     def read(self, observed: Variable, z: Variable, number: int = 0) -> list[Network]:
         """Read the network whose last layer is product ``number`` in the mean of a last pre-activation Z.
@@ -227,8 +227,8 @@ class Reader(LayerReader):
                 mean, leaves = self._simplified(self._normal(rv)[0])
                 entered = (term for term in terms(mean) if set(self._leaves_of([term], leaves)) & set(latents))
                 is_observed = rv in self.model.observed_RVs
-                found = filter(None, (refusals.unread_term(term, is_observed) for term in entered))
-                reasons = [*reasons, *(f"The mean of '{rv.name}' is {show(mean)}, {problem}" for problem in found)]
+                problems = filter(None, (refusals.unread_term(term, is_observed) for term in entered))
+                reasons = [*reasons, *(f"The mean of '{rv.name}' is {show(mean)}, {problem}" for problem in problems)]
         numbers = sum(math.prod(self._shape(rv)) for rv in latents)
         message = refusals.left_to_others([rv.name for rv in latents], numbers, reasons)
         warnings.warn(message, UserWarning, stacklevel=3)
@@ -367,13 +367,13 @@ class Reader(LayerReader):
             For each latent U the slope t, and the other terms.
         """
         mean, leaves = self._simplified(self._normal(z)[0])
-        parts, found = summands(mean), {}
+        parts, effects = summands(mean), {}
         for i, part in enumerate(parts):
             for leaf, rv in leaves.items():
                 slope = match_slope(part, leaf)
                 if slope is not None and z.ndim <= 2 and self._is_output(rv) and self._are_alike(rv, z):
-                    found[rv] = slope, parts[:i] + parts[i + 1 :]
-        return found
+                    effects[rv] = slope, parts[:i] + parts[i + 1 :]
+        return effects
 
     def _are_alike(self, rv: Variable, z: Variable) -> bool:
         """Whether two variables have the same shape, as far as data now tell."""
@@ -417,8 +417,8 @@ class Reader(LayerReader):
     def _is_direct(self, layer: Layer, source: Variable) -> bool:
         """Whether a layer takes the output of one below as it is; between two products an activation was forgotten."""
         mean, _ = self._simplified(self._normal(source)[0])
-        found = [linear for term in terms(mean) if (linear := match_linear(term))]
-        return bool(found) and not (layer.operator.is_product and found[0].kind.is_product)
+        linear_terms = [linear for term in terms(mean) if (linear := match_linear(term))]
+        return bool(linear_terms) and not (layer.operator.is_product and linear_terms[0].kind.is_product)
 
     def _activation(self, a: Variable) -> tuple[Activation, Variable]:
         """Read the activation of which the noisy post-activation A is the output; return it with Z, its input."""

@@ -163,10 +163,10 @@ def common_scale(network: Network, scales: Mapping[Variable, Variable | None]) -
         )
     first, *others = (rewrite_graph(clone_replace([c])[0], include=("canonicalize",)) for c in scales.values())
     if not all(equal_computations([first], [other]) for other in others):
-        found = " and ".join(dict.fromkeys(show(c) for c in scales.values()))
+        shown = " and ".join(dict.fromkeys(show(c) for c in scales.values()))
         raise NetworkError(
             f"sigma of {names} must be numbers times the same scale of each row, written as the same expression; found "
-            f"{found}."
+            f"{shown}."
         )
     wrong = [one.name for one in network.activations if one and not one.function.is_homogeneous]
     wrong += [layer.name for layer in network.layers if not layer.operator.scales_with_rows]
@@ -192,8 +192,8 @@ def numbers_of_scale(scale: Variable, latent: Variable) -> tuple[float, float, f
     ------
     NetworkError
     """
-    found = _numbers(scale, latent)
-    if found is None:
+    numbers = _numbers(scale, latent)
+    if numbers is None:
         name = latent.name
         raise NetworkError(
             f"Scales of rows that depend on the latent '{name}' must be pmg.row_scale({name}), or a power of "
@@ -202,7 +202,7 @@ def numbers_of_scale(scale: Variable, latent: Variable) -> tuple[float, float, f
             f"f + s sigmoid(a {name} + b) as pmg.row_scale({name}, a, b + np.log(s), f, s). Numbers that are learned "
             f"stand before the scale, as in s * pmg.row_scale({name})."
         )
-    return found
+    return numbers
 
 
 def _numbers(scale: Variable, latent: Variable) -> tuple[float, float, float, float] | None:
