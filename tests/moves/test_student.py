@@ -139,7 +139,6 @@ def test_the_density_of_nothing_is_nothing():
 # Oracle 2: the sweep
 
 
-@pytest.mark.slow
 def test_geweke():
     check_geweke(network(), 6000, interweave=False, **NUMBA)
 
