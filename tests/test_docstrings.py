@@ -55,10 +55,11 @@ def functions(tree: ast.AST, owner: str = "") -> Iterator[tuple[ast.FunctionDef,
 
 
 def of_interfaces(sources: list[str]) -> dict[str, set[str]]:
-    """Parameters that abstract methods list, by the names of these: what fills one in need not list them again."""
-    found = {}
-    for function, _ in (pair for source in sources for pair in functions(ast.parse(source))):
-        if any(isinstance(mark, ast.Name) and mark.id == "abstractmethod" for mark in function.decorator_list):
+    """Parameters that methods of base classes list, by the names of these: what overrides one need not list them."""
+    classes = [node for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+    bases, found = {base.id for one in classes for base in one.bases if isinstance(base, ast.Name)}, {}
+    for function in (node for one in classes if one.name in bases for node in one.body):
+        if isinstance(function, ast.FunctionDef):
             found.setdefault(function.name, set()).update(listed(ast.get_docstring(function)))
     return found
 
@@ -109,7 +110,6 @@ class Point:
 def few(a, b, c): ...
 
 class Interface:
-    @abstractmethod
     def fill(self, x, y, z, t):
         """Fill.
 

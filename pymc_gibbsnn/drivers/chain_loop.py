@@ -156,7 +156,19 @@ def apart(draws: Draws, sweeps: int) -> tuple[Draws, np.ndarray | None]:
 
 
 def _call_back(callback: Callable, draws: Draws, first: int, schedule: Schedule) -> None:
-    """Call a function with some draws, one after the other; the first has this number, tuning steps included."""
+    """Call a function with some draws, one after the other.
+
+    Parameters
+    ----------
+    callback : callable
+        The function.
+    draws : Draws
+        The draws.
+    first : int
+        The number of the first of them, tuning steps included.
+    schedule : Schedule
+        How many there are in all.
+    """
     for i, chain in np.ndindex(draws.stats["lp"].shape):
         number = first + i
         is_last = number + 1 == schedule.tune + schedule.draws

@@ -96,7 +96,18 @@ def _shifts(x, steps, pieces):
 
 @vectorisable
 def _first_pre_activations(x, theta, layers, z):
-    """Write the pre-activations of the first layer to z, from the inputs x (n, d)."""
+    """Write the pre-activations of the first layer to z.
+
+    Parameters
+    ----------
+    x : array, (n, d)
+        The inputs.
+    theta : array
+        All weights.
+    layers : array, (layers, 3)
+        (d_out, d_in, has a bias) of each layer.
+    z : array, (widest, n)
+    """
     d_out, d_in, bias = layers[0]
     w = theta[: d_out * (d_in + bias)].reshape(d_out, d_in + bias)
     np.dot(np.ascontiguousarray(w[:, :d_in]), x.T, z[:d_out])
@@ -108,7 +119,17 @@ def _first_pre_activations(x, theta, layers, z):
 
 @vectorisable
 def _pre_activations(l, a, theta, layers, z):
-    """Write the pre-activations of layer l to z, from the activations a below it and the row of ones after them."""
+    """Write the pre-activations of layer l to z.
+
+    Parameters
+    ----------
+    l : int
+        The number of the layer.
+    a : array, (widest + 1, n)
+        The activations below it, and after them a row of ones.
+    theta, layers, z
+        As in :func:`_first_pre_activations`.
+    """
     first = 0
     for j in range(l):
         first += layers[j, 0] * (layers[j, 1] + layers[j, 2])
@@ -127,7 +148,14 @@ def _pieces_of_a_unit(q, l, blocks):
 
 @vectorisable
 def _plus_log_prior_ratio(log_ratio, theta, steps, precision):
-    """Add log p(θ + s) − log p(θ) of normal priors to a number."""
+    """Add log p(θ + s) − log p(θ) of normal priors to a number.
+
+    Parameters
+    ----------
+    log_ratio : float
+    theta, steps, precision : array
+        θ, s, and the precisions of the priors.
+    """
     for i in range(len(theta)):
         log_ratio -= 0.5 * precision[i] * steps[i] * (2 * theta[i] + steps[i])
     return log_ratio

@@ -175,11 +175,6 @@ class ArgmaxLikelihood(LabelLikelihood):
 
         This is the probability that entry c has the value z and that all others are smaller. The integrand is smooth
         and falls off like a normal density at both ends, so that sums over equidistant nodes converge exponentially.
-
-        Parameters
-        ----------
-        mean, sigma
-            As in :meth:`LabelLikelihood.integrated_probabilities`.
         """
         sigma = np.broadcast_to(sigma, mean.shape)
         # Beyond nine standard deviations of the entry that comes first there, all integrands are below 1e-17.
@@ -201,34 +196,16 @@ class ArgmaxLikelihood(LabelLikelihood):
 
     @classmethod
     def logistic_probabilities(cls, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Compute the softmax of the logits.
-
-        Parameters
-        ----------
-        mean, variance
-            As in :meth:`LabelLikelihood.logistic_probabilities`.
-        """
+        """Compute the softmax of the logits."""
         return softmax(cls.logits(mean, variance), axis=-1)
 
     @classmethod
     def logistic_log_probability(cls, mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
-        """Compute Σ log softmax(c mean)_y, which noise with a Gumbel distribution of variance π²/6c² gives.
-
-        Parameters
-        ----------
-        mean, variance, y
-            As in :meth:`LabelLikelihood.logistic_log_probability`.
-        """
+        """Compute Σ log softmax(c mean)_y, which noise with a Gumbel distribution of variance π²/6c² gives."""
         return pt.special.log_softmax(cls.logits(mean, variance), axis=1)[np.arange(len(y)), y].sum()
 
     def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
-        """Compute Σ log Φ((m_y − max_j z_j)/s) with z_j = m_j + noise_j of the other classes j.
-
-        Parameters
-        ----------
-        mean, noise, variance
-            As in :meth:`LabelLikelihood.log_probability_of_means`.
-        """
+        """Compute Σ log Φ((m_y − max_j z_j)/s) with z_j = m_j + noise_j of the other classes j."""
         is_label = pt.eq(pt.arange(mean.shape[1]), self.value[:, None])
         others = pt.switch(is_label, -np.inf, mean + noise).max(axis=1)
         own = pt.switch(is_label, mean, 0).sum(axis=1)
@@ -241,13 +218,7 @@ class ArgmaxLikelihood(LabelLikelihood):
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
-        """Observe labels in the model of the context.
-
-        Parameters
-        ----------
-        name, f, parameters, **observed
-            As in :meth:`Likelihood.observe`.
-        """
+        """Observe labels in the model of the context."""
         return ArgmaxLabel(name, f, **observed)
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
@@ -259,13 +230,7 @@ class ArgmaxLikelihood(LabelLikelihood):
         return z
 
     def draw_latent(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, Variable, None]:
-        """Draw Z given the labels, by one pass over both blocks from the current Z.
-
-        Parameters
-        ----------
-        rng, z, m, noise
-            As in :meth:`LatentLikelihood.draw_latent`.
-        """
+        """Draw Z given the labels, by one pass over both blocks from the current Z."""
         return *draw(argmax_normal, rng, z, m, noise, self.value), None
 
 

@@ -108,13 +108,7 @@ class AroundLatent(LatentLikelihood):
     def draw_latent(
         self, rng: Variable, z: Variable, m: Variable, noise: Variable
     ) -> tuple[Variable, Variable, Variable]:
-        """Draw the precisions τ given Z, then Z given τ; return the sum of the squares τ (y − t Z)²/c² beside it.
-
-        Parameters
-        ----------
-        rng, z, m, noise
-            As in :meth:`LatentLikelihood.draw_latent`.
-        """
+        """Draw the precisions τ given Z, then Z given τ; return the sum of the squares τ (y − t Z)²/c² beside it."""
         y, squared, t = self._targets(z), self._squared(z), self._slope(z)
         rng, tau = self.draw_precisions(rng, (y - t * z) ** 2 / squared)
         # Z | τ, y ~ N((M/ΔZ + τ t y/σ²)/P, 1/P) with P = 1/ΔZ + τ t²/σ²

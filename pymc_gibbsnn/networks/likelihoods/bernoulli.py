@@ -62,11 +62,5 @@ class BernoulliLikelihood(ElementwiseLikelihood):
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
-        """Observe labels in the model of the context, with f as the logit of class 1.
-
-        Parameters
-        ----------
-        name, f, parameters, **observed
-            As in :meth:`Likelihood.observe`.
-        """
+        """Observe labels in the model of the context, with f as the logit of class 1."""
         return pm.Bernoulli(name, logit_p=f, **observed)

@@ -99,11 +99,5 @@ class CategoricalLikelihood(ClassicalLikelihood):
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
-        """Observe labels in the model of the context, with f as logits.
-
-        Parameters
-        ----------
-        name, f, parameters, **observed
-            As in :meth:`Likelihood.observe`.
-        """
+        """Observe labels in the model of the context, with f as logits."""
         return pm.Categorical(name, logit_p=f, **observed)

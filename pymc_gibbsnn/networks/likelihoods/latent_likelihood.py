@@ -73,7 +73,8 @@ class LatentLikelihood(Likelihood):
     """``log_probability(mean, sigma, y, rng, parameters)``: log p(y) (draw, row, ...) with Z ~ Normal(mean, sigma)
     integrated out, or None. The mean (draw, row, ...) is one for each draw of the posterior, sigma broadcasts to it, y
     (row, ...) are the data, ``rng`` is a generator of NumPy for what has no closed form, and ``parameters`` are those
-    of the random variable of y, with axes that broadcast to the mean; that which is Z is not to be used."""
+    of the random variable of y, with axes that broadcast to the mean; that which is Z is not to be used.
+    """
     is_integrable: ClassVar[bool] = True
     """Whether ``log_probability``, if there is one, is exact, not an estimate by a draw."""
     label: ClassVar[Callable | None] = None

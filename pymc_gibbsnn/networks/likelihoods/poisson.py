@@ -44,11 +44,5 @@ class PoissonLikelihood(ElementwiseLikelihood):
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
-        """Observe counts in the model of the context, with f as the logarithm of their mean.
-
-        Parameters
-        ----------
-        name, f, parameters, **observed
-            As in :meth:`Likelihood.observe`.
-        """
+        """Observe counts in the model of the context, with f as the logarithm of their mean."""
         return pm.Poisson(name, pt.exp(f), **observed)

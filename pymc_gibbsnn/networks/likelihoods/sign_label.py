@@ -137,13 +137,7 @@ class SignLikelihood(LabelLikelihood):
 
     @staticmethod
     def integrated_probabilities(mean: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-        """Compute Φ(−m/s) and Φ(m/s).
-
-        Parameters
-        ----------
-        mean, sigma
-            As in :meth:`LabelLikelihood.integrated_probabilities`.
-        """
+        """Compute Φ(−m/s) and Φ(m/s)."""
         return np.stack([ndtr(-mean / sigma), ndtr(mean / sigma)], axis=-1)
 
     @staticmethod
@@ -153,48 +147,24 @@ class SignLikelihood(LabelLikelihood):
 
     @classmethod
     def logistic_probabilities(cls, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        """Compute the sigmoid of the logits.
-
-        Parameters
-        ----------
-        mean, variance
-            As in :meth:`LabelLikelihood.logistic_probabilities`.
-        """
+        """Compute the sigmoid of the logits."""
         return expit(cls.logits(mean, variance))
 
     @classmethod
     def logistic_log_probability(cls, mean: Variable, variance: Variable, y: np.ndarray) -> Variable:
-        """Compute Σ log sigmoid(±c mean), which logistic noise gives whose variance is π²/3c².
-
-        Parameters
-        ----------
-        mean, variance, y
-            As in :meth:`LabelLikelihood.logistic_log_probability`.
-        """
+        """Compute Σ log sigmoid(±c mean), which logistic noise gives whose variance is π²/3c²."""
         signs = np.where(y == 1, 1.0, -1.0).reshape(len(y), -1)
         x = signs * cls.logits(mean, variance)
         return (pt.minimum(x, 0) - pt.log1p(pt.exp(-abs(x)))).sum()
 
     def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
-        """Compute Σ log Φ(m/s) over the labels 1, plus Σ log Φ(−m/s) over the labels 0.
-
-        Parameters
-        ----------
-        mean, noise, variance
-            As in :meth:`LabelLikelihood.log_probability_of_means`.
-        """
+        """Compute Σ log Φ(m/s) over the labels 1, plus Σ log Φ(−m/s) over the labels 0."""
         signs = pt.cast(2 * self.value.reshape(mean.shape) - 1, mean.dtype)
         return log_normal_cdf(signs * mean / pt.sqrt(variance)).sum()
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
-        """Observe labels in the model of the context.
-
-        Parameters
-        ----------
-        name, f, parameters, **observed
-            As in :meth:`Likelihood.observe`.
-        """
+        """Observe labels in the model of the context."""
         return SignLabel(name, f, **observed)
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
@@ -202,13 +172,7 @@ class SignLikelihood(LabelLikelihood):
         return np.where(evaluate(self.value).reshape(z.shape) == 1, np.abs(z), -np.abs(z))
 
     def draw_latent(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, Variable, None]:
-        """Draw Z given the labels; of the current Z only the shape matters.
-
-        Parameters
-        ----------
-        rng, z, m, noise
-            As in :meth:`LatentLikelihood.draw_latent`.
-        """
+        """Draw Z given the labels; of the current Z only the shape matters."""
         infinity = pt.constant(np.asarray(np.inf, m.dtype))
         positive = pt.eq(self.value.ravel(), 1)
         lower, upper = pt.switch(positive, 0, -infinity), pt.switch(positive, infinity, 0)

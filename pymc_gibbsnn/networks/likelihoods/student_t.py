@@ -98,26 +98,14 @@ class StudentTLikelihood(AroundLatent):
         return pm.StudentT(name, DEGREES, f, sigma=parameters["noise"], **observed)
 
     def draw_precisions(self, rng: Variable, squares: Variable) -> tuple[Variable, Variable]:
-        """Draw τ | Z, y ~ Gamma((ν + 1)/2, rate (ν + (y − Z)²/σ²)/2).
-
-        Parameters
-        ----------
-        rng, squares
-            As in :meth:`AroundLatent.draw_precisions`.
-        """
+        """Draw τ | Z, y ~ Gamma((ν + 1)/2, rate (ν + (y − Z)²/σ²)/2)."""
         dtype = squares.dtype
         shape, rate = (self.degrees + 1) / 2, (self.degrees + squares) / 2
         rng, tau = draw(vectorised_gamma, rng, pt.cast(shape, dtype), pt.cast(1 / rate, dtype))
         return rng, pt.cast(tau, dtype)
 
     def log_density_of_squares(self, squares: Variable, squared: Variable) -> Variable:
-        """Compute the logarithm of Student's density.
-
-        Parameters
-        ----------
-        squares, squared
-            As in :meth:`AroundLatent.log_density_of_squares`.
-        """
+        """Compute the logarithm of Student's density."""
         nu = self.degrees
         each = pt.gammaln((nu + 1) / 2) - pt.gammaln(nu / 2) - 0.5 * pt.log(math.pi * nu * squared)
         return each - (nu + 1) / 2 * pt.log1p(squares / nu)
