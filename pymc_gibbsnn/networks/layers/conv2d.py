@@ -33,10 +33,12 @@ __all__ = ["Conv2D"]
 class Conv2D(OnImages, Weighted):
     """The convolution A ↦ conv(A, W) + b, with filters W (c, channels, height, width), which are its weights.
 
-    The bias may have axes of length 1 beside that of the channels. Other fields are those of ``Weighted``.
+    The bias may have axes of length 1 beside that of the channels.
 
     Parameters
     ----------
+    weights, bias, precision, factor, bias_factor
+        As of :class:`~pymc_gibbsnn.networks.layers.weighted.Weighted`.
     units : int
         The number c of channels of the output.
     windows : Windows

@@ -22,10 +22,12 @@ __all__ = ["Dense", "transpose"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dense(Weighted):
-    """The dense layer A ↦ A Wᵀ + b, with Normal priors of mean 0; its own fields are below, others in ``Weighted``.
+    """The dense layer A ↦ A Wᵀ + b, with Normal priors of mean 0.
 
     Parameters
     ----------
+    weights, bias, precision, factor, bias_factor
+        As of :class:`~pymc_gibbsnn.networks.layers.weighted.Weighted`.
     layout : str
         How the user wrote W: "rows" for the shape (d_out, d_in), "columns" for (d_in, d_out), "vector" for (d_in,).
     shape : tuple of int
