@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.type import float_dtypes
 from pytensor.tensor.variable import TensorVariable
 
 __all__ = ["ACTIVATIONS", "NotPiecewiseLinearError", "PiecewiseLinear", "read_piecewise_linear"]
@@ -250,4 +251,8 @@ def read_piecewise_linear(expression: TensorVariable, z: TensorVariable) -> Piec
     operation = _OPERATIONS.get(type(op.scalar_op)) if isinstance(op, Elemwise) else None
     if operation is None:
         raise NotPiecewiseLinearError(f"{expression if op is None else op}")
-    return _combine(operation, [read_piecewise_linear(operand, z) for operand in expression.owner.inputs])
+    tables = [read_piecewise_linear(operand, z) for operand in expression.owner.inputs]
+    rounds = isinstance(op.scalar_op, ps.Cast) and expression.dtype not in float_dtypes
+    if rounds and tables[0].slopes.any():
+        raise NotPiecewiseLinearError(f"{op}, which rounds")
+    return _combine(operation, tables)

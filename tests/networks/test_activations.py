@@ -73,6 +73,7 @@ def test_reading_an_expression(write, canonical):
         (lambda z: z / (1 + abs(z)), "both vary"),
         (lambda z: z + np.arange(3.0), "shape"),
         (lambda z: z + pt.vector("other"), "other"),
+        (lambda z: 2.0 * z.astype("int64"), "rounds"),
     ],
 )
 def test_what_is_not_piecewise_linear_is_named(write, culprit):

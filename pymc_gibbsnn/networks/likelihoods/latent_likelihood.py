@@ -51,7 +51,13 @@ class Errors:
 
 
 class LatentLikelihood(Likelihood):
-    """Data y given the last pre-activations Z (n, units) of a noisy network; :meth:`log_densities` is required."""
+    """Data y given the last pre-activations Z (n, units) of a noisy network; :meth:`log_densities` is required.
+
+    Parameters
+    ----------
+    name, value
+        As in :class:`~pymc_gibbsnn.networks.likelihoods.likelihood.Likelihood`.
+    """
 
     least_ndim: ClassVar[int] = 1
     """The smallest number of axes that Z may have in the model."""
