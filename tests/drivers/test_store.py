@@ -21,6 +21,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn.drivers import checkpoints, chunks, files, store, zarr_files
 from pymc_gibbsnn.drivers import program as programs
+from pymc_gibbsnn.drivers.results import Draws
 from tests.drivers.test_interrupts import lose_interrupt
 from tests.helpers import pmg_sample, slow
 
@@ -356,7 +357,7 @@ def test_draws_do_not_pile_up_in_memory(tmp_path, monkeypatch):
     """24 MB of them go through 4 MB."""
     monkeypatch.setattr(chunks, "WAITING_BYTES", 2**20)
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 2**18)
-    draws = {"x": np.random.default_rng(0).normal(size=(8, 2, 2**13))}, {"lp": np.ones((8, 2))}
+    draws = Draws({"x": np.random.default_rng(0).normal(size=(8, 2, 2**13))}, {"lp": np.ones((8, 2))})
     dims = ("chain", "draw", "unit")
     groups = {
         group: xr.Dataset({name: (dims[: x.ndim], np.swapaxes(x[:0], 0, 1)) for name, x in found.items()}, {"draw": []})
@@ -373,7 +374,7 @@ def test_draws_do_not_pile_up_in_memory(tmp_path, monkeypatch):
         tracemalloc.stop()
     assert peak < 2**22
     np.testing.assert_array_equal(
-        pmg.open(tmp_path / "draws.zarr")["posterior"]["x"][:, -8:], draws[0]["x"].swapaxes(0, 1)
+        pmg.open(tmp_path / "draws.zarr")["posterior"]["x"][:, -8:], draws.values["x"].swapaxes(0, 1)
     )
 
 
