@@ -56,7 +56,7 @@ OF_CALLS = {  # functions of pymc.sampling, their local variables, and attribute
     "var_names": "mcmc",
 }
 OVERRIDDEN = {"_finalize_final_module", "_finalized", "_optimize_final_module"}  # by the fast linker
-OF_NAMED_TUPLES = {"_replace"}  # documented, in spite of its underscore
+OF_NAMED_TUPLES = {"_asdict", "_fields", "_replace"}  # documented, in spite of its underscore
 
 
 def private(name: str) -> bool:
