@@ -71,6 +71,11 @@ def test_the_move_of_a_latent_leaves_its_distribution_invariant(counts, mode):
 
 
 def test_geweke():
+    check_geweke(pmg.mlp(X, COUNTS, [], likelihood="poisson", noise=1.0, prior=None), 6000, **NUMBA)
+
+
+@pytest.mark.slow
+def test_geweke_with_a_hidden_layer():
     check_geweke(network(noise=1.0), 12_000, interweave=False, **NUMBA)
 
 
@@ -78,7 +83,7 @@ def test_a_chain_starts_at_zero_and_finds_the_data():
     rng = np.random.default_rng(5)
     x = rng.normal(size=(60, 2))
     y = rng.poisson(np.exp(2 + x[:, 0]))
-    with pmg.mlp(x, y, 4, likelihood="poisson") as model:
+    with pmg.mlp(x, y, 4, likelihood="poisson", noise=0.3, prior=None) as model:
         assert not can_be_fitted(read_network(model))
         idata = pm.sample(
             200, tune=200, step=pmg.GibbsNN(), chains=2, cores=1, random_seed=1, progressbar=False,
