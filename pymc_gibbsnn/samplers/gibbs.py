@@ -83,13 +83,13 @@ TUNE_STEPS, ANNEAL_STEPS = 1000, 2000  # how many tuning steps are enough from a
 
 def gibbs(
     networks: Sequence[Network],
+    further: Callable[[Network, int], Sequence[Move | Callable]] | None = None,
     *,
     collapse: bool = True,
     scale_move: bool = True,
     interweave: str | bool = "auto",
     schedule: str = "sequential",
     anneal: float | str | None = "auto",
-    further: Callable[[Network, int], Sequence[Move | Callable]] | None = None,
 ) -> Transition:
     """Make the transition of Gibbs sampling: one sweep over each noisy network of a model in turn, given the others.
 
@@ -97,6 +97,9 @@ def gibbs(
     ----------
     networks : sequence of Network
         The noisy networks of one model.
+    further : callable, optional
+        ``further(network, l)`` lists further moves of hidden layer l (:mod:`pymc_gibbsnn.moves.site`), which are made
+        after all others of this layer, if it has an activation.
     collapse : bool
         Whether to draw pre-activations, and learned variances, with the post-activations integrated out. False gives
         the paper's Algorithm 1.
@@ -125,9 +128,6 @@ def gibbs(
         (:mod:`pymc_gibbsnn.starts.annealing`). A number is the variance, in squared units of the latents, from which
         every smaller Δ that is not drawn itself falls, whatever the start and the network, unless it is one on which
         scales of rows depend.
-    further : callable, optional
-        ``further(network, l)`` lists further moves of hidden layer l (:mod:`pymc_gibbsnn.moves.site`), which are made
-        after all others of this layer, if it has an activation.
 
     Returns
     -------
