@@ -10,7 +10,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.variances import moments
 from pymc_gibbsnn.networks.reader import read_network
 from tests.helpers import random_point
-from tests.samplers.test_gibbs import check_geweke
+from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 N, D, H = 5, 2, 3
 X = np.random.default_rng(0).normal(size=(N, D))
@@ -107,26 +107,26 @@ def test_the_conditional_is_the_joint_density_along_the_scale(build):
 
 
 @pytest.mark.parametrize(
-    ("build", "mode"),
+    "build",
     [
-        pytest.param(one_noise, "NUMBA", marks=pytest.mark.slow),
-        pytest.param(noise_of_each_layer, "AS_WRITTEN", marks=pytest.mark.slow),
-        (precisions, "NUMBA"),
-        pytest.param(relevance_of_inputs, "AS_WRITTEN", marks=pytest.mark.slow),
-        pytest.param(product_of_scales, "AS_WRITTEN", marks=pytest.mark.slow),
+        pytest.param(one_noise, marks=pytest.mark.slow),
+        pytest.param(noise_of_each_layer, marks=pytest.mark.slow),
+        precisions,
+        pytest.param(relevance_of_inputs, marks=pytest.mark.slow),
+        pytest.param(product_of_scales, marks=pytest.mark.slow),
     ],
 )
-def test_geweke_with_random_scales(build, mode):
+def test_geweke_with_random_scales(build):
     with pm.Model() as model:
         build()
-    check_geweke(model, 6000 if build is precisions else 20_000, compile_kwargs={"mode": mode})
+    check_geweke(model, 6000 if build is precisions else 20_000, **NUMBA)
 
 
 @pytest.mark.slow
 def test_geweke_with_langevin_steps_and_random_precisions():
     with pm.Model() as model:
         relevance_of_inputs()
-    check_geweke(model, 20_000, interweave="langevin", **FAST)
+    check_geweke(model, 20_000, interweave="langevin", **NUMBA)
 
 
 def test_scales_that_serve_something_else_are_left_to_other_steps():

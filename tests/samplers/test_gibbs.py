@@ -79,7 +79,7 @@ def test_statistics_of_noise():
 def geweke(model, draws, **kwargs):
     """Draws of test functions by the successive-conditional simulator, and by the prior.
 
-    There are so many draws, or up to eight times as many, until the ESS of each function is large enough.
+    There are so many draws, or up to four times as many, until the ESS of each function is large enough.
     """
     # Networks that are terms of the mean of data need nothing: the data given all variables are redrawn
     networks = [x for x in read_networks(model) if not isinstance(x.observation, EffectLikelihood)]
@@ -119,7 +119,7 @@ def geweke(model, draws, **kwargs):
     if observation:
         point[output.name] = y[0]
     chain, data = [], []
-    for _ in range(8 * draws):
+    for _ in range(4 * draws):
         z, s, *scale = parameters(*(point[v.name] for v in model.value_vars))
         z = z + s * generator.normal(size=z.shape)
         if observation:

@@ -85,7 +85,7 @@ def test_geweke(build):
     if build is two_networks_of_a_label:  # which mixes slowly
         check_geweke(model, 20_000, **NUMBA)
     else:
-        check_geweke(model, 6000, **FAST)
+        check_geweke(model, 6000, **NUMBA)
 
 
 def test_the_first_network_takes_the_bias():
