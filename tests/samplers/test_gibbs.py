@@ -109,9 +109,11 @@ def geweke(model, draws, **kwargs):
         )
         degrees = value(degrees)
     parameters = pytensor.function(model.value_vars, parameters, mode="AS_WRITTEN", on_unused_input="ignore")
-    [observed] = model.observed_RVs
-    of_data = model.replace_rvs_by_values(observed.owner.op.dist_params(observed.owner))
-    of_data = pytensor.function(model.value_vars, of_data, mode="AS_WRITTEN", on_unused_input="ignore")
+    draws_data = observation is not None and observation.label is None  # from a distribution of any other kind
+    if draws_data:
+        [observed] = model.observed_RVs
+        of_data = model.replace_rvs_by_values(observed.owner.op.dist_params(observed.owner))
+        of_data = pytensor.function(model.value_vars, of_data, mode="AS_WRITTEN", on_unused_input="ignore")
     *prior, y = pm.draw([*(model[name] for name in names), output], draws=3000, random_seed=3, mode="AS_WRITTEN")
     prior = [np.log(x) if free[name] != name else x for name, x in zip(names, prior, strict=True)]
     forward = functions(prior, y)
@@ -124,7 +126,7 @@ def geweke(model, draws, **kwargs):
         z = z + s * generator.normal(size=z.shape)
         if observation:
             point = {**point, output.name: z}
-        if observation and observation.label is None:
+        if draws_data:
             y = observed.owner.op.rng_fn(generator, *of_data(*(point[v.name] for v in model.value_vars)), None)
         else:
             y = observation.label(z) if observation else z
