@@ -13,7 +13,7 @@ rule draws them without computing that covariance: draw (A₀, Y₀) from the mo
 
     A = A₀ + ΔA (Y − Y₀) G,    G = S⁻¹ W,    S = ΔZ' I + ΔA W Wᵀ.
 
-This takes O(n h c) operations for a dense layer. Layers of the same shape are drawn together as one batch, with one
+This takes O(n h c) operations for a dense layer. If c = 1, the variance ΔZ' may differ from row to row, as then does G. Layers of the same shape are drawn together as one batch, with one
 more axis, of the layers, in front of all arrays.
 
 Where the layer above takes Z as it is, without an activation, Z has the same conditional, with its mean M in place of
@@ -25,7 +25,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import normal
 
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.site import Site
@@ -60,17 +62,24 @@ def draw_postactivations(
     correct : callable
         A function from a residual R of Y to ΔA R G.
     noise_above : Variable, ()
-        The variance ΔZ', like ΔA.
+        The variance ΔZ', like ΔA; or (n, 1), one for each row, for one layer.
 
     Returns
     -------
     rng : Variable
     a : Variable, (n, h)
     """
-    v_below, v_above = (v.squeeze(tuple(range(1, v.ndim))) for v in (noise_below, noise_above))  # one for each layer
-    rng, a = draw(isotropic_normal, rng, s, v_below)
-    rng, y_model = draw(isotropic_normal, rng, forward(a), v_above)
+    rng, a = draw(isotropic_normal, rng, s, _of_layers(noise_below))
+    if noise_above.ndim == 2:
+        rng, y_model = draw(normal, rng, forward(a), pt.sqrt(noise_above))
+    else:
+        rng, y_model = draw(isotropic_normal, rng, forward(a), _of_layers(noise_above))
     return rng, a + correct(y - y_model)
+
+
+def _of_layers(noise: Variable) -> Variable:
+    """Return the variance of one layer, or those of a batch, (layers,)."""
+    return noise.squeeze(tuple(range(1, noise.ndim)))
 
 
 def postactivations(rng: Variable, site: Site) -> tuple[Variable, Site]:

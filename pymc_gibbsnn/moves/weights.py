@@ -177,6 +177,8 @@ def draw_weights_of(
 ) -> tuple[Variable, Variable]:
     """Draw W̃ of a layer given its input and output.
 
+    Where the variance of its noise is one for each row, (n, 1), rows are divided by its root first.
+
     Parameters
     ----------
     rng : Variable
@@ -193,9 +195,12 @@ def draw_weights_of(
     rng : Variable
     w : Variable, (c, d)
     """
-    operator = layer.operator
-    gram, moments = operator.gram(a, samples), operator.moments(a, layer.centred(z))
-    return draw_weights(rng, gram, moments, layer.noise, operator.precision, operator.size)
+    operator, z, noise = layer.operator, layer.centred(z), layer.noise
+    if noise.ndim:
+        ones, noise = 1 / pt.sqrt(noise), pt.constant(np.asarray(1, z.dtype))
+        operator, a, z = operator.of_scaled_rows(ones), a * ones, z * ones
+    gram, moments = operator.gram(a, samples), operator.moments(a, z)
+    return draw_weights(rng, gram, moments, noise, operator.precision, operator.size)
 
 
 def weights_above(rng: Variable, site: Site) -> tuple[Variable, Site]:

@@ -15,7 +15,8 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
         c, ΔZ, ΔA, the scale of the layer    (where σ allows it)
         W̃_l | A_l, Z_{l+1}
     c, λ, the scale of W̃_L | A_L, y          if y are class labels, the noise of Z_{L+1} held fixed
-    Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say
+    Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say; lines of layer L have
+                                             Z_{L+1} integrated out if y is Gaussian given auxiliary variables
     Z_{L+1}, and noise of another network    if the scales of the rows of this other network depend on Z_{L+1}
     the same with W̃_L and that network's Δ   if Δ, the variance of that network's data, is learned
     Δ, λ | all others                        if they have conjugate priors
@@ -46,6 +47,7 @@ from pymc_gibbsnn._arguments import boolean, one_of, positive
 from pymc_gibbsnn.backends.numba_kernels import MANY
 from pymc_gibbsnn.moves.centred_scale import centred_scales
 from pymc_gibbsnn.moves.collapsed_variances import collapsed_variances
+from pymc_gibbsnn.moves.integrated_latent import last_latent_integrated
 from pymc_gibbsnn.moves.interweave_filters import activation_above, interweave_filters
 from pymc_gibbsnn.moves.interweaving import interweaving, kinds_of_interweaving
 from pymc_gibbsnn.moves.label_scale import label_scale
@@ -67,6 +69,7 @@ from pymc_gibbsnn.moves.statistics import log_densities, statistic_names, statis
 from pymc_gibbsnn.moves.stretched_scale import stretched_scales, stretches
 from pymc_gibbsnn.moves.variances import variances
 from pymc_gibbsnn.moves.weights import data_weights, weights_above
+from pymc_gibbsnn.networks.likelihoods.conditionally_gaussian import ConditionallyGaussian
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.samplers.transition import Arrays, Transition
 from pymc_gibbsnn.samplers.watched import multiplications, watched
@@ -263,9 +266,16 @@ def _sweep(
             all_preactivations,  # Z_l | W̃_{l−1}, A_{l−1}, A_l
         ]
     stretched = stretches(network) if scale_move else {}
+    # Where Z_{L+1} is integrated out, the moves around the last layer are one move, and some see each row's own variance
+    integrates = collapse and isinstance(network.observation, ConditionallyGaussian)
+    lower: list[Move | Callable] = []
+    by_row: list[Move | Callable] = []
     for l, activation in enumerate(network.activations):
         if l - 1 in stretched:
             moves.append(stretched_scales(*stretched[l - 1]))  # c_j, through pools
+        is_around = integrates and l == len(network.activations) - 1
+        if is_around:
+            lower, moves = moves, []
         layer, above = network.layers[l], network.layers[l + 1].operator
         weights = [weights_above] if learns[l + 1] else []
         if activation is None:
@@ -285,6 +295,7 @@ def _sweep(
         own_z, own_a, own_above = (
             part.name in network.own_variances for part in (layer, activation, network.layers[l + 1])
         )
+        own_above &= not is_around
         if scalable and function.is_homogeneous and own_z and own_a:
             centred.append(layer_scale)  # c, ΔZ, ΔA
         added = [at(l, *further(network, l))] if further else []  # their site has computed no noise yet
@@ -307,10 +318,15 @@ def _sweep(
             postactivations,  # A_l | Z_l, W̃_l, Z_{l+1}
         ]
         if is_collapsed:
-            hidden += [
+            rest = [
                 *centred,  # c_j
                 *weights,  # W̃_l | A_l, Z_{l+1}
             ]
+            if is_around and above.shape[0] == 1 and above.scales_with_rows:
+                by_row = [at(l, postactivations, *rest)]
+                hidden = hidden if added else hidden[:-1]
+            else:
+                hidden += rest
         else:
             hidden += [
                 *weights,  # W̃_l | A_l, Z_{l+1}
@@ -326,6 +342,8 @@ def _sweep(
         moves.append(row_scales(network))  # Z_{L+1}, and with it all noise of a row of another network
         if has_noise_level(network):
             moves.append(noise_level)  # W̃_L, Z_{L+1}, and the variance of data of this other network
+    elif integrates:
+        moves = [*lower, last_latent_integrated(moves, by_row)]  # all of this with Z_{L+1} integrated out; then Z_{L+1}
     else:
         last = [last_latents] if network.observation else []
         moves.append(at(len(network.activations), *last))  # Z_{L+1} | W̃_L, A_L, y

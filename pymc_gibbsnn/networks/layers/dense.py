@@ -152,8 +152,9 @@ class Dense(Weighted):
     has_gain = True
 
     def correction(self, r: Variable, w: Variable, noise_below: Variable, noise_above: Variable) -> Variable:
-        """Compute ΔA R G, of which G is the gain."""
-        return r @ (noise_below * self.gain(self.linear(w), noise_below, noise_above))
+        """Compute ΔA R G, of which G is the gain; that of a single output may differ from row to row."""
+        gain = noise_below * self.gain(self.linear(w), noise_below, noise_above)
+        return r * gain if noise_above.ndim == 2 else r @ gain
 
     # The scales of inputs
 

@@ -14,6 +14,7 @@ from pymc_gibbsnn.networks.likelihoods.bernoulli import BernoulliLikelihood
 from pymc_gibbsnn.networks.likelihoods.binomial import BinomialLikelihood
 from pymc_gibbsnn.networks.likelihoods.categorical import CategoricalLikelihood
 from pymc_gibbsnn.networks.likelihoods.classical_likelihood import ClassicalLikelihood
+from pymc_gibbsnn.networks.likelihoods.laplace import LaplaceLikelihood
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
 from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood
 from pymc_gibbsnn.networks.likelihoods.measurement import MeasurementLikelihood
@@ -47,6 +48,7 @@ CLASSICAL: dict[str, type[ClassicalLikelihood]] = {
 NOISY: dict[str, tuple[type[LatentLikelihood], ...]] = {
     "student": (StudentTLikelihood,),
     "normal": (MeasurementLikelihood,),
+    "laplace": (LaplaceLikelihood,),
     "probit": (SignLikelihood, ArgmaxLikelihood),
 }
 """The likelihoods of data that a noisy network gives through its last pre-activation, which is then a latent.

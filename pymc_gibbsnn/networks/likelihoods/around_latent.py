@@ -8,8 +8,9 @@ where s is one number, and the factors c may differ from datum to datum: known e
 precisions τ are 1 for a normal distribution; where they are random, y has another distribution, such as Student's t.
 The slopes t are 1 unless a subclass says otherwise.
 
-Conditionals. Precisions that are random are no variables of the model. They are drawn, given the error y − t Z, when Z
-is drawn, and forgotten afterwards:
+Conditionals. Precisions that are random are the auxiliary variables of
+:mod:`pymc_gibbsnn.networks.likelihoods.conditionally_gaussian`, drawn given the errors y − t Z, with h = τ t y/σ² and
+p = τ t²/σ²:
 
     Z | τ, y ~ N((M/ΔZ + τ t y/σ²)/P, 1/P),   P = 1/ΔZ + τ t²/σ².
 
@@ -26,20 +27,20 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs
-from pytensor.tensor.random.basic import normal
 
 from pymc_gibbsnn._data import finite
-from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers import Operator
-from pymc_gibbsnn.networks.likelihoods.latent_likelihood import Errors, LatentLikelihood
+from pymc_gibbsnn.networks.likelihoods.conditionally_gaussian import ConditionallyGaussian, GaussianTerm
+from pymc_gibbsnn.networks.likelihoods.latent_likelihood import Errors
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
 
 __all__ = ["AroundLatent"]
 
 
+
 @dataclass(frozen=True, eq=False)
-class AroundLatent(LatentLikelihood):
+class AroundLatent(ConditionallyGaussian):
     """A likelihood of data y around Z with the scale σ = c s; a normal distribution unless a subclass has another.
 
     Attributes
@@ -105,18 +106,16 @@ class AroundLatent(LatentLikelihood):
         axes = zip(evaluate(part).shape, shape, part.broadcastable, strict=True)
         return all(a == b or is_one for a, b, is_one in axes)
 
-    def draw_latent(
-        self, rng: Variable, z: Variable, m: Variable, noise: Variable
-    ) -> tuple[Variable, Variable, Variable]:
-        """Draw the precisions τ given Z, then Z given τ; return the sum of the squares τ (y − t Z)²/c² beside it."""
+    def draw_term(self, rng: Variable, z: Variable) -> tuple[Variable, GaussianTerm]:
+        """Draw the precisions τ given Z; with them, h = τ t y/σ² and p = τ t²/σ²."""
         y, squared, t = self._targets(z), self._squared(z), self._slope(z)
         rng, tau = self.draw_precisions(rng, (y - t * z) ** 2 / squared)
-        # Z | τ, y ~ N((M/ΔZ + τ t y/σ²)/P, 1/P) with P = 1/ΔZ + τ t²/σ²
-        precision = 1 / noise + tau * t**2 / squared
-        rng, xi = draw(normal, rng, 0.0, 1.0, size=z.shape)
-        z = (m / noise + tau * t * y / squared) / precision + pt.cast(xi, z.dtype) / pt.sqrt(precision)
-        squares = tau * (y - t * z) ** 2
-        return rng, z, (squares if self.factors is None else squares / pt.cast(self.factors, z.dtype) ** 2).sum()
+        return rng, GaussianTerm(tau * t * y / squared, tau * t**2 / squared, tau)
+
+    def squares(self, z: Variable, term: GaussianTerm) -> Variable:
+        """Compute Σ τ (y − t Z)²/c²."""
+        squares = term.weights * (self._targets(z) - self._slope(z) * z) ** 2
+        return (squares if self.factors is None else squares / pt.cast(self.factors, z.dtype) ** 2).sum()
 
     def draw_precisions(self, rng: Variable, squares: Variable) -> tuple[Variable, Variable]:
         """Draw the precisions τ given (y − t Z)²/σ², if they are random; else return 1.
