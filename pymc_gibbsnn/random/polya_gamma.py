@@ -1,0 +1,398 @@
+r"""The Pólya-Gamma distribution, exactly, for whole shapes and for all real ones from 1 on.
+
+ω ~ PG(b, z) makes a logistic likelihood Gaussian [1]_: with κ = a − b/2,
+
+    exp(a z)/(1 + exp z)^b = 2^{−b} exp(κ z) E exp(−ω z²/2),  ω ~ PG(b, 0),
+
+and given z and the data ω is PG(b, z): b is 1 for a label, the number of trials for a binomial count, and y + r for a
+negative binomial count y.
+
+PG(b, z) = X/4, where X has the Laplace transform (cosh c/cosh √(c² + 2s))^b in s, c = |z|/2. X is a sum of independent
+variables of smaller shapes h. For 1 ≤ h < 2 the density of X at c = 0 is an alternating series [2]_,
+
+    f_h(x) = 2^h Σ_n (−1)^n Γ(n + h)/(Γ(h) n!) g(x; 2n + h),     g(x; a) = a (2πx³)^{−1/2} exp(−a²/2x),
+
+where g(·; a) is the density of the time at which a Brownian motion first reaches a; and it is never larger than the
+first term. So X is drawn from the first term, which for c > 0 is tilted to the time at which a Brownian motion of drift
+c first reaches h, an inverse Gaussian variable; and the proposal is accepted with probability
+
+    ρ(x) = f_h(x)/(2^h g(x; h)),   on average (1 + exp(−2c))^{−h}.
+
+For h = 1 a few terms give ρ in full precision: Jacobi's identity turns the series about for large x.
+
+That the first term is the largest: with q = exp(−2s) and s in place of √(2s), the transform of what the first term
+exceeds f_h by is 2^h exp(−hs) [1 − (1 + q)^{−h}] = 2^h h ∫_0^1 exp(−s) (exp s + θ exp(−s))^{−h−1} dθ. Up to a constant,
+1/(exp s + θ exp(−s)) is the transform of the time at which a skew Brownian motion gets from 0 to 1. Such times are
+infinitely divisible, so that all powers of it are transforms of distributions, too.
+
+For b < 32, ω is the sum of one X of shape h = b − ⌊b⌋ + 1, unless b is whole, and of others of shape 1. For larger b
+see :mod:`pymc_gibbsnn.random._polya_gamma_saddlepoint`. The three backends share the formulas; what Numba draws it
+computes in double precision, whatever the precision of the model.
+
+References
+----------
+.. [1] N. G. Polson, J. G. Scott, J. Windle. Bayesian inference for logistic models using Pólya-Gamma latent variables.
+   J. Amer. Statist. Assoc. 108 (2013), arXiv 1205.0310.
+.. [2] J. Windle, N. G. Polson, J. G. Scott. Sampling Pólya-Gamma random variates: alternate and approximate techniques.
+   arXiv 1405.0506 (2014).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from pytensor.link.numba.dispatch.basic import numba_njit
+from pytensor.tensor.random.op import RandomVariable
+from scipy.special import gamma
+
+from pymc_gibbsnn.backends import vector_math
+from pymc_gibbsnn.backends.declare import declare
+from pymc_gibbsnn.backends.threads import BLOCK, share
+from pymc_gibbsnn.backends.vector_math import inlined, vectorisable
+from pymc_gibbsnn.random._polya_gamma_saddlepoint import LEAST, NODES
+from pymc_gibbsnn.random._polya_gamma_saddlepoint import formulas as formulas_of_large
+from pymc_gibbsnn.random._streams import normal, normals, streams_of_blocks, uniform, uniforms
+
+__all__ = ["PolyaGammaRV", "polya_gamma"]
+
+TURN = 4.05  # from here on the first term of the series for large x is ρ of shape 1, with a relative error of 1e-17
+END = 40.0  # from here on ρ is its bound, which is below 1e-17
+CACHED = 512  # numbers that are drawn at a time, few enough for the nearest cache
+
+
+class PolyaGammaRV(RandomVariable):
+    r"""Pólya-Gamma variables ω ~ PG(b, z) [1]_, independently for n samples of k units.
+
+    E ω = b tanh(z/2)/(2z), and E exp(−tω) = (cosh(z/2)/cosh √(z²/4 + t/2))^b.
+
+    Parameters
+    ----------
+    b : (n, k)
+        Shapes, whole or not, of at least 1; where b is 0, so is ω. Other shapes below 1 are not served: where b is one
+        of them, or b or z is not finite, ω is NaN.
+    z : (n, k)
+        Tilts, of either sign.
+
+    References
+    ----------
+    .. [1] N. G. Polson, J. G. Scott, J. Windle. Bayesian inference for logistic models using Pólya-Gamma latent
+       variables. J. Amer. Statist. Assoc. 108 (2013), arXiv 1205.0310.
+    """
+
+    name = "polya_gamma"
+    signature = "(n,k),(n,k)->(n,k)"
+    dtype = "floatX"
+    _print_name = ("PolyaGamma", "\\operatorname{PolyaGamma}")
+
+    def _supp_shape_from_params(self, dist_params, param_shapes=None):
+        # PyTensor's general rule asks for the shape of z's graph, which may be rewritten meanwhile.
+        shape = dist_params[1].shape if param_shapes is None else param_shapes[1]
+        return shape[-2], shape[-1]
+
+    @classmethod
+    def rng_fn(cls, rng, b, z, size=None):
+        """Draw with NumPy.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        b, z : array
+            As in the class; both may have more axes in front, for several draws at once.
+        size : None
+            PyTensor passes it; the shape of the draw is that of ``z``.
+        """
+        b, c = (np.asarray(x, "float64").ravel() for x in np.broadcast_arrays(b, np.abs(z) / 2))
+        is_served = np.isfinite(b + c) & ((b >= 1) | (b == 0))
+        few, many = is_served & (b < LEAST), np.flatnonzero(is_served & (b >= LEAST))
+        x = np.where(is_served, 0.0, np.nan)
+        for shape, count in _parts(np.where(few, b, 0.0), np):
+            pending = np.flatnonzero(count)
+            while len(pending):
+                h, u = shape[pending], rng.random((2, len(pending)))
+                time, accepted = _attempt(rng.standard_normal(len(pending)), *u, h, c[pending], 1 / gamma(h + 1))
+                pending_now = pending[accepted]
+                x[pending_now] += time[accepted]
+                count[pending_now] -= 1
+                pending = pending[count[pending] > 0]
+        while len(many):
+            given = _large.prepare(b[many], c[many])
+            proposal, compared, v = _large.propose(*(1.0 - rng.random((3, len(many)))), given)
+            accepted, in_doubt = (compared <= bound for bound in _large.bounds(b[many]))
+            in_doubt = np.flatnonzero(in_doubt & ~accepted)
+            of_doubt = b[many][in_doubt], v[in_doubt]
+            terms = sum((_large.node(j, *of_doubt) for j in range(1, NODES)), np.zeros(len(in_doubt)))
+            accepted[in_doubt] = compared[in_doubt] <= _large.factor() * (0.5 + terms)
+            x[many[accepted]] = proposal[accepted]
+            many = many[~accepted]
+        return (x / 4).reshape(np.shape(z))
+
+
+polya_gamma = PolyaGammaRV()
+
+
+def _parts(b, xp):
+    """Divide shapes b, each 0 or at least 1, into parts: pairs of their shapes h and of how many there are of each."""
+    whole = xp.floor(b)
+    rest = b - whole
+    return (1 + rest, xp.where(rest > 0, 1.0, 0.0)), (xp.ones_like(b), whole - (rest > 0))
+
+
+def _formulas(xp: Any, where: Callable, exp: Callable, compiled: Callable = lambda function: function):
+    """Make the formulas of one attempt, for arrays of ``numpy`` or ``jax.numpy`` or, ``compiled``, for numbers.
+
+    Returns
+    -------
+    attempt : callable
+        A standard normal, uniform numbers u and w in [0, 1), the shape h, c and 1/Γ(h + 1) to (x, whether accepted).
+    attempt_one : callable
+        The same for h = 1, without h and 1/Γ(h + 1).
+    """
+
+    @compiled
+    def propose(n, u, h, c):
+        """The time x at which a Brownian motion of drift c reaches h; and 1/√x."""
+        # (h − c x)²/x is the square of a standard normal n. This has two roots x, between which u decides (J. R.
+        # Michael, W. R. Schucany, R. W. Haas, Amer. Statist. 30, 1976). No digits are lost, even for c = 0.
+        size = abs(n)
+        root = xp.sqrt(n * n + 4 * c * h)
+        wide = root + size + 1e-30
+        y = where(2 * u * root <= wide, wide / (2 * h), 2 * c / wide)
+        y = where(y > 0.1, y, 0.1)  # times beyond 100 are not accepted, nor is 100 itself
+        return 1 / (y * y), y
+
+    @compiled
+    def attempt_one(n, u, w, c):
+        x, y = propose(n, u, 1.0, c)
+        is_small = x < TURN
+        e = exp(where(is_small, -4 * y * y, y * y / 2 - math.pi**2 / 8 * x))
+        q = where(is_small, e, 0.0 * e)
+        q2 = q * q
+        q4 = q2 * q2
+        # 1 − 3q + 5q³ − 7q⁶ + 9q¹⁰ − ...
+        rho = 1 - (17 / 15) * q4 * q4
+        rho = 1 - (15 / 13) * q4 * q2 * q * rho
+        rho = 1 - (13 / 11) * q4 * q2 * rho
+        rho = 1 - (11 / 9) * q4 * q * rho
+        rho = 1 - (9 / 7) * q4 * rho
+        rho = 1 - (7 / 5) * q2 * q * rho
+        rho = 1 - (5 / 3) * q2 * rho
+        rho = 1 - 3 * q * rho
+        return x, 1 - w <= where(is_small, rho, (math.pi / 2) ** 1.5 * x * x * y * e)
+
+    @compiled
+    def attempt(n, u, w, h, c, inverse):
+        x, y = propose(n, u, h, c)
+        # The first of the gamma variables of which X is the sum, of rate π²/8, gives a bound of f_h, and so of ρ.
+        exponent = (h * y) ** 2 / 2 - math.pi**2 / 8 * x
+        bound = (
+            math.sqrt(2 * math.pi)
+            * inverse
+            * exp(h * math.log(math.pi / 4) + (h + 0.5) * xp.log(x) + where(exponent < 40.0, exponent, 40.0))
+        )
+        y = where(x < END, y, 1.0)
+        step, change = exp(-2 * (1 + h) * y * y), exp(-4 * y * y)
+        rho, term = 1.0, 1.0
+        for k in range(1, 33):
+            term = -term * step * ((k - 1 + h) / k)
+            step = step * change
+            rho = rho + term * (2 * k + h) / h
+        rho = where((x < END) & (rho < bound), rho, bound)
+        return x, 1 - w <= rho
+
+    return attempt, attempt_one
+
+
+_attempt, _ = _formulas(np, np.where, np.exp)
+_large = formulas_of_large(np, np.where)
+
+
+@inlined
+def _where(condition, x, y):
+    """One of two numbers."""
+    return x if condition else y
+
+
+_attempt_inlined, _attempt_one_inlined = _formulas(math, _where, vector_math.exp, inlined)
+
+
+@vectorisable
+def _attempt_ones(c, n, u, w):
+    """Make an attempt for each of several numbers of shape 1; it is left in place of n, negative if not accepted."""
+    for i in range(len(c)):
+        x, accepted = _attempt_one_inlined(n[i], u[i], w[i], c[i])
+        n[i] = x if accepted else -1.0
+
+
+@numba_njit
+def _draw_part(stream, h, c):
+    """Draw one X of a shape h between 1 and 2."""
+    inverse = 1 / math.gamma(h + 1)
+    while True:
+        x, accepted = _attempt_inlined(normal(stream), uniform(stream), uniform(stream), h, c, inverse)
+        if accepted:
+            return x
+
+
+def _large_sampler() -> Callable:
+    """Make Numba's ``draw(stream, b, c)`` of one X of a large shape."""
+    prepare, propose, bounds, node, factor = formulas_of_large(np, _where, numba_njit(error_model="numpy"))
+
+    @numba_njit
+    def draw(stream, b, c):
+        given = prepare(b, c)
+        low, high = bounds(b)
+        while True:
+            x, compared, v = propose(1 - uniform(stream), 1 - uniform(stream), 1 - uniform(stream), given)
+            if compared <= low:
+                return x
+            if compared <= high:
+                total = 0.5
+                for j in range(1, NODES):
+                    total += node(j, b, v)
+                if compared <= factor() * total:
+                    return x
+
+    return draw
+
+
+_draw_large = _large_sampler()
+
+
+@numba_njit
+def _draw_some(stream, b, c, x, work, places):
+    """Draw some X, of any shapes.
+
+    Parameters
+    ----------
+    stream : array
+        The random stream.
+    b, c : array of shape (n,)
+        Shapes, and halves of tilts.
+    x : array of shape (n,)
+        Receives the draws.
+    work : array of shape (5, n)
+        Is overwritten.
+    places : array of int of shape (n,)
+        Is overwritten.
+    """
+    pending, c_left, count = 0, work[0], work[1]
+    for i in range(len(b)):
+        x[i] = 0.0
+        if not (b[i] == 0 or 1 <= b[i] < math.inf) or not c[i] < math.inf:
+            x[i] = math.nan
+        elif b[i] >= LEAST:
+            x[i] = _draw_large(stream, b[i], c[i])
+        elif b[i] > 0:
+            ones = math.floor(b[i])
+            if b[i] > ones:
+                x[i] = _draw_part(stream, 1 + b[i] - ones, c[i])
+                ones -= 1
+            places[pending], c_left[pending], count[pending] = i, c[i], ones
+            pending += ones > 0
+    while pending > 0:
+        n, u, w = work[2, :pending], work[3, :pending], work[4, :pending]
+        normals(stream, n)
+        uniforms(stream, u)
+        uniforms(stream, w)
+        _attempt_ones(c_left[:pending], n, u, w)
+        kept = 0
+        for p in range(pending):
+            accepted = n[p] > 0
+            i, ones = places[p], count[p] - accepted
+            x[i] += n[p] if accepted else 0.0
+            places[kept], c_left[kept], count[kept] = i, c_left[p], ones
+            kept += ones > 0
+        pending = kept
+
+
+def _numba(op, node):
+    """Make the sampler for Numba, which takes a ``Generator`` and the parameters of :class:`PolyaGammaRV`."""
+    dtype = node.outputs[1].type.dtype
+
+    @numba_njit
+    def sample_block(block, streams, b, z, new):
+        # Draws block ``block`` of samples, with its stream, into the same rows of ``new``.
+        k, stream, end = z.shape[1], streams[block], min((block + 1) * BLOCK, len(z))
+        rows = max(1, CACHED // max(k, 1))
+        shape, c, x = np.empty(rows * k), np.empty(rows * k), np.empty(rows * k)
+        work, places = np.empty((5, rows * k)), np.empty(rows * k, np.int64)
+        for start in range(block * BLOCK, end, rows):
+            some = min(rows, end - start) * k
+            for e in range(some):
+                shape[e], c[e] = b[start + e // k, e % k], abs(z[start + e // k, e % k]) / 2
+            _draw_some(stream, shape[:some], c[:some], x[:some], work, places)
+            for e in range(some):
+                new[start + e // k, e % k] = x[e] / 4
+
+    @numba_njit
+    def sample(rng, b, z):
+        new, streams = np.empty(z.shape, dtype), streams_of_blocks(rng, len(z))
+        share(sample_block, len(streams), (streams, b, z, new))
+        return new
+
+    return sample, dtype
+
+
+def _jax(op, node):
+    """Make the sampler for JAX, which takes a key, size, dtype and the parameters of :class:`PolyaGammaRV`."""
+    import jax
+    import jax.numpy as jnp
+
+    from pymc_gibbsnn.random._jax import open_uniform
+    from pymc_gibbsnn.random._jax_normals import standard_normals
+
+    attempt, attempt_one = _formulas(jnp, jnp.where, jnp.exp)
+    large = formulas_of_large(jnp, jnp.where)
+
+    def add_parts(key, x, count, attempt):
+        """Add to x as many parts as ``count`` says, of which ``attempt(normals, u, w)`` makes one attempt each."""
+
+        def turn(state):
+            key, x, count = state
+            key, of_normals, of_uniforms = jax.random.split(key, 3)
+            n = standard_normals(of_normals, x.shape, x.dtype)
+            time, accepted = attempt(n, *open_uniform(of_uniforms, (2, *x.shape), x.dtype))
+            accepted &= count > 0
+            return key, x + jnp.where(accepted, time, 0), count - accepted
+
+        return jax.lax.while_loop(lambda state: (state[2] > 0).any(), turn, (key, x, count))[1]
+
+    def draw_large(key, x, pending, b, c):
+        """Put draws of large shapes in place of those x that are ``pending``."""
+        given, (low, high) = large.prepare(b, c), large.bounds(b)
+
+        def density(v):
+            terms = jax.lax.fori_loop(1, NODES, lambda j, total: total + large.node(j, b, v), jnp.zeros_like(v))
+            return large.factor() * (0.5 + terms)
+
+        def turn(state):
+            key, x, pending = state
+            key, subkey = jax.random.split(key)
+            proposal, compared, v = large.propose(*open_uniform(subkey, (3, *x.shape), x.dtype), given)
+            in_doubt = pending & (compared > low) & (compared <= high)
+            r = jax.lax.cond(in_doubt.any(), density, jnp.zeros_like, v)
+            accepted = pending & jnp.where(in_doubt, compared <= r, compared <= low)
+            return key, jnp.where(accepted, proposal, x), pending & ~accepted
+
+        return jax.lax.while_loop(lambda state: state[2].any(), turn, (key, x, pending))[1]
+
+    def sample(key, size, dtype, b, z):
+        b, c = jnp.asarray(b, dtype), abs(jnp.asarray(z, dtype)) / 2
+        is_served = jnp.isfinite(b + c) & ((b >= 1) | (b == 0))
+        is_large = is_served & (b >= LEAST)
+        c = jnp.where(is_served, c, 0)
+        (h, fractions), (_, ones) = _parts(jnp.where(is_served & ~is_large, b, 0), jnp)
+        keys = jax.random.split(key, 3)
+        inverse = jnp.exp(-jax.scipy.special.gammaln(h + 1))
+        x = add_parts(keys[0], jnp.zeros_like(c), fractions, lambda n, u, w: attempt(n, u, w, h, c, inverse))
+        x = add_parts(keys[1], x, ones, lambda n, u, w: attempt_one(n, u, w, c))
+        x = draw_large(keys[2], x, is_large, jnp.where(is_large, b, LEAST), c)
+        return jnp.where(is_served, x / 4, jnp.nan).astype(dtype)
+
+    return sample
+
+
+declare(PolyaGammaRV, numba=_numba, jax=_jax)
