@@ -13,8 +13,8 @@ rule draws them without computing that covariance: draw (A₀, Y₀) from the mo
 
     A = A₀ + ΔA (Y − Y₀) G,    G = S⁻¹ W,    S = ΔZ' I + ΔA W Wᵀ.
 
-This takes O(n h c) operations for a dense layer. If c = 1, the variance ΔZ' may differ from row to row, as then does G. Layers of the same shape are drawn together as one batch, with one
-more axis, of the layers, in front of all arrays.
+This takes O(n h c) operations for a dense layer. Layers of the same shape are drawn together as one batch, with one
+more axis, of the layers, in front of all arrays. If c = 1, the variance ΔZ', and with it G, may differ from row to row.
 
 Where the layer above takes Z as it is, without an activation, Z has the same conditional, with its mean M in place of
 σ(Z) and ΔZ in place of ΔA.

@@ -266,7 +266,7 @@ def _sweep(
             all_preactivations,  # Z_l | W̃_{l−1}, A_{l−1}, A_l
         ]
     stretched = stretches(network) if scale_move else {}
-    # Where Z_{L+1} is integrated out, the moves around the last layer are one move, and some see each row's own variance
+    # Where Z_{L+1} is integrated out, moves around the last layer are one, and some see each row's own variance
     integrates = collapse and isinstance(network.observation, ConditionallyGaussian)
     lower: list[Move | Callable] = []
     by_row: list[Move | Callable] = []

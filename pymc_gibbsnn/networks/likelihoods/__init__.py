@@ -17,6 +17,7 @@ from pymc_gibbsnn.networks.likelihoods.classical_likelihood import ClassicalLike
 from pymc_gibbsnn.networks.likelihoods.laplace import LaplaceLikelihood
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
 from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood
+from pymc_gibbsnn.networks.likelihoods.logistic import LogitBernoulliLikelihood, LogitBinomialLikelihood
 from pymc_gibbsnn.networks.likelihoods.measurement import MeasurementLikelihood
 from pymc_gibbsnn.networks.likelihoods.normal import NormalLikelihood
 from pymc_gibbsnn.networks.likelihoods.poisson import PoissonLikelihood
@@ -49,6 +50,8 @@ NOISY: dict[str, tuple[type[LatentLikelihood], ...]] = {
     "student": (StudentTLikelihood,),
     "normal": (MeasurementLikelihood,),
     "laplace": (LaplaceLikelihood,),
+    "bernoulli": (LogitBernoulliLikelihood,),
+    "binomial": (LogitBinomialLikelihood,),
     "probit": (SignLikelihood, ArgmaxLikelihood),
 }
 """The likelihoods of data that a noisy network gives through its last pre-activation, which is then a latent.

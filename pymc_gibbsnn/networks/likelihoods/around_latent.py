@@ -38,7 +38,6 @@ from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
 __all__ = ["AroundLatent"]
 
 
-
 @dataclass(frozen=True, eq=False)
 class AroundLatent(ConditionallyGaussian):
     """A likelihood of data y around Z with the scale σ = c s; a normal distribution unless a subclass has another.

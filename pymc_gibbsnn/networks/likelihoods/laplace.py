@@ -70,9 +70,9 @@ class LaplaceLikelihood(AroundLatent):
     def draw_precisions(self, rng: Variable, squares: Variable) -> tuple[Variable, Variable]:
         """Draw τ | Z, y.
 
-        With s = |y − Z|/σ and a squared standard normal ξ² the numbers τ = 2/(2 s + ξ² + sqrt(4 s ξ² + ξ⁴)) and 1/(s² τ)
-        belong to the same ξ²; the first one is taken with probability 1/(1 + s τ) [2]_. This form, unlike that of the
-        reference, does not cancel where s is small.
+        With s = |y − Z|/σ and a squared standard normal ξ², the numbers τ = 2/(2 s + ξ² + sqrt(4 s ξ² + ξ⁴)) and
+        1/(s² τ) belong to the same ξ²; the first one is taken with probability 1/(1 + s τ) [2]_. In this form no digits
+        are lost where s is small.
         """
         dtype, s = squares.dtype, pt.sqrt(squares)
         rng, xi = draw(normal, rng, 0.0, 1.0, size=squares.shape)
