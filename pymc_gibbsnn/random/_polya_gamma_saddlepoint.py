@@ -71,11 +71,17 @@ class Formulas(NamedTuple):
     bounds: Callable
     """b to the lower and the upper bound of R."""
 
+    tilted: Callable
+    """(b, v) to what ``node`` takes."""
+
     node: Callable
-    """(j, b, v) to the j-th term of the sum that is R, without its factor, for j ≥ 1."""
+    """j ≥ 1 and what ``tilted`` returned to a term of R."""
+
+    density: Callable
+    """r, b, c and what ``prepare`` found at the centre to the log density of r, its slope, v and ξ."""
 
     factor: Callable
-    """b to the factor by which R = factor · (½ + Σ terms)."""
+    """The factor in R = factor · (½ + Σ terms)."""
 
 
 def formulas(xp: Any, where: Callable, compiled: Callable = lambda function: function) -> Formulas:
@@ -90,7 +96,7 @@ def formulas(xp: Any, where: Callable, compiled: Callable = lambda function: fun
 
     @compiled
     def derivatives(v):
-        """u = √|v|, log(1 + exp(−2u)), ψ, ξ, V and V'/V at v."""
+        """At v: u = √|v|, log(1 + exp(−2u)), ψ, ξ, V and V'/V."""
         positive = v > 0
         u = xp.sqrt(abs(v))
         e = xp.exp(-2 * u)
@@ -157,14 +163,18 @@ def formulas(xp: Any, where: Callable, compiled: Callable = lambda function: fun
         return 1 - 5 * upper * b * b / (6 * (b - 3) * (b - 5) * (b - 7)), upper
 
     @compiled
-    def node(j, b, v):
+    def tilted(b, v):
         _, _, psi, xi, variance, _ = derivatives(v)
-        y = j * SPACING / xp.sqrt(b * variance)
-        root = xp.sqrt(v - 2j * y)
-        return xp.exp(b * (psi + math.log(2) - root - xp.log(1 + xp.exp(-2 * root)) - 1j * xi * y)).real
+        return b, v, psi + math.log(2), xi, SPACING / xp.sqrt(b * variance)
+
+    @compiled
+    def node(j, at):
+        b, v, psi, xi, spacing = at
+        root = xp.sqrt(v - 2j * (j * spacing))
+        return xp.exp(b * (psi - root - xp.log(1 + xp.exp(-2 * root)) - 1j * (xi * (j * spacing)))).real
 
     @compiled
     def factor():
         return SPACING * math.sqrt(2 / math.pi)
 
-    return Formulas(prepare, propose, bounds, node, factor)
+    return Formulas(prepare, propose, bounds, tilted, node, density, factor)

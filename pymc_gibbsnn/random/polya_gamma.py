@@ -122,8 +122,8 @@ class PolyaGammaRV(RandomVariable):
             proposal, compared, v = _large.propose(*(1.0 - rng.random((3, len(many)))), given)
             accepted, in_doubt = (compared <= bound for bound in _large.bounds(b[many]))
             in_doubt = np.flatnonzero(in_doubt & ~accepted)
-            of_doubt = b[many][in_doubt], v[in_doubt]
-            terms = sum((_large.node(j, *of_doubt) for j in range(1, NODES)), np.zeros(len(in_doubt)))
+            tilted = _large.tilted(b[many][in_doubt], v[in_doubt])
+            terms = sum(_large.node(j, tilted) for j in range(1, NODES))
             accepted[in_doubt] = compared[in_doubt] <= _large.factor() * (0.5 + terms)
             x[many[accepted]] = proposal[accepted]
             many = many[~accepted]
@@ -238,7 +238,8 @@ def _draw_part(stream, h, c):
 
 def _large_sampler() -> Callable:
     """Make Numba's ``draw(stream, b, c)`` of one X of a large shape."""
-    prepare, propose, bounds, node, factor = formulas_of_large(np, _where, numba_njit(error_model="numpy"))
+    large = formulas_of_large(np, _where, numba_njit(error_model="numpy"))
+    prepare, propose, bounds, tilted, node, _, factor = large
 
     @numba_njit
     def draw(stream, b, c):
@@ -249,9 +250,9 @@ def _large_sampler() -> Callable:
             if compared <= low:
                 return x
             if compared <= high:
-                total = 0.5
+                total, at = 0.5, tilted(b, v)
                 for j in range(1, NODES):
-                    total += node(j, b, v)
+                    total += node(j, at)
                 if compared <= factor() * total:
                     return x
 
@@ -347,50 +348,84 @@ def _jax(op, node):
     attempt, attempt_one = _formulas(jnp, jnp.where, jnp.exp)
     large = formulas_of_large(jnp, jnp.where)
 
-    def add_parts(key, x, count, attempt):
-        """Add to x as many parts as ``count`` says, of which ``attempt(normals, u, w)`` makes one attempt each."""
+    def repeat(turn, key, x, left, *given):
+        """Repeat ``x, left = turn(key, x, left, *given)``, with a new key each time, until nothing is left to draw.
 
-        def turn(state):
-            key, x, count = state
-            key, of_normals, of_uniforms = jax.random.split(key, 3)
+        Parameters
+        ----------
+        turn : callable
+            It adds to x where something is left to draw, and returns less to draw where it did.
+        key : key
+            The random key.
+        x, left : array of shape (n,)
+            What was drawn so far, and how much is left to draw.
+        *given : array of shape (n,)
+            What else a turn takes.
+        """
+
+        def until(most, key, x, left, *given):
+            def next_turn(state):
+                key, subkey = jax.random.split(state[0])
+                return key, *turn(subkey, *state[1:], *given)
+
+            return jax.lax.while_loop(lambda state: (state[2] > 0).sum() > most, next_turn, (key, x, left))
+
+        # A turn costs as much for few numbers as for all: the last ones go on by themselves.
+        few = len(x) // 16
+        key, x, left = until(few, key, x, left, *given)
+        if few == 0:
+            return x
+        places = jnp.nonzero(left > 0, size=few, fill_value=len(x))[0]
+        x_of_few, *given = (array.at[places].get(mode="clip") for array in (x, *given))
+        left = left.at[places].get(mode="fill", fill_value=0)
+        return x.at[places].set(until(0, key, x_of_few, left, *given)[1], mode="drop")
+
+    def parts(attempt):
+        """Make the turn that attempts to add one part to each number."""
+
+        def turn(key, x, count, *given):
+            of_normals, of_uniforms = jax.random.split(key)
             n = standard_normals(of_normals, x.shape, x.dtype)
-            time, accepted = attempt(n, *open_uniform(of_uniforms, (2, *x.shape), x.dtype))
+            time, accepted = attempt(n, *open_uniform(of_uniforms, (2, *x.shape), x.dtype), *given)
             accepted &= count > 0
-            return key, x + jnp.where(accepted, time, 0), count - accepted
+            return x + jnp.where(accepted, time, 0), count - accepted
 
-        return jax.lax.while_loop(lambda state: (state[2] > 0).any(), turn, (key, x, count))[1]
+        return turn
 
-    def draw_large(key, x, pending, b, c):
-        """Put draws of large shapes in place of those x that are ``pending``."""
+    def turn_of_large(key, x, left, b, c):
+        """Attempt to draw each number of a large shape."""
         given, (low, high) = large.prepare(b, c), large.bounds(b)
+        proposal, compared, v = large.propose(*open_uniform(key, (3, *x.shape), x.dtype), given)
+        at_once = max(1, len(x) // 16)
 
-        def density(v):
-            terms = jax.lax.fori_loop(1, NODES, lambda j, total: total + large.node(j, b, v), jnp.zeros_like(v))
-            return large.factor() * (0.5 + terms)
+        def decide(state):
+            accepted, in_doubt = state
+            places = jnp.nonzero(in_doubt, size=at_once, fill_value=len(x))[0]
+            b_here, v_here, compared_here = (array.at[places].get(mode="clip") for array in (b, v, compared))
+            tilted = large.tilted(b_here, v_here)
+            start = jnp.zeros_like(v_here)
+            terms = jax.lax.fori_loop(1, NODES, lambda j, total: total + large.node(j, tilted), start)
+            accepted = accepted.at[places].set(compared_here <= large.factor() * (0.5 + terms), mode="drop")
+            return accepted, in_doubt.at[places].set(False, mode="drop")
 
-        def turn(state):
-            key, x, pending = state
-            key, subkey = jax.random.split(key)
-            proposal, compared, v = large.propose(*open_uniform(subkey, (3, *x.shape), x.dtype), given)
-            in_doubt = pending & (compared > low) & (compared <= high)
-            r = jax.lax.cond(in_doubt.any(), density, jnp.zeros_like, v)
-            accepted = pending & jnp.where(in_doubt, compared <= r, compared <= low)
-            return key, jnp.where(accepted, proposal, x), pending & ~accepted
-
-        return jax.lax.while_loop(lambda state: state[2].any(), turn, (key, x, pending))[1]
+        start = compared <= low, (left > 0) & (compared > low) & (compared <= high)
+        accepted, _ = jax.lax.while_loop(lambda state: state[1].any(), decide, start)
+        accepted &= left > 0
+        return jnp.where(accepted, proposal, x), left - accepted
 
     def sample(key, size, dtype, b, z):
-        b, c = jnp.asarray(b, dtype), abs(jnp.asarray(z, dtype)) / 2
+        shape = jnp.shape(z)
+        b, c = (jnp.asarray(x, dtype).ravel() for x in (b, abs(z) / 2))
         is_served = jnp.isfinite(b + c) & ((b >= 1) | (b == 0))
         is_large = is_served & (b >= LEAST)
         c = jnp.where(is_served, c, 0)
         (h, fractions), (_, ones) = _parts(jnp.where(is_served & ~is_large, b, 0), jnp)
-        keys = jax.random.split(key, 3)
         inverse = jnp.exp(-jax.scipy.special.gammaln(h + 1))
-        x = add_parts(keys[0], jnp.zeros_like(c), fractions, lambda n, u, w: attempt(n, u, w, h, c, inverse))
-        x = add_parts(keys[1], x, ones, lambda n, u, w: attempt_one(n, u, w, c))
-        x = draw_large(keys[2], x, is_large, jnp.where(is_large, b, LEAST), c)
-        return jnp.where(is_served, x / 4, jnp.nan).astype(dtype)
+        keys = jax.random.split(key, 3)
+        x = repeat(parts(attempt), keys[0], jnp.zeros_like(c), fractions, h, c, inverse)
+        x = repeat(parts(attempt_one), keys[1], x, ones, c)
+        x = repeat(turn_of_large, keys[2], x, is_large.astype(int), jnp.where(is_large, b, LEAST), c)
+        return jnp.where(is_served, x / 4, jnp.nan).reshape(shape).astype(dtype)
 
     return sample
 
