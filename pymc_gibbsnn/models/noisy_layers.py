@@ -207,7 +207,7 @@ def deviations_of(
     ``noisy`` are the names of these variables. The noise of a last latent whose scale the data do not tell stays 1
     where all is to be learned.
     """
-    if kind.ignores_scale and isinstance(noise, str):
+    if (kind.ignores_scale or kind.sets_unit) and isinstance(noise, str):
         noise = [noise] * (len(noisy) - 1) + [1]
     noises = each("noise", noise, noisy, ["learned"], "a standard deviation")
     if kind.ignores_scale and noises[-1] == "learned":

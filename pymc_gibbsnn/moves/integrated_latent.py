@@ -61,11 +61,12 @@ def last_latent_integrated(shared: Sequence[Move | Callable], by_row: Sequence[M
     def step(rng: Variable, state: NetworkState, carry: dict) -> tuple:
         read, observation = state.read, cast(ConditionallyGaussian, state.network.observation)
         noise = state.network.layers[-1].noise
-        rng, term = observation.draw_term(rng, state.outputs[-1])
+        mean = _mean(state)
+        rng, term = observation.draw_term(rng, state.outputs[-1], mean, noise)
         precision = pt.maximum(term.precision, LEAST / noise)
         data, variance = term.linear / precision, noise + 1 / precision
 
-        rng, u, least = draw_shared(rng, _mean(state), data, variance)
+        rng, u, least = draw_shared(rng, mean, data, variance)
         rng, state, carry, stats = first.step(rng, _observed_as(state, read, u, least), carry)
         if by_row:
             rng, state, carry, more = second.step(rng, _observed_as(state, read, data, variance), carry)

@@ -7,6 +7,7 @@ import pymc as pm
 import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pymc.distributions.censored import CensoredRV
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.logprob.transforms import LogTransform
 from pytensor.graph.basic import Variable
@@ -184,7 +185,7 @@ class VarianceReader:
         Use or None
             None if the standard deviation has another form.
         """
-        *others, sigma = member.owner.op.dist_params(member.owner)
+        *others, sigma = _uncensored(member)
         if not is_weights and not all(sigma.type.broadcastable):
             sigma, factors = _split(sigma)
             if sigma is None:
@@ -206,6 +207,15 @@ class VarianceReader:
             return Use(member.name, None, coefficient.reshape(()), numbers.reshape(()))
         value = self.model.rvs_to_values[member]
         return Use(member.name, value, coefficient, np.broadcast_to(numbers, self.shapes[value.name]))
+
+
+def _uncensored(rv: Variable) -> list[Variable]:
+    """Return the parameters of a random variable; those of a censored one are its bounds, and those before censoring."""
+    node, bounds = rv.owner, []
+    if isinstance(node.op, CensoredRV):
+        uncensored, *bounds = node.inputs
+        node = uncensored.owner
+    return [*bounds, *node.op.dist_params(node)]
 
 
 def _sigma(rv: Variable) -> Variable:

@@ -215,7 +215,7 @@ class Reader(LayerReader):
             Why parts of the model are no network.
         """
         left = [rv for rv in self.model.free_RVs if self.model.rvs_to_values[rv] not in taken]
-        around = {rv: self._parents([self._normal(rv)[0]]) for rv in left if isinstance(rv.owner.op, NormalRV)}
+        around = {rv: self._parents([mean_of(rv)]) for rv in left if isinstance(rv.owner.op, NormalRV)}
         outputs = {rv for rv in around if self._is_output(rv)}
         hidden = {rv for rv in around if rv not in outputs and around[rv] & outputs}
         below = {z for a in hidden for z in around[a] & outputs}
@@ -224,7 +224,7 @@ class Reader(LayerReader):
             return
         for rv in self.model.basic_RVs:
             if isinstance(rv.owner.op, NormalRV):
-                mean, leaves = self._simplified(self._normal(rv)[0])
+                mean, leaves = self._simplified(mean_of(rv))
                 entered = (term for term in terms(mean) if set(self._leaves_of([term], leaves)) & set(latents))
                 is_observed = rv in self.model.observed_RVs
                 problems = filter(None, (refusals.unread_term(term, is_observed) for term in entered))
@@ -272,7 +272,7 @@ class Reader(LayerReader):
         """Whether a variable is Normal with a product of a layer in its mean."""
         if rv not in self.model.free_RVs or not isinstance(rv.owner.op, NormalRV):
             return False
-        return any(match_linear(term) for term in terms(self._simplified(self._normal(rv)[0])[0]))
+        return any(match_linear(term) for term in terms(self._simplified(mean_of(rv))[0]))
 
     def _noise(self, sigma: Variable, rv: Variable) -> Variable:
         """Return the variance of the noise of a part of a network, and remember the scales of its rows."""
@@ -473,6 +473,11 @@ class Reader(LayerReader):
                     f"sigma of '{child.name}' must not depend on the network itself; it depends on "
                     f"{sorted(rv.name for rv in sigma & set(members))}."
                 )
+
+
+def mean_of(rv: Variable) -> Variable:
+    """Return the mean of a Normal variable, which may have a transform, as cutpoints in rising order do."""
+    return rv.owner.op.dist_params(rv.owner)[0]
 
 
 def starting_point(model: pm.Model) -> dict[str, np.ndarray]:

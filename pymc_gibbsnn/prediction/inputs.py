@@ -21,7 +21,7 @@ from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
 from pymc_gibbsnn._data import array_of, finite, named_columns, of_dtype, refuse_lazy, warn_of_units
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import is_elemwise, shapes_of
-from pymc_gibbsnn.networks.likelihoods import find_likelihood
+from pymc_gibbsnn.networks.likelihoods import find_centred
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.prediction.conditionals import distribution_node
 
@@ -121,7 +121,7 @@ class Inputs:
             self.target_rows = {shapes_of([model[observed.name]])[observed.name][0]}
         known = set(model.data_vars)
         node = distribution_node(observed)
-        kind = find_likelihood(node.op)
+        kind = find_centred(node)
         self._central = set(above if kind is None else ancestors([kind.centre(node)]))
         indices = [x for v in above if v.owner and isinstance(v.owner.op, SUBTENSORS) for x in v.owner.inputs[1:]]
         self._indices = {_as_it_came(x) for x in indices}

@@ -227,12 +227,15 @@ class _Density:
 
     def __init__(self, model: pm.Model, rows: NewRows, latent_draws: int):
         self.rows = rows
-        kind = find_noisy(distribution_node(rows.observed))
+        node = distribution_node(rows.observed)
+        kind = find_noisy(node)
         if kind is not None and kind.is_deterministic and rows.noisy_output is None:
             raise NetworkError(f"'{rows.observed.name}' is not given by a noisy pre-activation.")
         # The pre-activation that gives a label or what else is observed, if it can be integrated out
         latent = rows.noisy_output if kind is not None and kind.log_probability is not None else None
         self.observation = kind if latent is not None else None
+        parameters = None if self.observation is None else self.observation.parameters(node)
+        self.of_observation = rows.last if parameters is None else rows.with_parameters(parameters)
         estimates = self.observation is not None and not self.observation.is_integrable
         conditionals = {conditional.rv: conditional for conditional in rows.latents}
         self.last = latent or rows.last
@@ -308,7 +311,7 @@ class _Density:
                 variance = squares[:, 0, 0] * _of_rows(sd)[:, 0] ** 2
                 sigma = np.sqrt(sigma**2 + variance.reshape(-1, *[1] * (mean.ndim - 1)))
             values[self.last.rv] = mean
-            parameters = self.rows.last.distribution(data, values, draws).parameters
+            parameters = self.of_observation.distribution(data, values, draws).parameters
             return _by_row(self.observation.log_probability(mean, sigma, y, rng, parameters))
         if added:
             mean, sigma = (x.astype(float) for x in distribution.parameters)

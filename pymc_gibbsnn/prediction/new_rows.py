@@ -38,7 +38,7 @@ from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_gibbsnn._data import check_finite
 from pymc_gibbsnn.networks.forms import AS_WRITTEN, shapes_of
-from pymc_gibbsnn.networks.likelihoods import find_likelihood, find_noisy
+from pymc_gibbsnn.networks.likelihoods import find_centred, find_noisy
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.substitution import substitute
 from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node, in_numpy
@@ -174,9 +174,22 @@ class NewRows:
             return None
         z = kind.centre(node)
         matches = [latent for latent in self.latents if latent.rv is z]
-        others = [p for p in node.op.dist_params(node) if p is not z]
+        others = [p for p, _ in kind.parameters(node) or parameters_of(node, self._rvs) if p is not z]
         used = z in ancestors(others) or any(z in latent.parents for latent in self.latents)
         return matches[0] if matches and not used and isinstance(distribution_node(z).op, NormalRV) else None
+
+    def with_parameters(self, parameters: list[tuple[Variable, int]]) -> Conditional:
+        """Return the observed variable with other parameters than its distribution has; nothing can be drawn of it.
+
+        Parameters
+        ----------
+        parameters : list of tuple
+            The parameters, each with the number of its own axes; the first one has none.
+        """
+        axes = self.observed.ndim
+        padded = [pt.shape_padleft(p, axes + core - p.ndim) for p, core in parameters]
+        op = Centre(0, tuple(core for _, core in parameters[1:]))
+        return self._conditional(self.observed, (op, padded, axes))[0]
 
     # Evaluation
 
@@ -335,10 +348,10 @@ class NewRows:
             What :meth:`_distribution` would return for it with its noise.
         """
         node = distribution_node(rv)
-        kind = find_likelihood(node.op) if rv is self.observed or isinstance(node.op, NormalRV) else None
+        kind = find_centred(node) if rv is self.observed or isinstance(node.op, NormalRV) else None
         if kind is not None:
             centre = kind.centre(node)
-            core = next((k for p, k in zip(node.op.dist_params(node), op.ndims_params, strict=True) if p is centre), 0)
+            core = next((k for p, k in parameters_of(node, self._rvs) if p is centre), 0)
             centre = pt.shape_padleft(centre, axes + core - centre.ndim)
         elif rv is self.observed:
             core = op.ndim_supp
@@ -367,10 +380,15 @@ class NewRows:
         drawn = [v for v in ancestors([expression], blockers=self._rvs) if is_part(v, self._rvs)]
         return [v for v in drawn if isinstance(v.type, TensorType)]
 
-    def _conditional(self, rv: Variable) -> tuple[Conditional, list[Variable], list[Variable]]:
-        """Make the distribution of a variable a function of inputs and draws of its parents; return its graph, too."""
+    def _conditional(
+        self, rv: Variable, distribution: tuple[Distribution, list[Variable], int] | None = None
+    ) -> tuple[Conditional, list[Variable], list[Variable]]:
+        """Make the distribution of a variable a function of inputs and draws of its parents; return its graph, too.
+
+        That is what :meth:`_distribution` returns, unless it is given.
+        """
         node = distribution_node(rv)
-        op, parameters, axes = self._distribution(rv)
+        op, parameters, axes = distribution or self._distribution(rv)
         size = size_of(node)
         sees_batches = size is not None and any(v in self._batches for v in ancestors([size]))  # that of targets
         has_size = not (size is None or isinstance(size.type, NoneTypeT) or sees_batches)

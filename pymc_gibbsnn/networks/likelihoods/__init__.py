@@ -13,6 +13,7 @@ from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLabel, ArgmaxLi
 from pymc_gibbsnn.networks.likelihoods.bernoulli import BernoulliLikelihood
 from pymc_gibbsnn.networks.likelihoods.binomial import BinomialLikelihood
 from pymc_gibbsnn.networks.likelihoods.categorical import CategoricalLikelihood
+from pymc_gibbsnn.networks.likelihoods.censored import CensoredLikelihood
 from pymc_gibbsnn.networks.likelihoods.classical_likelihood import ClassicalLikelihood
 from pymc_gibbsnn.networks.likelihoods.laplace import LaplaceLikelihood
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
@@ -20,9 +21,12 @@ from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood
 from pymc_gibbsnn.networks.likelihoods.logistic import LogitBernoulliLikelihood, LogitBinomialLikelihood
 from pymc_gibbsnn.networks.likelihoods.measurement import MeasurementLikelihood
 from pymc_gibbsnn.networks.likelihoods.normal import NormalLikelihood
+from pymc_gibbsnn.networks.likelihoods.ordered_logistic import OrderedLogisticLikelihood
+from pymc_gibbsnn.networks.likelihoods.ordered_probit import OrderedProbitLikelihood
 from pymc_gibbsnn.networks.likelihoods.poisson import PoissonLikelihood
 from pymc_gibbsnn.networks.likelihoods.sign_label import SignLabel, SignLikelihood
 from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
+from pymc_gibbsnn.networks.likelihoods.truncated import TruncatedLikelihood
 
 __all__ = [
     "CLASSICAL",
@@ -33,6 +37,7 @@ __all__ = [
     "Likelihood",
     "NormalLikelihood",
     "SignLabel",
+    "find_centred",
     "find_likelihood",
     "find_noisy",
 ]
@@ -48,11 +53,12 @@ CLASSICAL: dict[str, type[ClassicalLikelihood]] = {
 
 NOISY: dict[str, tuple[type[LatentLikelihood], ...]] = {
     "student": (StudentTLikelihood,),
-    "normal": (MeasurementLikelihood,),
+    "normal": (MeasurementLikelihood, CensoredLikelihood, TruncatedLikelihood),
     "laplace": (LaplaceLikelihood,),
     "bernoulli": (LogitBernoulliLikelihood,),
     "binomial": (LogitBinomialLikelihood,),
     "probit": (SignLikelihood, ArgmaxLikelihood),
+    "ordered": (OrderedProbitLikelihood, OrderedLogisticLikelihood),
 }
 """The likelihoods of data that a noisy network gives through its last pre-activation, which is then a latent.
 
@@ -64,6 +70,11 @@ several kinds that serves the data; for "normal" these functions observe the las
 def find_likelihood(op: Op) -> type[Likelihood] | None:
     """Find the kind of likelihood that is read from random variables of this type; None if there is none."""
     return next((kind for kind in (*CLASSICAL.values(), *_noisy()) if isinstance(op, kind.rv_type)), None)
+
+
+def find_centred(node: Apply) -> type[Likelihood] | None:
+    """Find the kind of likelihood that knows the centre of the distribution from which a node draws, if any."""
+    return find_noisy(node) or next((kind for kind in CLASSICAL.values() if isinstance(node.op, kind.rv_type)), None)
 
 
 def find_noisy(node: Apply) -> type[LatentLikelihood] | None:

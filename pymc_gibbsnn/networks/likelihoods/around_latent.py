@@ -35,7 +35,7 @@ from pymc_gibbsnn.networks.likelihoods.conditionally_gaussian import Conditional
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import Errors
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
 
-__all__ = ["AroundLatent"]
+__all__ = ["AroundLatent", "fits", "like_latent"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +74,7 @@ class AroundLatent(ConditionallyGaussian):
         if z in ancestors([sigma]):
             raise NetworkError(f"sigma of '{observed.name}' must not depend on its location '{z.name}'.")
         noise, factors = parameters.noise_of_data(sigma, observed)
-        if factors is None:
-            return {"noise": noise}
-        factors = pt.shape_padleft(factors, observed.ndim - factors.ndim)
-        return {"noise": noise, "factors": factors[:, None] if observed.ndim == 1 else factors}
+        return {"noise": noise} if factors is None else {"noise": noise, "factors": like_latent(factors, observed)}
 
     def check(self, x: np.ndarray, layer: Operator) -> None:
         """Refuse data as :meth:`Likelihood.check` does, and factors that do not fit them.
@@ -91,7 +88,7 @@ class AroundLatent(ConditionallyGaussian):
         if self.factors is None or list(explicit_graph_inputs([self.factors])):  # they change with other variables
             return
         shape = evaluate(self.factors).shape
-        if not self._fits(self.factors, (len(x), layer.shape[0])):
+        if not fits(self.factors, (len(x), layer.shape[0])):
             y, own = evaluate(self.value).shape, shape[:1] if self.value.ndim == 1 else shape
             raise NetworkError(
                 f"sigma of '{self.name}' must be one number, or an array that gives one to each number of the data, of "
@@ -99,22 +96,41 @@ class AroundLatent(ConditionallyGaussian):
                 f"pm.Data, is not repeated where it has length 1."
             )
 
-    @staticmethod
-    def _fits(part: Variable, shape: tuple[int, ...]) -> bool:
-        """Whether an array as it is now broadcasts to the shape of Z; only axes that are known to be 1 are repeated."""
-        axes = zip(evaluate(part).shape, shape, part.broadcastable, strict=True)
-        return all(a == b or is_one for a, b, is_one in axes)
+    def draw_term(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, GaussianTerm]:
+        """Draw the precisions τ given Z; with them, h = τ t y/σ² and p = τ t²/σ².
 
-    def draw_term(self, rng: Variable, z: Variable) -> tuple[Variable, GaussianTerm]:
-        """Draw the precisions τ given Z; with them, h = τ t y/σ² and p = τ t²/σ²."""
-        y, squared, t = self._targets(z), self._squared(z), self._slope(z)
+        Parameters
+        ----------
+        rng, z, m, noise
+            As in :meth:`LatentLikelihood.draw_latent`.
+        """
+        rng, y = self.draw_targets(rng, m, noise)
+        squared, t = self._squared(z), self._slope(z)
         rng, tau = self.draw_precisions(rng, (y - t * z) ** 2 / squared)
-        return rng, GaussianTerm(tau * t * y / squared, tau * t**2 / squared, tau)
+        return rng, GaussianTerm(tau * t * y / squared, tau * t**2 / squared, y, tau)
 
     def squares(self, z: Variable, term: GaussianTerm) -> Variable:
         """Compute Σ τ (y − t Z)²/c²."""
-        squares = term.weights * (self._targets(z) - self._slope(z) * z) ** 2
+        squares = term.weights * (term.targets - self._slope(z) * z) ** 2
         return (squares if self.factors is None else squares / pt.cast(self.factors, z.dtype) ** 2).sum()
+
+    def draw_targets(self, rng: Variable, m: Variable, noise: Variable) -> tuple[Variable, Variable]:
+        """Draw y with Z integrated out, if only a part of it is known; else return y.
+
+        Parameters
+        ----------
+        rng : Variable
+            The random generator.
+        m : Variable, (n, units)
+            The mean of Z.
+        noise : Variable, ()
+            The variance ΔZ of its noise.
+
+        Returns
+        -------
+        rng, y : Variable
+        """
+        return rng, self._targets(m)
 
     def draw_precisions(self, rng: Variable, squares: Variable) -> tuple[Variable, Variable]:
         """Draw the precisions τ given (y − t Z)²/σ², if they are random; else return 1.
@@ -179,3 +195,23 @@ class AroundLatent(ConditionallyGaussian):
     def _squared(self, z: Variable) -> Variable:
         """Return σ² in the precision of Z: a number, or one for each datum."""
         return self.noise if self.factors is None else self.noise * pt.cast(self.factors, z.dtype) ** 2
+
+
+def like_latent(x: Variable, observed: Variable) -> Variable:
+    """Give an array that broadcasts to data the axes (n, units) of Z, or those that Z has in the model if these are more.
+
+    Parameters
+    ----------
+    x : Variable
+        The array, or a number.
+    observed : Variable
+        The data.
+    """
+    x = pt.shape_padleft(x, observed.ndim - x.ndim)
+    return x[:, None] if observed.ndim == 1 else x
+
+
+def fits(part: Variable, shape: tuple[int, ...]) -> bool:
+    """Whether an array as it is now broadcasts to the shape of Z; only axes that are known to be 1 are repeated."""
+    axes = zip(evaluate(part).shape, shape, part.broadcastable, strict=True)
+    return all(a == b or is_one for a, b, is_one in axes)

@@ -9,7 +9,7 @@ So the data act like an observation h/p of Z that has the variance 1/p, and
 
     Z | ω, y ~ N((M/ΔZ + h)/(1/ΔZ + p), 1/(1/ΔZ + p)).
 
-The auxiliary variables are no variables of the model. They are drawn given Z, and forgotten at the end of a sweep.
+The auxiliary variables are no variables of the model. They are drawn anew, and forgotten, in each sweep.
 :mod:`pymc_gibbsnn.moves.shared_noise` moves weights and latents given them, with Z integrated out.
 """
 
@@ -33,7 +33,9 @@ class GaussianTerm(NamedTuple):
 
     linear: Variable  # h (n, units)
     precision: Variable  # p (n, units), not negative
-    weights: Variable | None = None  # with which the squared noises of y count, if it has such noise
+    # Where y has noise beside that of Z: the data y, or what was drawn in their place, and how much each square counts
+    targets: Variable | None = None
+    weights: Variable | None = None
 
 
 class ConditionallyGaussian(LatentLikelihood):
@@ -46,8 +48,20 @@ class ConditionallyGaussian(LatentLikelihood):
     """
 
     @abstractmethod
-    def draw_term(self, rng: Variable, z: Variable) -> tuple[Variable, GaussianTerm]:
-        """Draw the auxiliary variables given Z (n, units) and the data; return what these then tell of Z."""
+    def draw_term(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, GaussianTerm]:
+        """Draw the auxiliary variables given Z and the data, or given M and the data with Z integrated out.
+
+        Parameters
+        ----------
+        rng, z, m, noise
+            As in :meth:`LatentLikelihood.draw_latent`.
+
+        Returns
+        -------
+        rng : Variable
+        term : GaussianTerm
+            What the data then tell of Z.
+        """
 
     def squares(self, z: Variable, term: GaussianTerm) -> Variable | None:
         """Compute the sum of the squared noises of y beside that of Z, as :meth:`LatentLikelihood.draw_latent` does."""
@@ -56,14 +70,14 @@ class ConditionallyGaussian(LatentLikelihood):
     def draw_latent(
         self, rng: Variable, z: Variable, m: Variable, noise: Variable
     ) -> tuple[Variable, Variable, Variable | None]:
-        """Draw the auxiliary variables given Z, then Z given them.
+        """Draw the auxiliary variables, then Z given them.
 
         Parameters
         ----------
         rng, z, m, noise
             As in :meth:`LatentLikelihood.draw_latent`.
         """
-        rng, term = self.draw_term(rng, z)
+        rng, term = self.draw_term(rng, z, m, noise)
         return self.draw_given_term(rng, m, noise, term)
 
     def draw_given_term(

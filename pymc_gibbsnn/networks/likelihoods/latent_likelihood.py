@@ -23,7 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.basic import normal, uniform
 
 from pymc_gibbsnn.backends.draw import draw
@@ -67,6 +67,8 @@ class LatentLikelihood(Likelihood):
     """Whether c Z, for c > 0, gives the same data; then they do not tell the noise of Z from the size of weights."""
     ignores_shifts: ClassVar[bool] = False
     """Whether Z + c, for a number c in each row, gives the same data."""
+    sets_unit: ClassVar[bool] = False
+    """Whether y has noise of its own that sets the unit of Z; data then hardly tell how much noise Z has itself."""
     is_term: ClassVar[bool] = False
     """Whether Z is one term of the mean of y, beside others."""
     is_logistic: ClassVar[bool] = False
@@ -79,7 +81,7 @@ class LatentLikelihood(Likelihood):
     """``log_probability(mean, sigma, y, rng, parameters)``: log p(y) (draw, row, ...) with Z ~ Normal(mean, sigma)
     integrated out, or None. The mean (draw, row, ...) is one for each draw of the posterior, sigma broadcasts to it, y
     (row, ...) are the data, ``rng`` is a generator of NumPy for what has no closed form, and ``parameters`` are those
-    of the random variable of y, with axes that broadcast to the mean; that which is Z is not to be used.
+    that :meth:`parameters` lists, with axes that broadcast to the mean; that which is Z is not to be used.
     """
     is_integrable: ClassVar[bool] = True
     """Whether ``log_probability``, if there is one, is exact, not an estimate by a draw."""
@@ -96,6 +98,14 @@ class LatentLikelihood(Likelihood):
     def takes(cls, classes: np.ndarray | None) -> bool:
         """Whether this kind, of several of one name, serves data with these classes."""
         return True
+
+    @classmethod
+    def parameters(cls, node: Apply) -> list[tuple[Variable, int]] | None:
+        """Return the parameters that :attr:`log_probability` takes, each with the number of its own axes.
+
+        None if they are those of the random variable that the node of the graph draws.
+        """
+        return None
 
     @abstractmethod
     def log_densities(self, z: Variable) -> Variable | None:

@@ -77,8 +77,14 @@ class LogitBernoulliLikelihood(ConditionallyGaussian):
         y, n = self._counts(z)
         return y * z - n * pt.softplus(z) + pt.gammaln(n + 1) - pt.gammaln(y + 1) - pt.gammaln(n - y + 1)
 
-    def draw_term(self, rng: Variable, z: Variable) -> tuple[Variable, GaussianTerm]:
-        """Draw ω ~ PG(N, Z); with it, h = y − N/2 and p = ω."""
+    def draw_term(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, GaussianTerm]:
+        """Draw ω ~ PG(N, Z); with it, h = y − N/2 and p = ω.
+
+        Parameters
+        ----------
+        rng, z, m, noise
+            As in :meth:`LatentLikelihood.draw_latent`.
+        """
         y, n = self._counts(z)
         rng, omega = draw(polya_gamma, rng, n, z)
         return rng, GaussianTerm(y - n / 2, pt.cast(omega, z.dtype))
