@@ -14,7 +14,9 @@ from pymc_gibbsnn.moves.preactivations import draw_preactivations, draw_preactiv
 from pymc_gibbsnn.moves.weights import draw_weights
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
+from pymc_gibbsnn.networks.likelihoods.censored import CensoredLikelihood
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
+from pymc_gibbsnn.networks.likelihoods.hidden_target import HiddenTarget
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from tests.helpers import check_mean, check_same_distribution, compile_draw, dense, random_point, slow, slow_but, value
 
@@ -101,7 +103,9 @@ def geweke(model, draws, **kwargs):
         return np.stack([*moments, (y**2).mean(1), y.mean(1) * flat[-2][:, 0]], axis=1)
 
     parameters = model.replace_rvs_by_values(output.owner.op.dist_params(output.owner))
-    if isinstance(observation, AroundLatent):  # y ~ StudentT(ν, Z, σ) or N(Z, σ)
+    censored = isinstance(observation, CensoredLikelihood)
+    hides = isinstance(observation, HiddenTarget) and not censored
+    if isinstance(observation, AroundLatent) and not hides:  # y ~ StudentT(ν, Z, σ) or N(Z, σ), perhaps censored
         factors = 1 if observation.factors is None else observation.factors.reshape(model["y_data"].shape)
         parameters, degrees = (
             [*parameters, pt.sqrt(observation.noise) * factors],
@@ -109,7 +113,8 @@ def geweke(model, draws, **kwargs):
         )
         degrees = value(degrees)
     parameters = pytensor.function(model.value_vars, parameters, mode="AS_WRITTEN", on_unused_input="ignore")
-    draws_data = observation is not None and observation.label is None  # from a distribution of any other kind
+    # From a distribution of any other kind
+    draws_data = observation is not None and observation.label is None and not censored
     if draws_data:
         [observed] = model.observed_RVs
         of_data = model.replace_rvs_by_values(observed.owner.op.dist_params(observed.owner))
@@ -129,9 +134,11 @@ def geweke(model, draws, **kwargs):
         if draws_data:
             y = observed.owner.op.rng_fn(generator, *of_data(*(point[v.name] for v in model.value_vars)), None)
         else:
-            y = observation.label(z) if observation else z
+            y = observation.label(z) if observation and not censored else z
         if scale:
             y = y + scale[0] * generator.standard_t(degrees, size=y.shape)
+        if censored:
+            y = np.clip(y, *(np.ravel(value(x)) for x in (observation.lower, observation.upper)))
         model["y_data"].set_value(y.astype(model["y_data"].dtype))
         point, _ = step.step(point)
         chain.append([point[name] for name in values])

@@ -33,9 +33,9 @@ from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.likelihoods.conditionally_gaussian import ConditionallyGaussian, GaussianTerm
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import Errors
-from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
+from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood, Parameters
 
-__all__ = ["AroundLatent", "fits", "like_latent"]
+__all__ = ["AroundLatent", "check_factors", "fits", "like_latent"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,16 +85,8 @@ class AroundLatent(ConditionallyGaussian):
             As there.
         """
         super().check(x, layer)
-        if self.factors is None or list(explicit_graph_inputs([self.factors])):  # they change with other variables
-            return
-        shape = evaluate(self.factors).shape
-        if not fits(self.factors, (len(x), layer.shape[0])):
-            y, own = evaluate(self.value).shape, shape[:1] if self.value.ndim == 1 else shape
-            raise NetworkError(
-                f"sigma of '{self.name}' must be one number, or an array that gives one to each number of the data, of "
-                f"shape {y}, to each row or to each output; found the shape {own}. What changes later, such as a "
-                f"pm.Data, is not repeated where it has length 1."
-            )
+        if self.factors is not None:
+            check_factors(self, self.factors, (len(x), layer.shape[0]))
 
     def draw_term(self, rng: Variable, z: Variable, m: Variable, noise: Variable) -> tuple[Variable, GaussianTerm]:
         """Draw the precisions τ given Z; with them, h = τ t y/σ² and p = τ t²/σ².
@@ -215,3 +207,21 @@ def fits(part: Variable, shape: tuple[int, ...]) -> bool:
     """Whether an array as it is now broadcasts to the shape of Z; only axes that are known to be 1 are repeated."""
     axes = zip(evaluate(part).shape, shape, part.broadcastable, strict=True)
     return all(a == b or is_one for a, b, is_one in axes)
+
+
+def check_factors(likelihood: Likelihood, factors: Variable, shape: tuple[int, ...]) -> None:
+    """Refuse factors of σ that do not broadcast to the shape of Z; those that other variables change pass.
+
+    Raises
+    ------
+    NetworkError
+        Names the variable and the shapes.
+    """
+    if not list(explicit_graph_inputs([factors])) and not fits(factors, shape):
+        own, is_vector = evaluate(factors).shape, likelihood.value.ndim == 1
+        raise NetworkError(
+            f"sigma of '{likelihood.name}' must be one number, or an array that gives one to each number of the data, of "
+            f"shape {evaluate(likelihood.value).shape}, to each row or to each output; found the shape "
+            f"{own[:1] if is_vector else own}. What changes later, such as a pm.Data, is not repeated where it has "
+            f"length 1."
+        )

@@ -21,7 +21,7 @@ from pytensor.graph.traversal import explicit_graph_inputs
 from pymc_gibbsnn._data import check_finite
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.layers import Operator
-from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
+from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent, fits
 
 __all__ = ["EffectLikelihood"]
 
@@ -59,7 +59,7 @@ class EffectLikelihood(AroundLatent):
             return
         what, shape = f"what multiplies a latent in the mean of '{self.name}'", (len(x), layer.shape[0])
         check_finite(what, evaluate(self.slope), NetworkError)
-        if not self._fits(self.slope, shape):
+        if not fits(self.slope, shape):
             raise NetworkError(
                 f"{what} must be one number, or an array that broadcasts to {shape}; found the shape "
                 f"{evaluate(self.slope).shape}."

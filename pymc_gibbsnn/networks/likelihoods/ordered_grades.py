@@ -81,10 +81,7 @@ class OrderedGrades(LatentLikelihood):
     @classmethod
     def matches(cls, node: Apply) -> bool:
         """Whether PyMC draws such grades, given a Normal variable."""
-        if not super().matches(node):
-            return False
-        found = cls.parameters(node)
-        return found is not None and is_normal(found[0][0])
+        return super().matches(node) and cls.parameters(node) is not None
 
     @classmethod
     def centre(cls, node: Apply) -> Variable:
@@ -190,14 +187,12 @@ def add_cutpoints(name: str, scale: float) -> Variable:
 
 
 def differences(p: Variable) -> Iterator[tuple[Variable, Variable]]:
-    """Yield the operands of differences in an expression of which one has an axis added at its end, without that axis.
-
-    The other operand is yielded without axes that were added to it at its front.
-    """
+    """Yield Normal variables and what is compared with them: operands of differences, of which one gets an axis more."""
     for x in ancestors([p]):
         if not is_elemwise(x, ps.Sub):
             continue
         for one, other in (x.owner.inputs, x.owner.inputs[::-1]):
             op = one.owner and one.owner.op
-            if isinstance(op, DimShuffle) and op.new_order == (*range(one.ndim - 1), "x"):
+            is_padded = isinstance(op, DimShuffle) and op.new_order == (*range(one.ndim - 1), "x")
+            if is_padded and is_normal(one.owner.inputs[0]):
                 yield one.owner.inputs[0], undimshuffle(other)

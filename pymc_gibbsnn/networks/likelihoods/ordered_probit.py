@@ -43,10 +43,10 @@ class OrderedProbitLikelihood(OrderedGrades, HiddenTarget):
 
     @classmethod
     def find(cls, p: Variable) -> Iterator[tuple[Variable, ...]]:
-        """Yield what Z, the cutpoints and σ may be: σ is a divisor."""
-        divisors = [undimshuffle(x.owner.inputs[1]) for x in ancestors([p]) if is_elemwise(x, ps.TrueDiv)]
-        for eta, cutpoints in differences(p):
-            yield from ((eta, cutpoints, sigma) for sigma in dict.fromkeys(divisors))
+        """Yield what Z, the cutpoints and σ may be: σ divides differences."""
+        quotients = (x.owner.inputs for x in ancestors([p]) if is_elemwise(x, ps.TrueDiv))
+        divisors = dict.fromkeys(undimshuffle(by) for x, by in quotients if is_elemwise(x, ps.Sub))
+        return ((*pair, sigma) for pair in differences(p) for sigma in divisors)
 
     @staticmethod
     def write(eta: Variable, cutpoints: Variable, *others: Variable) -> Variable:

@@ -23,7 +23,7 @@ from pytensor.graph.basic import Apply, Variable
 from pymc_gibbsnn._data import finite
 from pymc_gibbsnn.networks.forms import is_normal
 from pymc_gibbsnn.networks.layers import Operator
-from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
+from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent, check_factors
 from pymc_gibbsnn.networks.likelihoods.bounds import check_bounds, read_bounds
 from pymc_gibbsnn.networks.likelihoods.hidden_target import log_mass, log_mass_in_numpy
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
@@ -76,7 +76,7 @@ class TruncatedLikelihood(LatentLikelihood):
         """
         super().check(x, layer)
         if self.squared.ndim:
-            AroundLatent(self.name, self.value, self.squared, pt.sqrt(self.squared)).check(x, layer)
+            check_factors(self, self.squared, (len(x), layer.shape[0]))
         check_bounds(self, self.lower, self.upper, layer)
 
     def log_densities(self, z: Variable) -> Variable:
