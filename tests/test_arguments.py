@@ -70,7 +70,10 @@ MODELS = [
         ({"y": [[0], [1, 2]], "likelihood": "probit"}, "y must be an array; found lists of different lengths in it"),
         ({"likelihood": "poisson"}, r"found 'poisson', .*: pmg.classical_mlp\(X, y, hidden, likelihood='poisson'\)"),
         ({"likelihood": "categorical"}, "found 'categorical', .* For labels, likelihood='probit' serves here"),
-        ({"likelihood": ["normal"]}, r"likelihood must be 'student', 'normal' or 'probit'; found \['normal'\]"),
+        (
+            {"likelihood": ["normal"]},
+            r"likelihood must be 'student', 'normal', 'probit' or 'ordered'; found \['normal'\]",
+        ),
         ({"bias": "no"}, "bias must be True or False; found 'no'"),
         ({"bias": 1}, "bias must be True or False; found 1"),
     ]

@@ -76,10 +76,10 @@ def cnn(
         Precision λ (one over the variance) of the prior of a layer's weights and biases: one for all layers, or one for
         each. Where it is "learned", the default, it has the prior that :func:`mlp` describes; there is none for each
         input, since a filter looks at all pixels alike. None makes λ the number of weights that come into a unit.
-    likelihood : {"student", "normal", "probit"}, optional
-        What y is given the last layer: numbers around its noisy outputs with heavy tails, these outputs themselves, or
-        the class label that they give. Where none is named, it is "student" if the noise of y is learned and "normal"
-        otherwise, as :func:`mlp` says.
+    likelihood : {"student", "normal", "probit", "ordered"}, optional
+        What y is given the last layer: numbers around its noisy outputs with heavy tails, these outputs themselves, the
+        class label that they give, or an ordered grade. Where none is named, it is "student" if the noise of y is
+        learned and "normal" otherwise, as :func:`mlp` says.
     bias : bool
         Whether the layers have biases, one for each channel of a convolution.
 

@@ -47,7 +47,8 @@ def mlp(
     where the second argument of Normal is a standard deviation, and A_1 = X. By default s and λ_l are learned, and the
     last Z is a latent around which y has the heavy tails of Student's t distribution. In [1]_ (eq. 7) the last Z is
     observed as y, s is fixed, and λ_l is the number of inputs of layer l, as with ``noise=0.1, prior=None``. For a
-    probit likelihood the last Z is a latent, whose argmax or sign is the label y (appendix E).
+    probit likelihood the last Z is a latent, whose argmax or sign is the label y (appendix E); for an ordered one, y
+    says between which learned cutpoints Z + N(0, 1) lies.
     The latents Z_l and A_l, the noisy pre- and post-activations, are variables of the model like the weights, so that
     each has a closed-form conditional for :class:`GibbsNN`. The model is plain PyMC: it holds nothing that could not be
     written by hand.
@@ -61,6 +62,7 @@ def mlp(
         What is observed; it becomes the data variable "y_data". These are finite targets of one or of k outputs, with
         integers taken as real numbers; for a probit likelihood they are labels of shape (n,) of two classes or more:
         integers from 0 up, without a gap, or names, which are numbered in alphabetical order, or a pandas categorical.
+        For an ordered likelihood they are grades: integers likewise, or a pandas categorical, from the lowest up.
         The classes become the coordinate "class", intervals and dates as texts. The names of the columns of a data
         frame (n, k) become the coordinate "output".
     hidden : int or sequence of int
@@ -75,7 +77,7 @@ def mlp(
         has the prior InverseGamma(1, 0.001), which allows anything from about 1e-4 up, for y of unit variance; that of
         a latent has InverseGamma(5, 0.0001), which favours little noise, about 2e-5. For a probit likelihood
         ``noise="learned"`` leaves that of the last Z at 1, since labels do not tell it from the size of the last
-        weights.
+        weights; for an ordered one likewise.
     prior : "relevance", "learned", float, or a sequence of them, optional
         Precision λ (one over the variance) of the prior of a layer's weights and biases: one for all layers, or one for
         each. Where it is "learned", the precision of the layer's weights is a variable of the model, such as
@@ -83,12 +85,14 @@ def mlp(
         one for each input of the layer, which tells those that matter from those that do not (automatic relevance
         determination [2]_). ``prior="relevance"``, the default, is that for the first layer, and "learned" for the
         others. The biases of such layers have the prior Normal(0, 1). None makes λ the number of the layer's inputs.
-    likelihood : {"student", "normal", "probit"}, optional
+    likelihood : {"student", "normal", "probit", "ordered"}, optional
         What y is given the last layer: numbers whose noise has heavy tails, so that outliers pull less; its noisy
-        outputs themselves; or the class label that they give. The first is y ~ StudentT(4, Z, s) around a last latent Z
-        whose Gaussian noise has the same s. It is the default where the noise of y is learned, since one outlier among
-        Gaussian errors could set the noise of all rows; where that noise is given, or ``noise_hidden`` is, the default
-        is "normal".
+        outputs themselves; the class label that they give; or an ordered grade, by pm.OrderedProbit with scale 1, whose
+        K cutpoints "cutpoints_y" are normal a priori, in rising order, with standard deviation 2 around those that
+        would make all grades equally probable if Z were N(0, 1); pm.sample gives them to NUTS. The first is
+        y ~ StudentT(4, Z, s) around a last latent Z whose Gaussian noise has the same s. It is the default where the
+        noise of y is learned, since one outlier among Gaussian errors could set the noise of all rows; where that noise
+        is given, or ``noise_hidden`` is, the default is "normal".
     bias : bool
         Whether the layers have biases.
     noise_hidden : int or sequence of int, optional

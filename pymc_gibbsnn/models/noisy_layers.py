@@ -159,7 +159,7 @@ def read_targets(
     ----------
     y : array_like, shape (n,) or (n, k)
         What the user gave: numbers or, for a probit likelihood, labels.
-    likelihood : {"student", "normal", "probit"} or another name of one, optional
+    likelihood : {"student", "normal", "probit", "ordered"} or another name of one, optional
         What y is given the last layer; None stands for one of real numbers.
 
     Returns
@@ -204,7 +204,7 @@ def deviations_of(
 ) -> list[float | str]:
     """Check the standard deviations of noise that a user gives, and return one, or "learned", for each noisy variable.
 
-    ``noisy`` are the names of these variables. The noise of a last latent whose scale the data do not tell stays 1
+    ``noisy`` are the names of these variables. The noise of a last latent of which the data do not tell stays 1
     where all is to be learned.
     """
     if (kind.ignores_scale or kind.sets_unit) and isinstance(noise, str):

@@ -210,7 +210,7 @@ class VarianceReader:
 
 
 def _uncensored(rv: Variable) -> list[Variable]:
-    """Return the parameters of a random variable; those of a censored one are its bounds, and those before censoring."""
+    """Return the parameters of a random variable; of a censored one the bounds, and then those before censoring."""
     node, bounds = rv.owner, []
     if isinstance(node.op, CensoredRV):
         uncensored, *bounds = node.inputs

@@ -15,7 +15,7 @@ from pymc_gibbsnn.networks.likelihoods.ordered_probit import OrderedProbitLikeli
 from pymc_gibbsnn.networks.likelihoods.truncated import TruncatedLikelihood
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.starts.fitted_start import can_be_fitted
-from tests.helpers import compile_draw, in_turn, pm_sample, slow
+from tests.helpers import compile_draw, in_turn, pm_sample, pmg_sample, slow
 from tests.samplers.test_gibbs import NUMBA, check_geweke, gibbs
 
 N, D = 6, 2
@@ -187,7 +187,6 @@ def test_the_density_with_the_latent_integrated_out(kind):
         }[kind]
         found = kind.log_probability(mean, np.array([[s]]), y, None, parameters)[0]
         for one, log_p in zip(DATA[kind], found, strict=True):
-
             grid = np.linspace(-10, 10, 4001)
             exact = integrate.simpson(stats.norm.pdf(grid) * density(kind, one, m + s * grid), x=grid)
             np.testing.assert_allclose(log_p, np.log(exact), rtol=1e-6, err_msg=f"{one}, {m}, {s}")
@@ -381,3 +380,46 @@ def test_a_chain_starts_at_a_fit_to_censored_data():
     assert can_be_fitted(read_network(network("censored above")))
     assert not can_be_fitted(read_network(network("probit")))
     assert not can_be_fitted(read_network(network("truncated")))
+
+
+def test_mlp_of_grades():
+    pd = pytest.importorskip("pandas")
+    names = pd.Categorical(np.array(["poor", "fair", "good"])[GRADES], categories=["poor", "fair", "good"])
+    model = pmg.mlp(X, names, 3, likelihood="ordered", prior=None)
+    assert type(read_network(model).observation) is OrderedProbitLikelihood
+    assert list(model.coords["class"]) == ["poor", "fair", "good"]
+    assert [rv.name for rv in model.free_RVs][-2:] == ["Z3", "cutpoints_y"]
+    assert not {"variance_Z3", "variance_y"} & set(model.named_vars)
+    point, _ = gibbs(model).step(model.initial_point())
+    assert np.isfinite(model.compile_logp(mode="AS_WRITTEN")(point))
+    with pytest.raises(ValueError, match="y must hold grades as integers from 0 up, or a pandas categorical"):
+        pmg.mlp(X, np.asarray(names), 3, likelihood="ordered")
+
+
+@pytest.mark.slow
+def test_mlp_of_grades_finds_the_cutpoints():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(400, D))
+    y = np.searchsorted([-0.6, 0.2, 1.1], np.sqrt(2) * x[:, 0] + rng.normal(size=400))
+    with pmg.mlp(x, y, 3, likelihood="ordered", activation="identity"):
+        idata = pm.sample(
+            500, step=pmg.GibbsNN(), chains=2, cores=1, random_seed=1, progressbar=False,
+            var_names=pmg.without_latents(),
+        )  # fmt: skip
+        found = pmg.predict(idata, X_new=x, random_seed=1)
+    assert (found["label"] == y).mean() > 0.4
+    gaps = np.diff(idata["posterior"]["cutpoints_y"].mean(("chain", "draw")) / np.sqrt(2))
+    np.testing.assert_allclose(gaps, [0.8, 0.9], atol=0.25)  # y* has the noise √2 in the model, and 1 in the data
+
+
+def test_jax():
+    """pmg.sample needs cutpoints that are numbers."""
+    idata = pmg_sample(network("probit"), 5)
+    assert np.isfinite(idata["posterior"]["W1"]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["censored by row", "truncated", "logistic"])
+def test_jax_of_other_forms(form):
+    idata = pmg_sample(network(form), 5)
+    assert np.isfinite(idata["posterior"]["W1"]).all()

@@ -190,7 +190,7 @@ class AroundLatent(ConditionallyGaussian):
 
 
 def like_latent(x: Variable, observed: Variable) -> Variable:
-    """Give an array that broadcasts to data the axes (n, units) of Z, or those that Z has in the model if these are more.
+    """Give an array that broadcasts to data the axes (n, units) of Z, or more where the model has more.
 
     Parameters
     ----------
@@ -220,8 +220,8 @@ def check_factors(likelihood: Likelihood, factors: Variable, shape: tuple[int, .
     if not list(explicit_graph_inputs([factors])) and not fits(factors, shape):
         own, is_vector = evaluate(factors).shape, likelihood.value.ndim == 1
         raise NetworkError(
-            f"sigma of '{likelihood.name}' must be one number, or an array that gives one to each number of the data, of "
-            f"shape {evaluate(likelihood.value).shape}, to each row or to each output; found the shape "
+            f"sigma of '{likelihood.name}' must be one number, or an array that gives one to each number of the data, "
+            f"of shape {evaluate(likelihood.value).shape}, to each row or to each output; found the shape "
             f"{own[:1] if is_vector else own}. What changes later, such as a pm.Data, is not repeated where it has "
             f"length 1."
         )

@@ -8,7 +8,7 @@ The ends l and u may differ from datum to datum, and be infinite. A datum may al
 
 Conditionals. The target is no variable of the model. Given M it is drawn with Z integrated out, and then Z given y*,
 
-    y* | M ~ N(M, ΔZ + σ²) truncated to (l, u),   Z | y*, M as in :mod:`pymc_gibbsnn.networks.likelihoods.around_latent`,
+    y* | M ~ N(M, ΔZ + σ²) truncated to (l, u),   Z | y*, M ~ N((M/ΔZ + y*/σ²)/P, 1/P),   P = 1/ΔZ + 1/σ²,
 
 which is one draw of (y*, Z) from its distribution given M and the data. It does not depend on the Z before, as draws of
 y* given Z and of Z given y* in turn would [1]_. A learned variance of the noise is drawn after it, from y* − Z.

@@ -19,9 +19,9 @@ import pymc as pm
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike
+from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Variable, equal_computations
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs
-from pytensor.compile.ops import ViewOp
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import CategoricalRV
 from scipy.special import ndtri
@@ -120,7 +120,9 @@ class OrderedGrades(LatentLikelihood):
         if not self._has_variables():
             values = evaluate(self.cutpoints)
             if not len(values) or not np.isfinite(values).all() or not np.all(np.diff(values) > 0):
-                raise NetworkError(f"cutpoints of '{self.name}' must be finite numbers in rising order; found {values}.")
+                raise NetworkError(
+                    f"cutpoints of '{self.name}' must be finite numbers in rising order; found {values}."
+                )
         super().check(x, layer)
 
     def _has_variables(self) -> bool:
@@ -187,7 +189,7 @@ def add_cutpoints(name: str, scale: float) -> Variable:
 
 
 def differences(p: Variable) -> Iterator[tuple[Variable, Variable]]:
-    """Yield Normal variables and what is compared with them: operands of differences, of which one gets an axis more."""
+    """Yield a Normal variable, and what is compared with it, for each difference where it gets an axis more."""
     for x in ancestors([p]):
         if not is_elemwise(x, ps.Sub):
             continue

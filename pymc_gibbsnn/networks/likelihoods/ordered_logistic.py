@@ -62,7 +62,7 @@ class OrderedLogisticLikelihood(OrderedGrades):
         Parameters
         ----------
         mean, sigma, y, rng, parameters
-            As in :attr:`LatentLikelihood.log_probability`; the parameters are those of :meth:`OrderedGrades.parameters`.
+            As in :attr:`LatentLikelihood.log_probability`, with those of :meth:`OrderedGrades.parameters`.
         """
         _, cutpoints = parameters
 

@@ -73,7 +73,7 @@ class OrderedProbitLikelihood(OrderedGrades, HiddenTarget):
         Parameters
         ----------
         mean, sigma, y, rng, parameters
-            As in :attr:`LatentLikelihood.log_probability`; the parameters are those of :meth:`OrderedGrades.parameters`.
+            As in :attr:`LatentLikelihood.log_probability`, with those of :meth:`OrderedGrades.parameters`.
         """
         _, cutpoints, own = parameters
         sd = np.sqrt(sigma**2 + own**2)
