@@ -42,6 +42,7 @@ LOST = 2e-4  # a share of a Gram matrix that rounding may change: of inputs at 1
 # The parts of a network that other variables of the model may determine
 MOVING = (
     "noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees", "factors", "row_scale", "slope", "rest",
+    "density",
 )  # fmt: skip
 NESTED = ("operator", "uses", "layers", "activations", "observation", "variances", "network")
 

@@ -17,6 +17,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_expression
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 
@@ -37,6 +38,7 @@ from pymc_gibbsnn.networks.given import folded, given, real
 from pymc_gibbsnn.networks.layer_reader import LayerReader, match_linear
 from pymc_gibbsnn.networks.likelihoods import LatentLikelihood, find_noisy
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
+from pymc_gibbsnn.networks.likelihoods.factorised import FactorisedLikelihood, read_factorised
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Activation, Layer, Network
 from pymc_gibbsnn.networks.notation import show
@@ -172,16 +174,20 @@ class Reader(LayerReader):
         They are the variable itself or, if it is a label, its latent, and latents that are terms of the mean of that.
         A pre-activation stands there with the number of each product in its mean.
         """
-        _, last = self._observation(observed)
-        ends = [(z, i) for z in (last, *self._effects(last)) for i in range(self._count(z))]
-        return ends or [(last, 0)]
+        lasts = [last for _, last in self._observations(observed)]
+        zs = dict.fromkeys(z for last in lasts for z in (last, *self._effects(last)))
+        return [(z, i) for z in zs for i in range(self._count(z))] or [(lasts[0], 0)]
 
     def read(self, observed: Variable, z: Variable, number: int = 0) -> list[Network]:
         """Read the network whose last layer is product ``number`` in the mean of a last pre-activation Z.
 
         Before it stands the network on which the scales of its rows depend, if there is one.
         """
-        observation, last = self._observation(observed)
+        observation, last = next(
+            (likelihood, last)
+            for likelihood, last in self._observations(observed)
+            if z is last or z in self._effects(last)
+        )
         around = [] if observation is None else [observed]
         if z is not last:
             observation, around = self._effect(last, z), [last]
@@ -337,13 +343,19 @@ class Reader(LayerReader):
 
     # How a layer is read
 
-    def _observation(self, observed: Variable) -> tuple[LatentLikelihood | None, Variable]:
-        """Read the likelihood of data that depend on the last pre-activation, if they do; return it with the latter."""
+    def _observations(self, observed: Variable) -> list[tuple[LatentLikelihood | None, Variable]]:
+        """Read the likelihood of data given each last pre-activation on which they depend; return it with the latter.
+
+        Data that are the output of a last layer stand for themselves, without a likelihood.
+        """
         kind = find_noisy(observed.owner)
         if kind is None:
-            return None, observed
+            inside = self._outputs_inside(observed)
+            return [(self._factorised(observed, z), z) for z in inside] or [(None, observed)]
         z, parameters = kind.read(observed.owner, observed, self.variances)
         if z not in self.model.free_RVs:
+            if inside := [] if kind.is_deterministic else self._outputs_inside(observed):
+                return [(self._factorised(observed, z), z) for z in inside]
             what = "labels" if kind.has_classes else "data"
             raise NetworkError(
                 f"The {what} '{observed.name}' are of {show(z)}, which carries no noise: give it a latent of its own, "
@@ -352,7 +364,20 @@ class Reader(LayerReader):
         if z.ndim < kind.least_ndim:
             shape = "(n, classes)" if kind.has_classes else "(n,) or (n, outputs)"
             raise NetworkError(f"'{z.name}', which gives the data '{observed.name}', must have shape {shape}.")
-        return kind(observed.name, folded(self.model.rvs_to_values[observed]), **parameters), z
+        return [(kind(observed.name, folded(self.model.rvs_to_values[observed]), **parameters), z)]
+
+    def _factorised(self, observed: Variable, z: Variable) -> FactorisedLikelihood:
+        """Read the likelihood of data whose density PyMC gives, given a last pre-activation."""
+        return read_factorised(self.model, observed, z, self.shapes)
+
+    def _outputs_inside(self, observed: Variable) -> list[Variable]:
+        """List the last pre-activations on which the distribution of data depends, unless it is that of a last layer."""
+        op = observed.owner.op
+        if isinstance(op, MinibatchRandomVariable):
+            return []
+        if isinstance(op, NormalRV) and (self._count(observed) or self._effects(observed)):
+            return []
+        return [rv for rv in sorted(self.parents[observed], key=lambda rv: rv.name) if self._is_output(rv)]
 
     def _count(self, z: Variable) -> int:
         """Count the products in the mean of a pre-activation."""

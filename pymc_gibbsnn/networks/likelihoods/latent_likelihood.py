@@ -6,32 +6,23 @@ Model
 
 What a sampler needs is a transition that leaves p(Z | M, y) ∝ N(Z; M, ΔZ) p(y | Z) invariant. A likelihood with a
 closed form for it draws Z in :meth:`LatentLikelihood.draw_latent`. For any other, the log density is enough: Z moves by
-the Metropolis step of [1]_, in all rows at once.
-
-References
-----------
-.. [1] R. M. Neal. Regression and classification using Gaussian process priors. Bayesian Statistics 6 (1998).
+elliptical slice sampling (:mod:`pymc_gibbsnn.networks.likelihoods.elliptical_slice`), in all rows at once.
 """
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
-from pytensor.tensor.random.basic import normal, uniform
 
-from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.networks.likelihoods.elliptical_slice import elliptical_slice
 from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood
 
 __all__ = ["Errors", "LatentLikelihood"]
-
-SMALLEST = 1 / 32  # of the steps of Z, in standard deviations of its noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +113,7 @@ class LatentLikelihood(Likelihood):
     ) -> tuple[Variable, Variable, Variable | None]:
         """Draw Z given the data, or move it by a transition that leaves its distribution given the data invariant.
 
-        By default V = M + sqrt(1 − β²) (Z − M) + β N(0, ΔZ) is accepted with probability min(1, p(y | V)/p(y | Z)), for
-        each number of :meth:`log_densities` by itself. Its β is drawn anew, since good sizes of steps may differ much.
+        By default Z moves by elliptical slice sampling, for each number of :meth:`log_densities` by itself.
 
         Parameters
         ----------
@@ -143,14 +133,8 @@ class LatentLikelihood(Likelihood):
             The sum of the squared noises of y beside that of Z, of which each has the variance :attr:`noise`; None if y
             has no such noise.
         """
-        now = self.log_densities(z)
-        rng, xi = draw(normal, rng, 0.0, 1.0, size=z.shape)
-        rng, u = draw(uniform, rng, 0.0, 1.0, size=now.shape)
-        rng, v = draw(uniform, rng, 0.0, 1.0, size=now.shape)
-        beta = pt.cast(pt.exp(math.log(SMALLEST) * u), z.dtype)
-        new = m + pt.sqrt(1 - beta**2) * (z - m) + beta * pt.sqrt(noise) * pt.cast(xi, z.dtype)
-        accepted = pt.log(v) < self.log_densities(new) - now
-        return rng, pt.switch(accepted, new, z), None
+        rng, z = elliptical_slice(rng, z, m, noise, self.log_densities)
+        return rng, z, None
 
     def agreeing(self, z: np.ndarray) -> np.ndarray:
         """Return latents Z with their entries reordered, or their signs changed, so that data such as labels can be."""
