@@ -371,7 +371,7 @@ class Reader(LayerReader):
         return read_factorised(self.model, observed, z, self.shapes)
 
     def _outputs_inside(self, observed: Variable) -> list[Variable]:
-        """List the last pre-activations on which the distribution of data depends, unless it is that of a last layer."""
+        """List the last pre-activations on which the distribution of data depends, unless the data are one."""
         op = observed.owner.op
         if isinstance(op, MinibatchRandomVariable):
             return []

@@ -172,7 +172,7 @@ class NewRows:
         kind = find_noisy(node)
         if kind is None:
             return None
-        z = kind.centre(node)
+        z = kind.latent(node)
         matches = [latent for latent in self.latents if latent.rv is z]
         others = [p for p, _ in kind.parameters(node) or parameters_of(node, self._rvs) if p is not z]
         used = z in ancestors(others) or any(z in latent.parents for latent in self.latents)

@@ -42,7 +42,9 @@ KINDS = {
 
 def network(form, units=None, hidden=True):
     data, observe = FORMS[form]
-    data = data if units is None else np.stack([data, np.roll(data, 1) % 2 if data.dtype.kind == "i" else -data], axis=1)
+    data = (
+        data if units is None else np.stack([data, np.roll(data, 1) % 2 if data.dtype.kind == "i" else -data], axis=1)
+    )
     with pm.Model() as model:
         x, y = pm.Data("X", X), pm.Data("y_data", data)
         if hidden:
@@ -156,3 +158,36 @@ def test_log_density_of_the_sweep(form, units):
     for _ in range(3):
         point, [found] = step.step(point)
     np.testing.assert_allclose(found["lp"], model.compile_logp(mode="AS_WRITTEN")(point), rtol=1e-8)
+
+
+# What users meet
+
+
+@pytest.mark.parametrize("form", ["bernoulli", "binomial", "laplace"])
+def test_predictions(form):
+    """Means and log densities of a linear network, against sums over the posterior and quadrature over the latent."""
+    model = network(form, hidden=False)
+    idata = pm_sample(model, 20, tune=5, step=gibbs(model), var_names=["W2", "b2", "v3"])
+    draws = {name: idata["posterior"][name].values for name in ("W2", "b2", "v3")}
+    mean = (X @ draws["W2"][..., None])[..., 0] + draws["b2"][..., None]
+    sigma, grid = np.sqrt(draws["v3"])[..., None, None], np.linspace(-9, 9, 20_001)
+    z, y = mean[..., None] + sigma * grid, FORMS[form][0]
+    kind = KINDS[form]
+    data = [(one, n) for one, n in zip(y, TRIALS, strict=True)] if form == "binomial" else y
+    terms = [
+        density(kind, one, z[:, :, i]) if kind is not LaplaceLikelihood else stats.laplace.pdf(one, z[:, :, i], 0.7)
+        for i, one in enumerate(data)
+    ]
+    exact = integrate.simpson(np.stack(terms, axis=2) * stats.norm.pdf(grid), x=grid)
+    found = pmg.log_predictive(idata, model, random_seed=1, extend_inferencedata=False)
+    np.testing.assert_allclose(found["log_likelihood"], np.log(exact), atol=1e-5)
+    assert (found["latent_mcse"] == 0).all()
+    new = {"X": X, "trials": TRIALS} if form == "binomial" else X
+    np.testing.assert_allclose(pmg.function_space(idata, model, new)["output"], mean)
+    assert "mean" in pmg.predict(idata, model, new, random_seed=1)
+
+
+def test_mlp_of_labels_and_errors():
+    for likelihood, y in (("bernoulli", np.array(["no", "yes"])[LABELS]), ("laplace", Y)):
+        model = pmg.mlp(X, y, 3, likelihood=likelihood)
+        assert isinstance(read_network(model).observation, KINDS[likelihood])

@@ -8,9 +8,9 @@ Draw E ~ N(0, Δ) and a level ℓ(Z) + log U with U ~ Uniform(0, 1). On the elli
 
     Z(φ) = M + (Z − M) cos φ + E sin φ
 
-draw angles φ, each from the interval that the last one has left, which shrinks towards φ = 0, until ℓ(Z(φ)) is above the
-level [1]_. All groups do so at once and make the same number of tries; a group that has found nothing by then keeps
-its Z.
+draw angles φ, each from the interval that the last one has left, which shrinks towards φ = 0, until ℓ(Z(φ)) is above
+the level [1]_. All groups do so at once and make the same number of tries; a group that has found nothing by then
+keeps its Z.
 
 To stop early leaves π invariant, too. Given E, the level and the angles that were refused, a move from Z to Z' after k
 tries has the probability density of the move back after k tries with the same refused points: none of them lies

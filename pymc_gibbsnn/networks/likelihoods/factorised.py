@@ -109,7 +109,9 @@ class FactorisedLikelihood(LatentLikelihood):
         """Compute log p(y | Z) for the elements of Z (n, units), or for its rows (n, 1)."""
         density = pt.cast(self._rows(z), z.dtype)
         density = pt.switch(pt.isnan(density), -np.inf, density)
-        return density.reshape((z.shape[0], -1)).sum(axis=1, keepdims=True) if self.is_by_row else density.reshape(z.shape)
+        return (
+            density.reshape((z.shape[0], -1)).sum(axis=1, keepdims=True) if self.is_by_row else density.reshape(z.shape)
+        )
 
 
 def read_factorised(
@@ -159,8 +161,8 @@ def read_factorised(
             [found] = dependence([density], {latent: rows}, values)
         except NotElementwiseError as error:
             raise NetworkError(
-                f"{kind} must depend, in each row, on the same row of '{z.name}' alone; its density holds {error}, which "
-                f"takes rows together."
+                f"{kind} must depend, in each row, on the same row of '{z.name}' alone; its density holds {error}, "
+                f"which takes rows together."
             ) from None
         expected = np.arange(n).reshape(n, *[1] * (found.ndim - 1))
         if found.shape[:1] != (n,) or np.any((found != expected) & (found != NOTHING)):

@@ -91,6 +91,11 @@ class LatentLikelihood(Likelihood):
         return True
 
     @classmethod
+    def latent(cls, node: Apply) -> Variable:
+        """Return Z, on which a random variable of this kind depends."""
+        return cls.centre(node)
+
+    @classmethod
     def parameters(cls, node: Apply) -> list[tuple[Variable, int]] | None:
         """Return the parameters that :attr:`log_probability` takes, each with the number of its own axes.
 

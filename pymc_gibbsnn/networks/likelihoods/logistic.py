@@ -1,6 +1,6 @@
-r"""Labels of two classes, and proportions, in a noisy network: y ~ Binomial(N, sigmoid Z) with Z its last pre-activation.
+r"""Labels of two classes, and proportions, in a noisy network: y ~ Binomial(N, sigmoid Z).
 
-N are the numbers of trials, which are 1 for labels, y ~ Bernoulli(sigmoid Z).
+Here Z is the last pre-activation, and N are the numbers of trials, which are 1 for labels, y ~ Bernoulli(sigmoid Z).
 
 Given Pólya-Gamma variables ω the likelihood is Gaussian in Z [1]_: with the terms of
 :mod:`pymc_gibbsnn.networks.likelihoods.conditionally_gaussian`,
@@ -25,12 +25,14 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.basic import BernoulliRV, BinomialRV
+from scipy.special import gammaln
 
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import evaluate, is_elemwise, is_normal
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.likelihoods.conditionally_gaussian import ConditionallyGaussian, GaussianTerm
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters, integers
+from pymc_gibbsnn.networks.likelihoods.quadrature import log_integral
 from pymc_gibbsnn.random.polya_gamma import polya_gamma
 
 __all__ = ["LogitBernoulliLikelihood", "LogitBinomialLikelihood"]
@@ -51,7 +53,18 @@ class LogitBernoulliLikelihood(ConditionallyGaussian):
     @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
         """Read the latent Z, the logit of class 1."""
-        return node.op.dist_params(node)[0].owner.inputs[0], {}
+        return cls.latent(node), {}
+
+    @classmethod
+    def latent(cls, node: Apply) -> Variable:
+        """Return the argument of the sigmoid."""
+        return node.op.dist_params(node)[-1].owner.inputs[0]
+
+    @classmethod
+    def parameters(cls, node: Apply) -> list[tuple[Variable, int]]:
+        """Return Z and, if there is one, the number of trials."""
+        *trials, _ = node.op.dist_params(node)
+        return [(cls.latent(node), 0), *((n, 0) for n in trials)]
 
     @classmethod
     def takes(cls, classes: np.ndarray | None) -> bool:
@@ -89,6 +102,29 @@ class LogitBernoulliLikelihood(ConditionallyGaussian):
         rng, omega = draw(polya_gamma, rng, n, z)
         return rng, GaussianTerm(y - n / 2, pt.cast(omega, z.dtype))
 
+    @staticmethod
+    def log_probability(
+        mean: np.ndarray,
+        sigma: np.ndarray,
+        y: np.ndarray,
+        rng: np.random.Generator,
+        parameters: list[np.ndarray],
+    ) -> np.ndarray:
+        """Compute the log probability of y with Z ~ Normal(mean, sigma) integrated out, by quadrature over Z.
+
+        Parameters
+        ----------
+        mean, sigma, y, rng, parameters
+            As in :attr:`LatentLikelihood.log_probability`, with those of :meth:`parameters`.
+        """
+        _, *trials = parameters
+        n = trials[0] if trials else 1.0
+
+        def log_probability(z: np.ndarray, y: np.ndarray, n: np.ndarray) -> np.ndarray:
+            return y * z - n * np.logaddexp(0, z)
+
+        return log_integral(log_probability, mean, sigma, y, n) + gammaln(n + 1) - gammaln(y + 1) - gammaln(n - y + 1)
+
     def _counts(self, z: Variable) -> tuple[Variable, Variable]:
         """Return y and N in the shape of Z."""
         return pt.cast(self.value.reshape(z.shape), z.dtype), pt.ones_like(z)
@@ -113,8 +149,8 @@ class LogitBinomialLikelihood(LogitBernoulliLikelihood):
     @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
         """Read the latent Z, the logit of a success, and the number of trials."""
-        n, p = node.op.dist_params(node)
-        return p.owner.inputs[0], {"trials": parameters.value(n)}
+        n, _ = node.op.dist_params(node)
+        return cls.latent(node), {"trials": parameters.value(n)}
 
     @classmethod
     def centre(cls, node: Apply) -> Variable:
