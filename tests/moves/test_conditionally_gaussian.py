@@ -184,7 +184,8 @@ def test_predictions(form):
     assert (found["latent_mcse"] == 0).all()
     new = {"X": X, "trials": TRIALS} if form == "binomial" else X
     np.testing.assert_allclose(pmg.function_space(idata, model, new)["output"], mean)
-    assert "mean" in pmg.predict(idata, model, new, random_seed=1)
+    predicted = pmg.predict(idata, model, new, random_seed=1)
+    assert ("probability" if form == "bernoulli" else "mean") in predicted
 
 
 def test_mlp_of_labels_and_errors():
