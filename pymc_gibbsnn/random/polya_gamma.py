@@ -60,6 +60,7 @@ __all__ = ["PolyaGammaRV", "polya_gamma"]
 
 TURN = 4.05  # from here on the first term of the series for large x is ρ of shape 1, with a relative error of 1e-17
 END = 40.0  # from here on ρ is its bound, which is below 1e-17
+TERMS = 33  # so many terms of the series are enough for x < END
 CACHED = 512  # numbers that are drawn at a time, few enough for the nearest cache
 
 
@@ -140,8 +141,40 @@ def _parts(b, xp):
     return (1 + rest, xp.where(rest > 0, 1.0, 0.0)), (xp.ones_like(b), whole - (rest > 0))
 
 
-def _formulas(xp: Any, where: Callable, exp: Callable, compiled: Callable = lambda function: function):
+def _add_terms(next_term, h, step, change):
+    """Sum the series for ρ of a shape h.
+
+    Parameters
+    ----------
+    next_term : callable
+        (k, sum, term, step, h) to the sum with the next term, and that term.
+    h : float or array
+        The shape.
+    step, change : float or array
+        The ratio of the exponentials of the first two terms, and by what factor it changes from term to term.
+    """
+    rho, term = next_term(1, 1.0, 1.0, step, h)
+    for k in range(2, TERMS):
+        step = step * change
+        rho, term = next_term(k, rho, term, step, h)
+    return rho
+
+
+def _formulas(
+    xp: Any, where: Callable, exp: Callable, add_terms: Callable = _add_terms, compiled=lambda function: function
+):
     """Make the formulas of one attempt, for arrays of ``numpy`` or ``jax.numpy`` or, ``compiled``, for numbers.
+
+    Parameters
+    ----------
+    xp : module
+        ``numpy``, ``jax.numpy`` or, for numbers, ``math``.
+    where, exp : callable
+        The functions of this name.
+    add_terms : callable
+        ``_add_terms``, for a backend.
+    compiled : callable, optional
+        Numba's decorator.
 
     Returns
     -------
@@ -183,6 +216,12 @@ def _formulas(xp: Any, where: Callable, exp: Callable, compiled: Callable = lamb
         return x, 1 - w <= where(is_small, rho, (math.pi / 2) ** 1.5 * x * x * y * e)
 
     @compiled
+    def next_term(k, rho, term, step, h):
+        """Add term k ≥ 1 of the series to ρ, from the term before, without its last factor; return the sum and it."""
+        term = -term * step * ((k - 1 + h) / k)
+        return rho + term * (2 * k + h) / h, term
+
+    @compiled
     def attempt(n, u, w, h, c, inverse):
         x, y = propose(n, u, h, c)
         # The first of the gamma variables of which X is the sum, of rate π²/8, gives a bound of f_h, and so of ρ.
@@ -194,11 +233,7 @@ def _formulas(xp: Any, where: Callable, exp: Callable, compiled: Callable = lamb
         )
         y = where(x < END, y, 1.0)
         step, change = exp(-2 * (1 + h) * y * y), exp(-4 * y * y)
-        rho, term = 1.0, 1.0
-        for k in range(1, 33):
-            term = -term * step * ((k - 1 + h) / k)
-            step = step * change
-            rho = rho + term * (2 * k + h) / h
+        rho = add_terms(next_term, h, step, change)
         rho = where((x < END) & (rho < bound), rho, bound)
         return x, 1 - w <= rho
 
@@ -215,7 +250,7 @@ def _where(condition, x, y):
     return x if condition else y
 
 
-_attempt_inlined, _attempt_one_inlined = _formulas(math, _where, vector_math.exp, inlined)
+_attempt_inlined, _attempt_one_inlined = _formulas(math, _where, vector_math.exp, inlined(_add_terms), inlined)
 
 
 @vectorisable
@@ -345,7 +380,16 @@ def _jax(op, node):
     from pymc_gibbsnn.random._jax import open_uniform
     from pymc_gibbsnn.random._jax_normals import standard_normals
 
-    attempt, attempt_one = _formulas(jnp, jnp.where, jnp.exp)
+    def add_terms(next_term, h, step, change):
+        # As a loop: written out, it would take long to compile.
+        def add(k, state):
+            rho, term, step = state
+            return *next_term(k, rho, term, step, h), step * change
+
+        ones = jnp.ones_like(h)
+        return jax.lax.fori_loop(1, TERMS, add, (ones, ones, step))[0]
+
+    attempt, attempt_one = _formulas(jnp, jnp.where, jnp.exp, add_terms)
     large = formulas_of_large(jnp, jnp.where)
 
     def repeat(turn, key, x, left, *given):
@@ -359,7 +403,7 @@ def _jax(op, node):
             The random key.
         x, left : array of shape (n,)
             What was drawn so far, and how much is left to draw.
-        *given : array of shape (n,)
+        *given : array of shape (n,), or tuples of such
             What else a turn takes.
         """
 
@@ -376,7 +420,7 @@ def _jax(op, node):
         if few == 0:
             return x
         places = jnp.nonzero(left > 0, size=few, fill_value=len(x))[0]
-        x_of_few, *given = (array.at[places].get(mode="clip") for array in (x, *given))
+        x_of_few, *given = jax.tree.map(lambda array: array.at[places].get(mode="clip"), (x, *given))
         left = left.at[places].get(mode="fill", fill_value=0)
         return x.at[places].set(until(0, key, x_of_few, left, *given)[1], mode="drop")
 
@@ -392,9 +436,9 @@ def _jax(op, node):
 
         return turn
 
-    def turn_of_large(key, x, left, b, c):
+    def turn_of_large(key, x, left, given):
         """Attempt to draw each number of a large shape."""
-        given, (low, high) = large.prepare(b, c), large.bounds(b)
+        b, (low, high) = given[0], large.bounds(given[0])
         proposal, compared, v = large.propose(*open_uniform(key, (3, *x.shape), x.dtype), given)
         at_once = max(1, len(x) // 16)
 
@@ -416,6 +460,8 @@ def _jax(op, node):
     def sample(key, size, dtype, b, z):
         shape = jnp.shape(z)
         b, c = (jnp.asarray(x, dtype).ravel() for x in (b, abs(z) / 2))
+        if c.size == 0:
+            return c.reshape(shape)
         is_served = jnp.isfinite(b + c) & ((b >= 1) | (b == 0))
         is_large = is_served & (b >= LEAST)
         c = jnp.where(is_served, c, 0)
@@ -424,7 +470,8 @@ def _jax(op, node):
         keys = jax.random.split(key, 3)
         x = repeat(parts(attempt), keys[0], jnp.zeros_like(c), fractions, h, c, inverse)
         x = repeat(parts(attempt_one), keys[1], x, ones, c)
-        x = repeat(turn_of_large, keys[2], x, is_large.astype(int), jnp.where(is_large, b, LEAST), c)
+        given = large.prepare(jnp.where(is_large, b, LEAST), c)
+        x = repeat(turn_of_large, keys[2], x, is_large.astype(int), given)
         return jnp.where(is_served, x / 4, jnp.nan).reshape(shape).astype(dtype)
 
     return sample
