@@ -72,8 +72,16 @@ MODELS = [
         ({"likelihood": "categorical"}, "found 'categorical', .* For labels, likelihood='probit' serves here"),
         (
             {"likelihood": ["normal"]},
-            r"likelihood must be 'student', 'normal', 'probit' or 'ordered'; found \['normal'\]",
+            r"likelihood must be 'student', 'normal', .* 'probit' or 'ordered'; found \['normal'\]",
         ),
+        ({"trials": 3}, r"trials= goes with likelihood='binomial' alone; found None"),
+        ({"likelihood": "binomial", "y": LABELS, "trials": 0}, "trials must be a positive integer"),
+        ({"likelihood": "binomial", "y": LABELS + 1}, "y holds 2 successes, more than there are trials"),
+        (
+            {"likelihood": "binomial", "y": LABELS, "trials": [1, 2]},
+            r"trials must be one number or an array of the shape",
+        ),
+        ({"likelihood": "binomial", "y": LABELS, "trials": LABELS + 0.5}, "trials must hold whole numbers"),
         ({"bias": "no"}, "bias must be True or False; found 'no'"),
         ({"bias": 1}, "bias must be True or False; found 1"),
     ]

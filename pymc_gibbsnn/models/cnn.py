@@ -13,7 +13,15 @@ from numpy.typing import ArrayLike
 from pymc_gibbsnn._arguments import boolean, describe, each, pair, widths
 from pymc_gibbsnn._data import finite, warn_of_size
 from pymc_gibbsnn.models.images import average_pool2d, conv2d
-from pymc_gibbsnn.models.noisy_layers import dense_layers, deviation, deviations_of, likelihood_of, read_targets, scales
+from pymc_gibbsnn.models.noisy_layers import (
+    check_trials,
+    dense_layers,
+    deviation,
+    deviations_of,
+    likelihood_of,
+    read_targets,
+    scales,
+)
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import named_activation
 
@@ -35,6 +43,7 @@ def cnn(
     prior: float | str | Sequence[float | str] | None = "learned",
     likelihood: str | None = None,
     bias: bool = True,
+    trials: int | ArrayLike = 1,
 ) -> pm.Model:
     r"""Write the model of a convolutional network with Gaussian noise after every operation.
 
@@ -76,12 +85,15 @@ def cnn(
         Precision λ (one over the variance) of the prior of a layer's weights and biases: one for all layers, or one for
         each. Where it is "learned", the default, it has the prior that :func:`mlp` describes; there is none for each
         input, since a filter looks at all pixels alike. None makes λ the number of weights that come into a unit.
-    likelihood : {"student", "normal", "probit", "ordered"}, optional
-        What y is given the last layer: numbers around its noisy outputs with heavy tails, these outputs themselves, the
-        class label that they give, or an ordered grade. Where none is named, it is "student" if the noise of y is
+    likelihood : {"student", "normal", "laplace", "bernoulli", "binomial", "probit", "ordered"}, optional
+        What y is given the last layer: numbers around its noisy outputs with heavy tails, these outputs themselves,
+        numbers with Laplace errors, labels or numbers of successes by their logit, the class label that they give, or
+        an ordered grade. Where none is named, it is "student" if the noise of y is
         learned and "normal" otherwise, as :func:`mlp` says.
     bias : bool
         Whether the layers have biases, one for each channel of a convolution.
+    trials : int or array_like, shape of y
+        For a binomial likelihood the number of trials, as in :func:`mlp`.
 
     Returns
     -------
@@ -136,6 +148,7 @@ def cnn(
     warn_of_size("X", X, frames[0])
     if not kind.is_discrete:
         warn_of_size("y", y, frames[1])
+    trials = check_trials(trials, y, likelihood)
     filters, hidden = widths("filters", filters, "one for each convolutional layer"), widths("hidden", hidden)
     layers = len(filters)
     if not layers:
@@ -180,9 +193,10 @@ def cnn(
         dims = ["pixel", *(f"hidden_{l}" for l in range(layers + 2, total + 1))]
         dense_priors = [d if one is None else one for d, one in zip(widths_, priors[layers:], strict=True)]
         flat = a.reshape((-1, widths_[0]))
-        dense_layers(
-            flat, widths_, dims, dense_priors, deviations, function, bias, targets, out, latent, first=layers + 1
-        )
+        if np.ndim(trials):
+            trials = pm.Data("trials", trials, dims=("row", "output")[: y.ndim])
+        rest = {"first": layers + 1, "trials": trials}
+        dense_layers(flat, widths_, dims, dense_priors, deviations, function, bias, targets, out, latent, **rest)
     return model
 
 

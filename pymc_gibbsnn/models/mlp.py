@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from pymc_gibbsnn._arguments import boolean, each, widths
 from pymc_gibbsnn._data import check_labels, column_names, finite, warn_of_size
 from pymc_gibbsnn.models.noisy_layers import (
+    check_trials,
     dense_layers,
     deviation,
     deviations_of,
@@ -35,6 +36,7 @@ def mlp(
     likelihood: str | None = None,
     bias: bool = True,
     noise_hidden: int | Sequence[int] | None = None,
+    trials: int | ArrayLike = 1,
 ) -> pm.Model:
     r"""Write the model of a multilayer perceptron with Gaussian noise on every pre- and post-activation.
 
@@ -85,14 +87,16 @@ def mlp(
         one for each input of the layer, which tells those that matter from those that do not (automatic relevance
         determination [2]_). ``prior="relevance"``, the default, is that for the first layer, and "learned" for the
         others. The biases of such layers have the prior Normal(0, 1). None makes λ the number of the layer's inputs.
-    likelihood : {"student", "normal", "probit", "ordered"}, optional
-        What y is given the last layer: numbers whose noise has heavy tails, so that outliers pull less; its noisy
-        outputs themselves; the class label that they give; or an ordered grade, by pm.OrderedProbit with scale 1, whose
-        K cutpoints "cutpoints_y" are normal a priori, in rising order, with standard deviation 2 around those that
-        would make all grades equally probable if Z were N(0, 1); pm.sample gives them to NUTS. The first is
-        y ~ StudentT(4, Z, s) around a last latent Z whose Gaussian noise has the same s. It is the default where the
-        noise of y is learned, since one outlier among Gaussian errors could set the noise of all rows; where that noise
-        is given, or ``noise_hidden`` is, the default is "normal".
+    likelihood : {"student", "normal", "laplace", "bernoulli", "binomial", "probit", "ordered"}, optional
+        What y is given the last layer: "student", numbers whose noise has heavy tails, so that outliers pull less;
+        "normal", its noisy outputs themselves; "laplace", numbers of which the last Z is the median, y ~ Laplace(Z, s);
+        "bernoulli", labels of two classes of which the last Z is the logit; "binomial", numbers of successes among
+        ``trials`` likewise; "probit", the class label that the last Z gives; "ordered", an ordered grade, by
+        pm.OrderedProbit with scale 1, whose K cutpoints "cutpoints_y" are normal a priori, in rising order, with
+        standard deviation 2 around those that would make all grades equally probable if Z were N(0, 1); pm.sample
+        gives them to NUTS. "student" is y ~ StudentT(4, Z, s) around a last latent Z whose Gaussian noise has the same
+        s. It is the default where the noise of y is learned, since one outlier among Gaussian errors could set the
+        noise of all rows; where that noise is given, or ``noise_hidden`` is, the default is "normal".
     bias : bool
         Whether the layers have biases.
     noise_hidden : int or sequence of int, optional
@@ -108,6 +112,10 @@ def mlp(
         whatever ``noise`` and ``prior`` say: the variance of the noise of G has the prior InverseGamma(3, 0.3), and all
         else the priors of ``noise="learned"`` and ``prior="relevance"``. The activation must be "relu", "leaky_relu",
         "abs", "identity" or another table for which σ(c z) = c σ(z) for every c > 0, and the likelihood normal.
+
+    trials : int or array_like, shape of y
+        For a binomial likelihood the number of trials, of which y are successes: one for all data, or one for each,
+        which becomes the data variable "trials".
 
     Returns
     -------
@@ -157,6 +165,7 @@ def mlp(
     warn_of_size("X", X, frames[0])
     if not kind.is_discrete:
         warn_of_size("y", y, frames[1])
+    trials = check_trials(trials, y, likelihood)
     hidden = widths("hidden", hidden)
     function = named_activation(activation)
     noisy = [f"{kind}{l}" for l in range(2, len(hidden) + 2) for kind in "ZA"]
@@ -185,7 +194,10 @@ def mlp(
         row_scale = None
         if noise_hidden is not None:
             row_scale = scales_of_rows(a, noise_sizes, noise_dims, function)
-        dense_layers(a, sizes, dims, priors, deviations, function, bias, targets, out, latent, row_scale=row_scale)
+        if np.ndim(trials):
+            trials = pm.Data("trials", trials, dims=("row", "output")[: y.ndim])
+        rest = {"row_scale": row_scale, "trials": trials}
+        dense_layers(a, sizes, dims, priors, deviations, function, bias, targets, out, latent, **rest)
     return model
 
 

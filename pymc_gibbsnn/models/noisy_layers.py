@@ -10,12 +10,22 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn._arguments import each, one_of
+from pymc_gibbsnn._arguments import each, one_of, whole
 from pymc_gibbsnn._data import column_names
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL, NOISY, LatentLikelihood
+from pymc_gibbsnn.networks.likelihoods.likelihood import integers
 from pymc_gibbsnn.networks.scales_of_rows import row_scale
 
-__all__ = ["dense_layers", "deviation", "deviations_of", "likelihood_of", "read_targets", "scales", "scales_of_rows"]
+__all__ = [
+    "check_trials",
+    "dense_layers",
+    "deviation",
+    "deviations_of",
+    "likelihood_of",
+    "read_targets",
+    "scales",
+    "scales_of_rows",
+]
 
 # Parameters of the InverseGamma priors of learned variances: of data, of latents, and of the latent that is the
 # logarithm of a variance. The first leaves the noise to the data; the second favours little noise, with which networks
@@ -24,7 +34,7 @@ DATA, LATENT, LOG_VARIANCE = np.array([(1, 0.001), (5, 0.0001), (3, 0.3)])
 # The squared scales of rows lie between the first number and the sum of both. Without these limits, rows that can be
 # fitted exactly would lose all noise against the others.
 FLOOR, SPAN = 0.1, 10.0
-LABELS = ("bernoulli", "categorical")  # likelihoods of class labels that noisy networks do not have
+LABELS = ("categorical",)  # likelihoods of class labels that noisy networks do not have
 
 
 def dense_layers(
@@ -40,6 +50,7 @@ def dense_layers(
     kind: type[LatentLikelihood] | None,
     first: int = 1,
     row_scale: Variable | None = None,
+    trials: int | Variable = 1,
 ) -> None:
     """Write dense layers, with noise on pre- and post-activations, from an input up to the data.
 
@@ -69,6 +80,8 @@ def dense_layers(
         The number of the first layer.
     row_scale : Variable, (n,), optional
         By what the standard deviations of all noise of a row are multiplied.
+    trials : int or Variable
+        The numbers of trials of binomial data.
     """
     if row_scale is not None:
         deviations = {
@@ -85,9 +98,28 @@ def dense_layers(
         z = pm.Normal(name, mean, deviations["y" if last and "y" in deviations else name], dims=("row", *units))
         if last and kind is not None:
             rows, y_dims = z.shape[: targets.ndim], ("row", *units)[: targets.ndim]
-            kind.observe("y", z, {"noise": deviations.get("y")}, observed=targets, shape=rows, dims=y_dims)
+            parameters = {"noise": deviations.get("y"), "trials": trials}
+            kind.observe("y", z, parameters, observed=targets, shape=rows, dims=y_dims)
         else:
             a = pm.Normal(f"A{l + 1}", function(z), deviations[f"A{l + 1}"], dims=("row", *units))
+
+
+def check_trials(trials: ArrayLike, y: np.ndarray, likelihood: str | None) -> int | np.ndarray:
+    """Check numbers of trials that a user gives: one for all data y, or one for each; only binomial data have any."""
+    if np.ndim(trials) == 0:
+        trials = whole("trials", trials)
+    else:
+        trials = integers(trials, "trials")
+        if trials.shape != y.shape:
+            raise ValueError(
+                f"trials must be one number or an array of the shape of y, {y.shape}; found {trials.shape}."
+            )
+    if likelihood != "binomial":
+        if np.any(trials != 1):
+            raise ValueError(f"trials= goes with likelihood='binomial' alone; found {likelihood!r}.")
+    elif np.any(y > trials):
+        raise ValueError(f"y holds {y[y > trials].flat[0]} successes, more than there are trials.")
+    return trials
 
 
 def scales_of_rows(a: Variable, sizes: Sequence[int], dims: Sequence[str], function: Callable) -> Variable:

@@ -210,10 +210,10 @@ class Likelihood(ABC):
         raise NotImplementedError
 
 
-def integers(y: ArrayLike) -> np.ndarray:
+def integers(y: ArrayLike, name: str = "y") -> np.ndarray:
     """Return data as an array of whole numbers from 0 up; raise ValueError if they hold anything else."""
-    y = finite("y", y)
+    y = finite(name, y)
     wrong = y[(y < 0) | (y != np.floor(y))]
     if wrong.size:
-        raise ValueError(f"y must hold whole numbers from 0 up; found {np.unique(wrong)[:5]}.")
+        raise ValueError(f"{name} must hold whole numbers from 0 up; found {np.unique(wrong)[:5]}.")
     return y.astype("int64")
