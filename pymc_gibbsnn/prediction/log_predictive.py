@@ -14,13 +14,16 @@ drawn twice (stratified sampling): much of the density at an outlier comes from 
 For a binary label, P(y = 1 | Z) = Φ(m/s), with mean m and variance s² as above. For a label that is the largest of k
 pre-activations, let u be the noise of pre-activation y in its standard deviations; P(y | A, u) is the product over the
 others j of Φ((m_y + s u − m_j)/s), and A and u are drawn. For any other likelihood the density is PyMC's, given the
-variables on which it depends. A classical network has no latents, and nothing is drawn.
+variables on which it depends; if each datum depends on one number of a last latent alone, this is integrated out by
+adaptive quadrature (:mod:`pymc_gibbsnn.prediction.quadrature`). A classical network has no latents, and nothing is
+drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cached_property
 
 import numpy as np
 import pymc as pm
@@ -43,8 +46,11 @@ from pymc_gibbsnn.prediction.new_rows import NewRows
 from pymc_gibbsnn.prediction.outcomes import class_names, count_classes, log_density, log_normal
 from pymc_gibbsnn.prediction.predict import name_axes
 from pymc_gibbsnn.prediction.provenance import posterior_for
+from pymc_gibbsnn.prediction.quadrature import log_integral
 
 __all__ = ["log_predictive"]
+
+AT_ONCE = 2**16  # integrals by quadrature, each of which keeps some dozens of panels
 
 
 def log_predictive(
@@ -236,6 +242,8 @@ class _Density:
         self.observation = kind if latent is not None else None
         parameters = None if self.observation is None else self.observation.parameters(node)
         self.of_observation = rows.last if parameters is None else rows.with_parameters(parameters)
+        latent = latent or rows.factor
+        self.is_given_latent = latent is not None
         estimates = self.observation is not None and not self.observation.is_integrable
         conditionals = {conditional.rv: conditional for conditional in rows.latents}
         self.last = latent or rows.last
@@ -249,13 +257,12 @@ class _Density:
         drawn = [conditional for conditional in self.latents if conditional.rv not in self.integrated]
         self.draws_latents = bool(drawn) or estimates
         self.repeats = latent_draws + latent_draws % 2 if self.draws_latents and latent_draws > 1 else 1
-        self.of_pymc: Callable | None = None
 
     def _find(self, networks: list[Network], model: pm.Model, conditionals: Mapping[Variable, Conditional]) -> None:
         """Find the post-activations that enter the mean of the last Normal linearly, and what sets scales of rows."""
         self.row_noise = {model[x.layers[-1].name] for x in networks if x.sets_noise_of is not None}
         networks = [network for network in networks if network.layers[-1].name == self.last.rv.name]
-        if self.observation is not None and any(network.layers[-1].shape[0] > 1 for network in networks):
+        if self.is_given_latent and any(network.layers[-1].shape[0] > 1 for network in networks):
             return
         entering = {
             model[network.activations[-1].name]: network
@@ -305,11 +312,13 @@ class _Density:
             else:
                 values[conditional.rv] = distribution.draw(rng)
         distribution = self.last.distribution(data, values, draws)
-        if self.observation is not None:
+        if self.is_given_latent:
             mean, sigma = np.broadcast_to(distribution.parameters[0], distribution.shape), distribution.parameters[1]
             for squares, sd in added:
                 variance = squares[:, 0, 0] * _of_rows(sd)[:, 0] ** 2
                 sigma = np.sqrt(sigma**2 + variance.reshape(-1, *[1] * (mean.ndim - 1)))
+            if self.observation is None:
+                return self._integrated(data, values, mean, sigma, y)
             values[self.last.rv] = mean
             parameters = self.of_observation.distribution(data, values, draws).parameters
             return _by_row(self.observation.log_probability(mean, sigma, y, rng, parameters))
@@ -321,9 +330,50 @@ class _Density:
                 covariance = covariance + squares * _ratio(sd, sigma)[:, None, None] ** 2
             density = log_normal(((y - mean) / sigma).reshape(draws, len(y), k), covariance)
             return density - k * np.log(_of_rows(sigma))
-        if self.of_pymc is None:
-            self.of_pymc = log_density(self.rows.last)
-        return _by_row(self.of_pymc(distribution, y))
+        return _by_row(self._of_pymc(distribution, y))
+
+    @cached_property
+    def _of_pymc(self) -> Callable[[FrozenDistribution, np.ndarray], np.ndarray]:
+        """PyMC's log density of what is observed, given its distribution and y (draw, row, ...)."""
+        return log_density(self.rows.last, has_checks=not self.is_given_latent)
+
+    def _integrated(
+        self,
+        data: list[np.ndarray],
+        values: Mapping[Variable, np.ndarray],
+        mean: np.ndarray,
+        sigma: np.ndarray,
+        y: np.ndarray,
+    ) -> np.ndarray:
+        """Integrate the last latent out of PyMC's log density, by quadrature for each of its numbers.
+
+        Parameters
+        ----------
+        data : list of array
+            The inputs at some rows.
+        values : mapping of Variable to array, (draw, ...)
+            Values of all other variables.
+        mean, sigma : array, (draw, row, ...)
+            The mean of the latent, and its standard deviation, which broadcasts to it.
+        y : array, (row, ...)
+            What was observed in these rows.
+
+        Returns
+        -------
+        array, (draw, row)
+        """
+        densities, sigma = [], np.broadcast_to(sigma, mean.shape)
+        size = max(1, AT_ONCE // max(1, mean[0].size))
+        for i in range(0, len(mean), size):
+            part = {rv: x[i : i + size] for rv, x in values.items()}
+
+            def given(z: np.ndarray, part: dict = part) -> np.ndarray:
+                distribution = self.rows.last.distribution(data, part | {self.last.rv: z}, len(z))
+                each = self._of_pymc(distribution, y)
+                return (each if each.size == z.size else _by_row(each)).reshape(z.shape)
+
+            densities.append(_by_row(log_integral(given, mean[i : i + size], sigma[i : i + size])))
+        return np.concatenate(densities)
 
 
 def _ratio(sd: np.ndarray, sigma: np.ndarray) -> np.ndarray:

@@ -39,6 +39,7 @@ from pytensor.tensor.type_other import NoneTypeT
 from pymc_gibbsnn._data import check_finite
 from pymc_gibbsnn.networks.forms import AS_WRITTEN, shapes_of
 from pymc_gibbsnn.networks.likelihoods import find_centred, find_noisy
+from pymc_gibbsnn.networks.likelihoods.factorised import read_factorised
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.substitution import substitute
 from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node, in_numpy
@@ -190,6 +191,30 @@ class NewRows:
         padded = [pt.shape_padleft(p, axes + core - p.ndim) for p, core in parameters]
         op = Centre(0, tuple(core for _, core in parameters[1:]))
         return self._conditional(self.observed, (op, padded, axes))[0]
+
+    @cached_property
+    def factor(self) -> Conditional | None:
+        """The normal latent of which what is observed depends, number by number, on one number alone; None if none is.
+
+        Where a latent has one number a row, several numbers in a row may depend on it.
+        """
+        around = [latent for latent in self.latents if latent.rv in self.last.parents]
+        if len(around) != 1 or self.observed not in self.model.rvs_to_values:
+            return None
+        [latent] = around
+        used = any(latent.rv in other.parents for other in self.latents)
+        if used or not isinstance(distribution_node(latent.rv).op, NormalRV):
+            return None
+        rvs = [rv for rv in self.last.parents if rv in self.model.rvs_to_values]
+        try:
+            shapes = {
+                self.model.rvs_to_values[rv].name: shape for rv, shape in zip(rvs, shapes_of(rvs).values(), strict=True)
+            }
+            likelihood = read_factorised(self.model, self.observed, latent.rv, shapes)
+        except (NetworkError, ValueError, KeyError):  # ValueError where the model's data do not fit together now
+            return None
+        is_single = likelihood.latent.type.shape[1:] in ((), (1,))
+        return latent if is_single or not likelihood.is_by_row else None
 
     # Evaluation
 

@@ -10,6 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.moments import mean
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import explicit_graph_inputs
 from pytensor.tensor.random.basic import (
     BetaBinomialRV,
     BetaRV,
@@ -27,6 +28,7 @@ from pytensor.tensor.random.basic import (
 )
 
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
+from pymc_gibbsnn.networks.likelihoods.factorised import without_checks
 from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node, in_numpy
 from pymc_gibbsnn.prediction.distributions import IN_NUMPY, stand_ins, variable_of
 
@@ -80,10 +82,21 @@ def log_normal(residual: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     return -0.5 * ((scaled**2).sum(-2) + log_determinant[:, None] + k * np.log(2 * np.pi))
 
 
-def log_density(observed: Conditional) -> Callable[[FrozenDistribution, np.ndarray], np.ndarray]:
-    """Make PyMC's log density of an observed variable a function of its distribution and of y (draw, row, ...)."""
+def log_density(
+    observed: Conditional, has_checks: bool = True
+) -> Callable[[FrozenDistribution, np.ndarray], np.ndarray]:
+    """Make PyMC's log density of an observed variable a function of its distribution and of y (draw, row, ...).
+
+    Without checks, elements with parameters outside of their range have the density 0; PyMC raises an error.
+    """
     value = pt.tensor(dtype=observed.rv.dtype, shape=(None,) * (observed.rv.ndim + 1))
-    function = _as_function(observed, lambda rv: pm.logp(rv, value), value)
+
+    def expression(rv: Variable) -> Variable:
+        density = pm.logp(rv, value)
+        parameters = [v for v in explicit_graph_inputs([density]) if v is not value]
+        return density if has_checks else without_checks(density, parameters, observed.rv.name)
+
+    function = _as_function(observed, expression, value)
     return lambda distribution, y: function(distribution, np.broadcast_to(y, distribution.shape))
 
 

@@ -17,7 +17,7 @@ of Z has its own log density, which is −∞ where that element gives such a pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import ClassVar
@@ -42,7 +42,7 @@ from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
 from pymc_gibbsnn.networks.notation import distribution_name
 from pymc_gibbsnn.networks.substitution import substitute
 
-__all__ = ["FactorisedLikelihood", "read_factorised"]
+__all__ = ["FactorisedLikelihood", "read_factorised", "without_checks"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +138,7 @@ def read_factorised(
     """
     value, old = model.rvs_to_values[observed], model.rvs_to_values[z]
     [density] = model.logp(vars=[observed], sum=False, jacobian=False)
-    density = without_checks(density, old, observed.name)
+    density = without_checks(density, [old], observed.name)
     if old not in ancestors([density]):
         raise NetworkError(f"The density of '{observed.name}' does not depend on '{z.name}'.")
     n, *row = shapes[old.name]
@@ -178,15 +178,15 @@ def _is_data(x: Constant, n: int) -> bool:
     return getattr(x, "ndim", 0) > 0 and x.data.shape[0] == n > 1
 
 
-def without_checks(density: Variable, z: Variable, name: str) -> Variable:
-    """Take PyMC's checks of parameters out of a log density, which is −∞ for elements of Z that would not pass them.
+def without_checks(density: Variable, moving: Collection[Variable], name: str) -> Variable:
+    """Take PyMC's checks of parameters out of a log density, which is −∞ for elements that would not pass them.
 
     Parameters
     ----------
     density : Variable
         The log density.
-    z : Variable
-        The value of Z.
+    moving : collection of Variable
+        The variables on which checked parameters depend that are to have such a density.
     name : str
         The name of the observed variable, for error messages.
 
@@ -201,7 +201,7 @@ def without_checks(density: Variable, z: Variable, name: str) -> Variable:
             continue
         checked, *conditions = node.inputs
         parts = [part for condition in conditions for part in _parts(condition)]
-        holding = [part for part in parts if z in ancestors([part])]
+        holding = [part for part in parts if any(v in moving for v in ancestors([part]))]
         if any(part not in holding and is_given(part) and not evaluate(part).all() for part in parts):
             raise NetworkError(f"A parameter of '{name}' is out of its range, which is {node.op.msg}.")
         [result, *holding] = substitute([checked, *holding], new)

@@ -25,14 +25,12 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.basic import BernoulliRV, BinomialRV
-from scipy.special import gammaln
 
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import evaluate, is_elemwise, is_normal
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.likelihoods.conditionally_gaussian import ConditionallyGaussian, GaussianTerm
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters, integers
-from pymc_gibbsnn.networks.likelihoods.quadrature import log_integral
 from pymc_gibbsnn.random.polya_gamma import polya_gamma
 
 __all__ = ["LogitBernoulliLikelihood", "LogitBinomialLikelihood"]
@@ -101,29 +99,6 @@ class LogitBernoulliLikelihood(ConditionallyGaussian):
         y, n = self._counts(z)
         rng, omega = draw(polya_gamma, rng, n, z)
         return rng, GaussianTerm(y - n / 2, pt.cast(omega, z.dtype))
-
-    @staticmethod
-    def log_probability(
-        mean: np.ndarray,
-        sigma: np.ndarray,
-        y: np.ndarray,
-        rng: np.random.Generator,
-        parameters: list[np.ndarray],
-    ) -> np.ndarray:
-        """Compute the log probability of y with Z ~ Normal(mean, sigma) integrated out, by quadrature over Z.
-
-        Parameters
-        ----------
-        mean, sigma, y, rng, parameters
-            As in :attr:`LatentLikelihood.log_probability`, with those of :meth:`parameters`.
-        """
-        _, *trials = parameters
-        n = trials[0] if trials else 1.0
-
-        def log_probability(z: np.ndarray, y: np.ndarray, n: np.ndarray) -> np.ndarray:
-            return y * z - n * np.logaddexp(0, z)
-
-        return log_integral(log_probability, mean, sigma, y, n) + gammaln(n + 1) - gammaln(y + 1) - gammaln(n - y + 1)
 
     def _counts(self, z: Variable) -> tuple[Variable, Variable]:
         """Return y and N in the shape of Z."""

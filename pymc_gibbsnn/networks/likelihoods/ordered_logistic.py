@@ -17,13 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn.networks.likelihoods.ordered_grades import OrderedGrades, differences, ends_of
-from pymc_gibbsnn.networks.likelihoods.quadrature import log_integral
+from pymc_gibbsnn.networks.likelihoods.ordered_grades import OrderedGrades, differences
 
 __all__ = ["OrderedLogisticLikelihood"]
 
@@ -47,45 +45,17 @@ class OrderedLogisticLikelihood(OrderedGrades):
     def log_densities(self, z: Variable) -> Variable:
         """Compute log P(y | Z) of each datum."""
         lower, upper = self.interval(z)
-        return log_difference(z - lower, z - upper, pt)
-
-    @staticmethod
-    def log_probability(
-        mean: np.ndarray,
-        sigma: np.ndarray,
-        y: np.ndarray,
-        rng: np.random.Generator,
-        parameters: list[np.ndarray],
-    ) -> np.ndarray:
-        """Compute log P(y) with Z ~ Normal(mean, sigma) integrated out, by quadrature over Z.
-
-        Parameters
-        ----------
-        mean, sigma, y, rng, parameters
-            As in :attr:`LatentLikelihood.log_probability`, with those of :meth:`OrderedGrades.parameters`.
-        """
-        _, cutpoints = parameters
-
-        def log_density(z: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-            return log_difference(z - lower, z - upper, np)
-
-        return log_integral(log_density, mean, sigma, *ends_of(y, cutpoints))
+        return log_difference(z - lower, z - upper)
 
 
-def log_difference(a, b, xp):
-    r"""Compute log [S(a) − S(b)] with a > b, which may be infinite, without a loss of digits.
+def log_difference(a: Variable, b: Variable) -> Variable:
+    """Compute log [S(a) − S(b)] with a > b, which may be infinite, without a loss of digits.
 
     The difference is S(a) S(−b) (1 − exp(b − a)).
-
-    Parameters
-    ----------
-    a, b : array or Variable
-    xp : module
-        ``numpy`` or ``pytensor.tensor``.
     """
-    return _log_logistic(a, xp) + _log_logistic(-b, xp) + xp.log1p(-xp.exp(b - a))
+    return _log_logistic(a) + _log_logistic(-b) + pt.log1p(-pt.exp(b - a))
 
 
-def _log_logistic(x, xp):
+def _log_logistic(x: Variable) -> Variable:
     """Compute log S(x), which is −log(1 + exp(−x))."""
-    return xp.minimum(x, 0) - xp.log1p(xp.exp(-abs(x)))
+    return pt.minimum(x, 0) - pt.log1p(pt.exp(-abs(x)))

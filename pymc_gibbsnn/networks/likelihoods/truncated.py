@@ -25,10 +25,9 @@ from pymc_gibbsnn.networks.forms import is_normal
 from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent, check_factors
 from pymc_gibbsnn.networks.likelihoods.bounds import check_bounds, read_bounds
-from pymc_gibbsnn.networks.likelihoods.hidden_target import log_mass, log_mass_in_numpy
+from pymc_gibbsnn.networks.likelihoods.hidden_target import log_mass
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
-from pymc_gibbsnn.networks.likelihoods.quadrature import log_integral
 
 __all__ = ["TruncatedLikelihood"]
 
@@ -88,30 +87,6 @@ class TruncatedLikelihood(LatentLikelihood):
             -0.5 * ((y - z) ** 2 / squared + pt.log(2 * math.pi * squared))
             - log_mass((lower - z) / sd, (upper - z) / sd)
         )  # fmt: skip
-
-    @staticmethod
-    def log_probability(
-        mean: np.ndarray,
-        sigma: np.ndarray,
-        y: np.ndarray,
-        rng: np.random.Generator,
-        parameters: list[np.ndarray],
-    ) -> np.ndarray:
-        """Compute the log density of y with Z ~ Normal(mean, sigma) integrated out, by quadrature over Z.
-
-        Parameters
-        ----------
-        mean, sigma, y, rng, parameters
-            As in :attr:`LatentLikelihood.log_probability`.
-        """
-        _, own, lower, upper = parameters
-
-        def log_density(z: np.ndarray, y, own, lower, upper) -> np.ndarray:
-            log_density = -0.5 * ((y - z) / own) ** 2 - np.log(own * np.sqrt(2 * np.pi))
-            return log_density - log_mass_in_numpy((lower - z) / own, (upper - z) / own)
-
-        found = log_integral(log_density, mean, sigma, y, own, lower, upper)
-        return np.where((y < lower) | (y > upper), -np.inf, found)
 
     @classmethod
     def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
