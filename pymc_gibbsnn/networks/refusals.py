@@ -57,9 +57,17 @@ def no_normal(name: str, op: RandomVariable, observed: bool) -> str:
         return f"'{name}' must be pm.Normal to be a part of a noisy network; found {kind}."
     if kind in ("Categorical", "Bernoulli"):
         label = "ArgmaxLabel" if kind == "Categorical" else "SignLabel"
+        grades = " or, if they are ordered grades, pm.OrderedProbit or pm.OrderedLogistic with eta=Z"
         return (
             f"'{name}' is {kind}, but classes of a noisy network have a probit likelihood: give the last layer noise, "
-            f"Z = pm.Normal('Z', ..., sigma), and write pmg.{label}('{name}', Z, observed=...). {OTHERS}."
+            f"Z = pm.Normal('Z', ..., sigma), and write pmg.{label}('{name}', Z, observed=...)"
+            f"{grades if kind == 'Categorical' else ''}. {OTHERS}."
+        )
+    if kind in ("Censored", "TruncatedNormal"):
+        return (
+            f"'{name}' is {kind}, which data of a noisy network may be around a latent, as it is: give the last layer "
+            f"noise, Z = pm.Normal('Z', ..., sigma), and write pm.{kind.removesuffix('Normal')}('{name}', "
+            f"pm.Normal.dist(Z, sigma), lower, upper, observed=...). {OTHERS}."
         )
     return f"'{name}' must be pm.Normal, or a label of a Normal; found {kind}. {OTHERS}."
 

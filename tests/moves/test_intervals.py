@@ -65,18 +65,17 @@ def kind_of(form):
     return KINDS[form.split(",")[0].split()[0]]
 
 
-def network(form, noise=1.0, hidden=True):
+def network(form, noise=1.0):
     kind = kind_of(form)
     with pm.Model() as model:
         x, y = pm.Data("X", X), pm.Data("y_data", GRADES if kind.has_classes else Y)
         if kind is CensoredLikelihood and form == "censored by row":
             y.set_value(np.minimum(Y, UPPER))
-        if hidden:
-            W1 = pm.Normal("W1", 0, 1, shape=(2, D))
-            Z2 = pm.Normal("Z2", x @ W1.T, noise)
-            x = pm.Normal("A2", pt.maximum(Z2, 0), noise)
+        W1 = pm.Normal("W1", 0, 1, shape=(2, D))
+        Z2 = pm.Normal("Z2", x @ W1.T, noise)
+        A2 = pm.Normal("A2", pt.maximum(Z2, 0), noise)
         W2, b2 = pm.Normal("W2", 0, 0.7, shape=2), pm.Normal("b2", 0, 0.5)
-        FORMS[form](pm.Normal("Z3", x @ W2 + b2, noise), y)
+        FORMS[form](pm.Normal("Z3", A2 @ W2 + b2, noise), y)
     return model
 
 
@@ -221,10 +220,6 @@ def test_geweke(form):
     check_geweke(network(form), 6000, interweave=False, **NUMBA)
 
 
-def test_geweke_without_a_hidden_layer():
-    check_geweke(network("censored, learned", hidden=False), 6000, **NUMBA)
-
-
 # What users meet
 
 
@@ -322,14 +317,18 @@ def of_normal(z, **bounds):
         (lambda z: of_normal(z, lower=2, upper=1), "lower of 'y' must be less than upper"),
         (lambda z: of_normal(z, upper=z), "bounds of 'y' must not depend on its location 'Z'"),
         (lambda z: of_normal(z, upper=pm.Data("u", np.ones(1))), r"upper of 'y' must be one number, .* shape \(1,\)"),
-        (lambda z: of_normal(z + 1), "'y' must be pm.Normal, or a label of a Normal; found Censored"),
+        (lambda z: of_normal(z + 1), r"'y' is Censored, .* around a latent, .* write pm.Censored\('y', pm.Normal.dist"),
         (
             lambda z: pm.Censored("y", pm.Normal.dist(z, -1), lower=None, upper=1, observed=Y),
             "sigma of 'y' must be positive",
         ),
         (
             lambda z: pm.Censored("y", pm.StudentT.dist(4, z, sigma=1), lower=None, upper=1, observed=Y),
-            "'y' must be pm.Normal, or a label of a Normal; found Censored",
+            r"'y' is Censored, .* around a latent, .* write pm.Censored\('y', pm.Normal.dist\(Z, sigma\), ",
+        ),
+        (
+            lambda z: pm.Truncated("y", pm.Normal.dist(z + 1, 1), lower=-3, upper=None, observed=Y),
+            r"'y' is TruncatedNormal, .* write pm.Truncated\('y', pm.Normal.dist\(Z, sigma\), lower, upper",
         ),
         (
             lambda z: pm.Truncated("y", pm.Normal.dist(z, 1), lower=0, upper=None, observed=Y),
@@ -353,7 +352,7 @@ def of_normal(z, **bounds):
         ),
         (
             lambda z: pm.OrderedProbit("y", z + 1, [0.0, 1.0], observed=GRADES),
-            "'y' is Categorical, but classes of a noisy network have",
+            "'y' is Categorical, but .* if they are ordered grades, pm.OrderedProbit or pm.OrderedLogistic with eta=Z",
         ),
         (
             lambda z: pm.OrderedProbit("y", z, [0.0, 1.0], sigma=-1, observed=GRADES),
