@@ -19,10 +19,11 @@ import pytensor.tensor as pt
 from pymc.initial_point import make_initial_point_expression
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Variable
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn._arguments import named_variables
-from pymc_gibbsnn._compat import observed_variables
+from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
 from pymc_gibbsnn.networks import refusals
 from pymc_gibbsnn.networks.forms import (
     AS_WRITTEN,
@@ -36,7 +37,7 @@ from pymc_gibbsnn.networks.forms import (
 )
 from pymc_gibbsnn.networks.given import folded, given, real
 from pymc_gibbsnn.networks.layer_reader import LayerReader, match_linear
-from pymc_gibbsnn.networks.likelihoods import LatentLikelihood, find_noisy
+from pymc_gibbsnn.networks.likelihoods import NOISY, LatentLikelihood, find_noisy
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
 from pymc_gibbsnn.networks.likelihoods.factorised import FactorisedLikelihood, read_factorised
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
@@ -371,12 +372,21 @@ class Reader(LayerReader):
         return read_factorised(self.model, observed, z, self.shapes)
 
     def _outputs_inside(self, observed: Variable) -> list[Variable]:
-        """List the last pre-activations on which the distribution of data depends, unless the data are one."""
+        """List the last pre-activations on which the distribution of data depends in a way that no other class knows.
+
+        Those are left out that stand, times numbers, in the mean or the location of the data: such a model has a
+        closed form if it is written in another way.
+        """
         op = observed.owner.op
         if isinstance(op, MinibatchRandomVariable):
             return []
-        if isinstance(op, NormalRV) and (self._count(observed) or self._effects(observed)):
-            return []
+        around = [kind for kinds in NOISY.values() for kind in kinds if kind.has_noise and isinstance(op, kind.rv_type)]
+        for kind in around:
+            centre, leaves = self._simplified(kind.centre(observed.owner))
+            outputs = [leaf for leaf, rv in leaves.items() if self._is_output(rv)]
+            parts = [_unindexed(part) for part in summands(centre)]
+            if self._products(centre, leaves) or any(match_slope(part, z) for part in parts for z in outputs):
+                return []
         return [rv for rv in sorted(self.parents[observed], key=lambda rv: rv.name) if self._is_output(rv)]
 
     def _count(self, z: Variable) -> int:
@@ -503,6 +513,13 @@ class Reader(LayerReader):
 def mean_of(rv: Variable) -> Variable:
     """Return the mean of a Normal variable, which may have a transform, as cutpoints in rising order do."""
     return rv.owner.op.dist_params(rv.owner)[0]
+
+
+def _unindexed(x: Variable) -> Variable:
+    """Take away the picking of elements and the reordering of axes around an expression."""
+    while x.owner is not None and isinstance(x.owner.op, (DimShuffle, *SUBTENSORS)):
+        x = x.owner.inputs[0]
+    return x
 
 
 def starting_point(model: pm.Model) -> dict[str, np.ndarray]:

@@ -69,7 +69,11 @@ def no_normal(name: str, op: RandomVariable, observed: bool) -> str:
             f"noise, Z = pm.Normal('Z', ..., sigma), and write pm.{kind.removesuffix('Normal')}('{name}', "
             f"pm.Normal.dist(Z, sigma), lower, upper, observed=...). {OTHERS}."
         )
-    return f"'{name}' must be pm.Normal, or a label of a Normal; found {kind}. {OTHERS}."
+    return (
+        f"'{name}' is {kind}, but no output of a noisy network is in its parameters: give the last layer noise, "
+        f"Z = pm.Normal('Z', ..., sigma), and let each row of '{name}' depend on its row of Z, as in "
+        f"pm.Poisson('{name}', pm.math.exp(Z), observed=...). {OTHERS}."
+    )
 
 
 def no_product(mean: Variable, name: str, is_observed: bool, latent: str | None = None) -> str:

@@ -316,12 +316,12 @@ class NewRows:
         self._widest = max(
             self._widest, self._width(conditional, inputs, expressions), np.prod(distribution.shape[2:], dtype=int)
         )
+        if rv is self.observed:  # a pm.CustomDist need not know how to draw it
+            self.last, self.example = conditional, distribution
+            return
         x = distribution.draw(self._rng)
         self._at_few[rv], self._at_fewer[rv] = x, x[:, self._order]
-        if rv is self.observed:
-            self.last, self.example = conditional, distribution
-        else:
-            self.latents.append(conditional)
+        self.latents.append(conditional)
 
     def _width(self, conditional: Conditional, inputs: list[Variable], expressions: list[Variable]) -> int:
         """Count the numbers that each row adds to the largest array on the way to the distribution of a variable."""

@@ -227,7 +227,7 @@ REFUSED = [
     (potential, "'A2' .* used by .*penalty"),
     (prior_mean, "prior of 'W2' must have mean 0; found 1. On data .* X @ M .* PCN, PCNL, MALA and NUTS take any mean"),
     (laplace, "'W2' must be pm.Normal .* found Laplace"),
-    (poisson, "'y' must be pm.Normal, .* found Poisson"),
+    (poisson, r"'y' is Poisson, .* no output .* pm.Poisson\('y', pm.math.exp\(Z\), observed=...\). FNBG"),
     (wrong_output, "'y' has shape .* but its mean has shape"),
     (missing, "data of 'y' holds 1 values that are NaN"),
     (bad_input, "input data holds 1 values that are NaN or infinite"),
