@@ -12,7 +12,7 @@ from scipy import stats
 from pymc_gibbsnn.backends import threads
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.jax_backend import random_state
-from pymc_gibbsnn.backends.modes import compilation_mode
+from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
 from pymc_gibbsnn.random import _polya_gamma_saddlepoint as saddlepoint
 from pymc_gibbsnn.random.polya_gamma import _attempt, _formulas, polya_gamma
 from tests.helpers import MODES, draw_rv
@@ -76,7 +76,8 @@ def test_the_distribution_function_used_here_is_that_of_the_series():
 
 @cache
 def draws(mode):
-    b, z = (np.repeat(x[None], N, 0) for x in np.array(CASES).T)
+    n = N // 5 if mode == "JAX" else N
+    b, z = (np.repeat(x[None], n, 0) for x in np.array(CASES).T)
     return draw_rv(polya_gamma, [b, z], mode).T
 
 
@@ -100,7 +101,7 @@ def test_moments_and_laplace_transform(mode):
             ((x - mean) ** 2, variance),
             *zip(np.exp(-t * x), transform[:, 0], strict=True),
         ):
-            assert abs(found.mean() - expected) < 5 * found.std() / N**0.5, (b, z, expected)
+            assert abs(found.mean() - expected) < 5 * found.std() / len(x) ** 0.5, (b, z, expected)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -124,6 +125,8 @@ def test_special_shapes(mode):
     assert np.isnan(x[1:7]).all()
     assert x[7] > 0
     assert draw_rv(polya_gamma, [np.zeros((0, 2)), np.zeros((0, 2))], mode).shape == (0, 2)
+    if mode == "JAX":  # which compiles for each shape anew
+        return
     whole = draw_rv(polya_gamma, [np.full((5000, 2), 3), np.ones((5000, 2))], mode)
     assert stats.kstest(whole.ravel(), lambda q: np.interp(q, *distribution_function(3.0, 1.0))).pvalue > LEAST_P
 
@@ -135,10 +138,10 @@ def test_single_precision(mode):
         mode = compilation_mode(mode)
         rng, b, z = random_generator_type("rng"), pt.matrix("b"), pt.matrix("z")
         function = pytensor.function([rng, b, z], draw(polya_gamma, rng, b, z)[1], mode=mode)
-    jax = "JAX" in type(mode.linker).__name__
     cases = [case for case in CASES if abs(case[1]) < 1000]
     b, z = (np.repeat(x[None], N, 0).astype("float32") for x in np.array(cases).T)
-    x = np.asarray(function(random_state(np.random.default_rng(3), jax), b, z))
+    function.trust_input = True
+    x = np.asarray(function(random_state(np.random.default_rng(3), uses_jax(mode)), b, z))
     assert x.dtype == "float32"
     for found, case in zip(x.T.astype("float64"), cases, strict=True):
         cdf = distribution_function(case[0], float(np.float32(case[1])))
