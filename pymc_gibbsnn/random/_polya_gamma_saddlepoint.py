@@ -22,8 +22,8 @@ the density without R, −b D + (log V)/2 + r up to a constant, is concave: the 
 places, and proposals come from these. About 6 of 7 are accepted.
 
 R is a sum over equidistant places of φ, by the trapezoidal rule. By Poisson's formula its error is the density of the
-tilted X at distances of at least 16 standard deviations from its mean: below 1e-16 of that at the mean, as for a gamma
-variable of shape 32.
+tilted X at distances of at least 16 standard deviations from its mean, which is below 1e-16 of that at the mean: by
+Chernoff's bound, for which a single gamma variable of shape 32 is the worst case.
 
 References
 ----------
@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 __all__ = ["LEAST", "NODES", "Formulas", "formulas"]
 
 LEAST = 32  # the least shape b for which these formulas serve
-NODES = 48  # by the bound of |φ|, what lies beyond is below 1e-17 for all shapes from LEAST on
+NODES = 48  # by the bound of |φ|, what lies beyond is about 1e-17 for all shapes from LEAST on
 SPACING = 2 * math.pi / 16  # of the places, in standard deviations
 QUARTER = math.pi**2 / 4
 NEAR = 0.1  # so close to v = 0 power series are used

@@ -20,8 +20,8 @@ c first reaches h, an inverse Gaussian variable; and the proposal is accepted wi
 
 For h = 1 a few terms give ρ in full precision: Jacobi's identity turns the series about for large x.
 
-That the first term is the largest: with q = exp(−2s) and s in place of √(2s), the transform of what the first term
-exceeds f_h by is 2^h exp(−hs) [1 − (1 + q)^{−h}] = 2^h h ∫_0^1 exp(−s) (exp s + θ exp(−s))^{−h−1} dθ. Up to a constant,
+Why f_h is not larger than its first term: with s for √(2s) and q = exp(−2s), the transform of the difference is
+2^h exp(−hs) [1 − (1 + q)^{−h}] = 2^h h ∫_0^1 exp(−s) (exp s + θ exp(−s))^{−h−1} dθ. Up to a constant,
 1/(exp s + θ exp(−s)) is the transform of the time at which a skew Brownian motion gets from 0 to 1. Such times are
 infinitely divisible, so that all powers of it are transforms of distributions, too.
 
@@ -114,15 +114,15 @@ class PolyaGammaRV(RandomVariable):
             while len(pending):
                 h, u = shape[pending], rng.random((2, len(pending)))
                 time, accepted = _attempt(rng.standard_normal(len(pending)), *u, h, c[pending], 1 / gamma(h + 1))
-                pending_now = pending[accepted]
-                x[pending_now] += time[accepted]
-                count[pending_now] -= 1
+                x[pending[accepted]] += time[accepted]
+                count[pending[accepted]] -= 1
                 pending = pending[count[pending] > 0]
         while len(many):
             given = _large.prepare(b[many], c[many])
             proposal, compared, v = _large.propose(*(1.0 - rng.random((3, len(many)))), given)
-            accepted, in_doubt = (compared <= bound for bound in _large.bounds(b[many]))
-            in_doubt = np.flatnonzero(in_doubt & ~accepted)
+            low, high = _large.bounds(b[many])
+            accepted = compared <= low
+            in_doubt = np.flatnonzero((compared > low) & (compared <= high))
             tilted = _large.tilted(b[many][in_doubt], v[in_doubt])
             terms = sum(_large.node(j, tilted) for j in range(1, NODES))
             accepted[in_doubt] = compared[in_doubt] <= _large.factor() * (0.5 + terms)
@@ -171,8 +171,8 @@ def _formulas(
         ``numpy``, ``jax.numpy`` or, for numbers, ``math``.
     where, exp : callable
         The functions of this name.
-    add_terms : callable
-        ``_add_terms``, for a backend.
+    add_terms : callable, optional
+        ``_add_terms`` for a backend.
     compiled : callable, optional
         Numba's decorator.
 
@@ -234,7 +234,9 @@ def _formulas(
         y = where(x < END, y, 1.0)
         step, change = exp(-2 * (1 + h) * y * y), exp(-4 * y * y)
         rho = add_terms(next_term, h, step, change)
-        rho = where((x < END) & (rho < bound), rho, bound)
+        rho = where(
+            (x < END) & ((rho < bound) | (exponent >= 40.0)), rho, bound
+        )  # with the whole exponent it is above 1
         return x, 1 - w <= rho
 
     return attempt, attempt_one
@@ -255,7 +257,17 @@ _attempt_inlined, _attempt_one_inlined = _formulas(math, _where, vector_math.exp
 
 @vectorisable
 def _attempt_ones(c, n, u, w):
-    """Make an attempt for each of several numbers of shape 1; it is left in place of n, negative if not accepted."""
+    """Make an attempt for each of several numbers of shape 1.
+
+    Parameters
+    ----------
+    c : array
+        Halves of tilts.
+    n : array
+        Standard normals. Receives what is accepted, and −1 elsewhere.
+    u, w : array
+        Uniform numbers in [0, 1).
+    """
     for i in range(len(c)):
         x, accepted = _attempt_one_inlined(n[i], u[i], w[i], c[i])
         n[i] = x if accepted else -1.0
@@ -282,7 +294,7 @@ def _large_sampler() -> Callable:
         low, high = bounds(b)
         while True:
             x, compared, v = propose(1 - uniform(stream), 1 - uniform(stream), 1 - uniform(stream), given)
-            if compared <= low:
+            if not compared > low:  # so that a tilt whose square overflows does not lead to an endless search
                 return x
             if compared <= high:
                 total, at = 0.5, tilted(b, v)
@@ -336,7 +348,7 @@ def _draw_some(stream, b, c, x, work, places):
         _attempt_ones(c_left[:pending], n, u, w)
         kept = 0
         for p in range(pending):
-            accepted = n[p] > 0
+            accepted = n[p] >= 0
             i, ones = places[p], count[p] - accepted
             x[i] += n[p] if accepted else 0.0
             places[kept], c_left[kept], count[kept] = i, c_left[p], ones
@@ -452,7 +464,7 @@ def _jax(op, node):
             accepted = accepted.at[places].set(compared_here <= large.factor() * (0.5 + terms), mode="drop")
             return accepted, in_doubt.at[places].set(False, mode="drop")
 
-        start = compared <= low, (left > 0) & (compared > low) & (compared <= high)
+        start = ~(compared > low), (left > 0) & (compared > low) & (compared <= high)
         accepted, _ = jax.lax.while_loop(lambda state: state[1].any(), decide, start)
         accepted &= left > 0
         return jnp.where(accepted, proposal, x), left - accepted
