@@ -31,7 +31,7 @@ TAIL = np.array([2 * len(NODES) - 3, 2 * len(NODES) - 1]) / 2 * legvander(NODES,
 # The first panels, in standard deviations of the latent; far out, where only data far from its mean put it
 EDGES = np.array([0.5, 1, 2, 4, 8, 16, 40, 100, 300, 1000])
 EDGES = np.concatenate([-EDGES[::-1], [0], EDGES])
-TOLERANCE, MOST = 1e-6, 200  # of the estimated relative error, and steps
+TOLERANCE, MOST = 1e-8, 200  # of the estimated relative error, and steps
 
 
 def log_integral(log_density: Callable[[np.ndarray], np.ndarray], mean: np.ndarray, sigma: np.ndarray) -> np.ndarray:
