@@ -13,7 +13,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.likelihoods.elliptical_slice import elliptical_slice
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from pymc_gibbsnn.prediction.quadrature import log_integral
-from tests.helpers import MODES, PYTHON, compile_draw, in_turn, pm_sample, pmg_sample, random_point, slow, slow_but
+from tests.helpers import MODES, PYTHON, compile_draw, in_turn, pm_sample, pmg_sample, random_point, slow_but
 from tests.samplers.test_gibbs import NUMBA, check_geweke, gibbs
 
 N = 6
@@ -86,7 +86,9 @@ def vars_of(model: pm.Model) -> list:
 # Reading
 
 
-@pytest.mark.parametrize("name", slow_but({"Poisson", "ZeroInflatedPoisson", "NormalMixture", "dist", "Multinomial"}, FAMILIES))
+@pytest.mark.parametrize(
+    "name", slow_but({"Poisson", "ZeroInflatedPoisson", "NormalMixture", "dist", "Multinomial"}, FAMILIES)
+)
 def test_the_log_density_is_that_of_the_model(name):
     """Elements of Z, or rows where they are taken together, also where other variables of the model have moved."""
     model = model_of(name)
@@ -115,18 +117,39 @@ def test_two_networks_in_one_likelihood_are_drawn_in_turn():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda Z: pm.Poisson("y", exp(Z - Z.mean()), observed=COUNTS), r"'y', which is Poisson, .* holds sum\(Z\), which"),
-        (lambda Z: pm.Poisson("y", exp(pt.cumsum(Z)), observed=COUNTS), "its density holds .*, which takes rows together"),
-        (lambda Z: pm.Poisson("y", exp(Z[::-1]), observed=COUNTS), "the same row of 'Z', which has 6 rows; .* on others"),
+        (
+            lambda Z: pm.Poisson("y", exp(Z - Z.mean()), observed=COUNTS),
+            r"'y', which is Poisson, .* holds sum\(Z\), which",
+        ),
+        (
+            lambda Z: pm.Poisson("y", exp(pt.cumsum(Z)), observed=COUNTS),
+            "its density holds .*, which takes rows together",
+        ),
+        (
+            lambda Z: pm.Poisson("y", exp(Z[::-1]), observed=COUNTS),
+            "the same row of 'Z', which has 6 rows; .* on others",
+        ),
         (lambda Z: pm.Poisson("y", exp(Z[[0, 0]]), observed=COUNTS[:2]), r"which has shape \(2,\), depend on others"),
-        (lambda Z: pm.MvNormal("y", exp(Z), np.eye(N), observed=SHARES), "'y', which is MultivariateNormal, .* together"),
-        (lambda Z: pm.NegativeBinomial("y", mu=exp(Z), alpha=-1.0, observed=COUNTS), "A parameter of 'y' is out of its range"),
+        (
+            lambda Z: pm.MvNormal("y", exp(Z), np.eye(N), observed=SHARES),
+            "'y', which is MultivariateNormal, .* together",
+        ),
+        (
+            lambda Z: pm.NegativeBinomial("y", mu=exp(Z), alpha=-1.0, observed=COUNTS),
+            "A parameter of 'y' is out of its range",
+        ),
         (lambda Z: pm.Poisson("y", exp(Z), observed=COUNTS - 1), r"data of 'y' must be possible .* found \[-1\]"),
-        (lambda Z: pm.Gamma("y", mu=exp(Z), sigma=1.0, observed=-SHARES), "data of 'y' must be possible .* of density 0"),
+        (
+            lambda Z: pm.Gamma("y", mu=exp(Z), sigma=1.0, observed=-SHARES),
+            "data of 'y' must be possible .* of density 0",
+        ),
         (lambda Z: pm.Beta("y", mu=sigmoid(Z), nu=5, observed=SHARES * np.nan), "'y'"),
-        (lambda Z: (pm.Poisson("y", exp(Z), observed=COUNTS), pm.Poisson("v", exp(Z), observed=COUNTS)), "nothing else"),
+        (
+            lambda Z: (pm.Poisson("y", exp(Z), observed=COUNTS), pm.Poisson("v", exp(Z), observed=COUNTS)),
+            "nothing else",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(build, message):
     with pm.Model() as model:
         build(pm.Normal("Z", X @ pm.Normal("W", 0, 1, shape=2), 0.5))
@@ -147,20 +170,27 @@ def test_parameters_out_of_range_are_those_of_their_row():
 
 
 CONDITIONALS = {
-    "Poisson": (lambda Z, y: pm.Poisson("y", exp(Z + 1), observed=y), [0, 2, 9], lambda z, y: stats.poisson.logpmf(y, np.exp(z + 1))),
+    "Poisson": (
+        lambda Z, y: pm.Poisson("y", exp(Z + 1), observed=y),
+        [0, 2, 9],
+        lambda z, y: stats.poisson.logpmf(y, np.exp(z + 1)),
+    ),
     "Beta": (
-        lambda Z, y: pm.Beta("y", mu=sigmoid(Z), nu=50, observed=y), [0.01, 0.4, 0.9],
+        lambda Z, y: pm.Beta("y", mu=sigmoid(Z), nu=50, observed=y),
+        [0.01, 0.4, 0.9],
         lambda z, y: stats.beta.logpdf(y, 50 * expit(z), 50 * expit(-z)),
     ),
     "Gamma": (
-        lambda Z, y: pm.Gamma("y", 2, 2 * exp(-Z), observed=y), [0.02, 1, 30.0],
+        lambda Z, y: pm.Gamma("y", 2, 2 * exp(-Z), observed=y),
+        [0.02, 1, 30.0],
         lambda z, y: stats.gamma.logpdf(y, 2, scale=np.exp(z) / 2),
     ),
     "CustomDist": (
-        lambda Z, y: pm.CustomDist("y", Z, 0.2, logp=laplace, observed=y), [-2, 0, 1.0],
+        lambda Z, y: pm.CustomDist("y", Z, 0.2, logp=laplace, observed=y),
+        [-2, 0, 1.0],
         lambda z, y: stats.laplace.logpdf(y, z, 0.2),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "mode"), in_turn(CONDITIONALS))
@@ -289,7 +319,9 @@ def test_a_chain_finds_the_means_of_counts(level):
         A2 = pm.Normal("A2", pm.math.maximum(pm.Normal("Z2", x @ W1 + b1, 0.1), 0), 0.1)
         W2, b2 = pm.Normal("W2", 0, 1, shape=5), pm.Normal("b2", 0, 3)
         pm.Poisson("y", exp(pm.Normal("Z3", A2 @ W2 + b2, 0.1)), observed=rng.poisson(np.exp(truth)))
-    idata = pm_sample(model, 500, tune=2000, var_names=pmg.without_latents(model), compile_kwargs=NUMBA["compile_kwargs"])
+    idata = pm_sample(
+        model, 500, tune=2000, var_names=pmg.without_latents(model), compile_kwargs=NUMBA["compile_kwargs"]
+    )
     found = np.log(pmg.function_space(idata, model)["output"].mean(("chain", "draw")))
     assert np.sqrt(np.mean((found - truth) ** 2)) < (0.15 if level > 0 else 0.35)
 
@@ -302,11 +334,18 @@ def of_draws(model: pm.Model, seed: int = 0):
     rng = np.random.default_rng(seed)
     latents = ("Z2", "A2", "Z3", "Z")
     free = [rv for rv in model.free_RVs if rv.name not in latents]
-    return {"posterior": az.convert_to_dataset({rv.name: rng.uniform(0.3, 0.9, size=(1, 3, *rv.shape.eval())) for rv in free})}
+    return {
+        "posterior": az.convert_to_dataset(
+            {rv.name: rng.uniform(0.3, 0.9, size=(1, 3, *rv.shape.eval())) for rv in free}
+        )
+    }
 
 
 SCORED = {
-    "Poisson": (lambda Z: pm.Poisson("y", exp(Z), observed=[0, 5, 500]), lambda z: stats.poisson.logpmf([0, 5, 500], np.exp(z))),
+    "Poisson": (
+        lambda Z: pm.Poisson("y", exp(Z), observed=[0, 5, 500]),
+        lambda z: stats.poisson.logpmf([0, 5, 500], np.exp(z)),
+    ),
     "NegativeBinomial": (
         lambda Z: pm.NegativeBinomial("y", mu=exp(Z), alpha=3.0, observed=[0, 5, 50]),
         lambda z: stats.nbinom.logpmf([0, 5, 50], 3, 3 / (3 + np.exp(z))),
@@ -322,7 +361,8 @@ SCORED = {
     "NormalMixture": (
         lambda Z: pm.NormalMixture("y", [0.3, 0.7], Z[:, None] + np.array([-1, 1]), sigma=0.1, observed=[-2.0, 0, 5]),
         lambda z: np.logaddexp(
-            np.log(0.3) + stats.norm.logpdf([-2, 0, 5], z - 1, 0.1), np.log(0.7) + stats.norm.logpdf([-2, 0, 5], z + 1, 0.1)
+            np.log(0.3) + stats.norm.logpdf([-2, 0, 5], z - 1, 0.1),
+            np.log(0.7) + stats.norm.logpdf([-2, 0, 5], z + 1, 0.1),
         ),
     ),
     "CustomDist": (
@@ -333,7 +373,7 @@ SCORED = {
         lambda Z: pm.Poisson("y", exp(Z)[:, None], observed=[[0, 1], [5, 2], [9, 30]]),
         lambda z: stats.poisson.logpmf(np.array([[0, 1], [5, 2], [9, 30]]), np.exp(z)[..., None]).sum(-1),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SCORED)
@@ -357,7 +397,9 @@ def test_log_predictive_against_brute_force(name):
 def test_log_predictive_integrates_the_activations_below_too():
     """With one hidden unit that is off, Z has the variance ΔZ + ΔA W²."""
     with pm.Model() as model:
-        A = pm.Normal("A2", 0 * pm.math.maximum(pm.Normal("Z2", pm.Data("X", X) @ pm.Normal("W1", 0, 1, shape=(2, 1)), 1), 0), 0.6)
+        A = pm.Normal(
+            "A2", 0 * pm.math.maximum(pm.Normal("Z2", pm.Data("X", X) @ pm.Normal("W1", 0, 1, shape=(2, 1)), 1), 0), 0.6
+        )
         pm.Poisson("y", exp(pm.Normal("Z3", A @ pm.Normal("W2", 0, 1, shape=1), 0.5)), observed=COUNTS)
     idata = of_draws(model)
     found = pmg.log_predictive(idata, model, latent_draws=2, random_seed=1, extend_inferencedata=False)
