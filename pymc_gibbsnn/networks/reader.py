@@ -385,7 +385,9 @@ class Reader(LayerReader):
             centre, leaves = self._simplified(kind.centre(observed.owner))
             outputs = [leaf for leaf, rv in leaves.items() if self._is_output(rv)]
             parts = [_unindexed(part) for part in summands(centre)]
-            if self._products(centre, leaves) or any(match_slope(part, z) for part in parts for z in outputs):
+            if self._products(centre, leaves) or any(
+                match_slope(part, z) is not None for part in parts for z in outputs
+            ):
                 return []
         return [rv for rv in sorted(self.parents[observed], key=lambda rv: rv.name) if self._is_output(rv)]
 
