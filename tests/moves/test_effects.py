@@ -25,7 +25,7 @@ from tests.helpers import (
     random_point,
     slow_but,
 )
-from tests.samplers.test_gibbs import NUMBA, check_geweke
+from tests.samplers.test_gibbs import NUMBA, check_geweke, gibbs
 
 N, D = 6, 2
 RNG = np.random.default_rng(0)
@@ -187,11 +187,28 @@ def test_other_forms_are_left_to_other_steps(form):
     with pytest.warns(UserWarning, match=rf"leaves \['Z2_tau', 'A2_tau', 'tau'\], .* {message}"):
         [network] = read_networks(model)
     assert [v.name for v in network.variables] == ["W1", "W2", "Z2", "A2"]
+
+
+@pytest.mark.parametrize("form", NOT_READ)
+def test_other_forms_alone(form):
+    """Where there is no other network, any distribution is read in which each row depends on its row of the latent."""
     with pm.Model() as alone:
         pm.Normal("y", OTHER + NOT_READ[form](effect()), 0.4, observed=Y)
-    message = "enters the mean of 'y' twice" if form == "twice" else r"or add it to t \* tau with numbers t"
-    with pytest.raises(NetworkError, match=message):
-        pmg.GibbsNN(model=alone)
+    messages = {
+        "order of rows": "must depend, in each row, on the same row of 'tau'",
+        "mean": r"its density holds sum\(tau\), which takes rows together",
+        "some rows": r"or add it to t \* tau with numbers t",
+        "twice": "enters the mean of 'y' twice",
+    }
+    if form in messages:
+        with pytest.raises(NetworkError, match=messages[form]):
+            pmg.GibbsNN(model=alone)
+        return
+    point, [statistics] = gibbs(alone).step(random_point(alone, 0))
+    of_others = alone.compile_logp(vars=[v for v in alone.free_RVs if v.name == "c"], mode="AS_WRITTEN")
+    np.testing.assert_allclose(
+        statistics["lp"], alone.compile_logp(mode="AS_WRITTEN")(point) - (of_others(point) if "c" in point else 0)
+    )
 
 
 def test_a_latent_of_another_shape_is_left_to_other_steps():
