@@ -112,7 +112,19 @@ def draw_shared(
 
 
 def _observed_as(state: NetworkState, read: Callable, output: Variable, noise: Variable) -> NetworkState:
-    """Return the state of a network whose last layer has this output and variance of noise, whatever moves change."""
+    """Return the state of a network whose last layer has another output and noise, whatever moves change.
+
+    Parameters
+    ----------
+    state : NetworkState
+        The state.
+    read : callable
+        A function from the values of the model's variables to the network.
+    output : Variable, (n, units)
+        What stands in the place of Z.
+    noise : Variable, () or (n, 1)
+        What stands in the place of ΔZ.
+    """
 
     def read_so(values: dict[Variable, Variable]) -> Network:
         network = read(values)
