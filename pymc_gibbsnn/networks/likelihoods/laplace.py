@@ -9,7 +9,7 @@ median regression, in which outliers pull little. The Laplace distribution is a 
 so that the precisions of :mod:`pymc_gibbsnn.networks.likelihoods.around_latent` have an inverse Gaussian conditional
 distribution,
 
-    τ | Z, y ~ InverseGaussian(mean σ/|y − Z|, shape 1).
+    τ | Z, y ~ InverseGaussian(mean σ/abs(y − Z), shape 1).
 
 References
 ----------
