@@ -12,7 +12,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.likelihoods.laplace import LaplaceLikelihood
 from pymc_gibbsnn.networks.likelihoods.logistic import LogitBernoulliLikelihood, LogitBinomialLikelihood
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import MODES, compile_draw, in_turn, pm_sample, slow_but
+from tests.helpers import MODES, compile_draw, in_turn, pm_sample
 from tests.samplers.test_gibbs import NUMBA, check_geweke, gibbs
 
 N, D = 6, 2
@@ -132,7 +132,8 @@ def test_laplace_densities_with_the_latent_integrated_out(scale, sigma):
 MODELS = [*((form, None) for form in FORMS), ("laplace", 2), ("bernoulli", 2)]
 
 
-@pytest.mark.parametrize(("form", "units"), slow_but([("bernoulli", None)], MODELS))
+@pytest.mark.slow
+@pytest.mark.parametrize(("form", "units"), MODELS)
 def test_geweke(form, units):
     check_geweke(network(form, units), 6000, interweave=False, **NUMBA)
 

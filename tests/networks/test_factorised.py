@@ -242,6 +242,7 @@ def test_rows_with_one_density_move_together(mode):
         assert stats.ks_2samp(function(found), function(expected)).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_a_density_far_narrower_than_the_noise():
     """Few tries find nothing there, and latents stay, which must not favour any place."""
     rng = np.random.default_rng(4)
