@@ -7,8 +7,8 @@ r"""The Pólya-Gamma distribution, exactly, for whole shapes and for all real on
 and given z and the data ω is PG(b, z): b is 1 for a label, the number of trials for a binomial count, and y + r for a
 negative binomial count y.
 
-PG(b, z) = X/4, where X has the Laplace transform (cosh c/cosh √(c² + 2s))^b in s, c = abs(z)/2. X is a sum of independent
-variables of smaller shapes h. For 1 ≤ h < 2 the density of X at c = 0 is an alternating series [2]_,
+PG(b, z) = X/4, where X has the Laplace transform (cosh c/cosh √(c² + 2s))^b in s, with c = abs(z)/2. X is a sum of
+independent variables of smaller shapes h. For 1 ≤ h < 2 the density of X at c = 0 is an alternating series [2]_,
 
     f_h(x) = 2^h Σ_n (−1)^n Γ(n + h)/(Γ(h) n!) g(x; 2n + h),     g(x; a) = a (2πx³)^{−1/2} exp(−a²/2x),
 
