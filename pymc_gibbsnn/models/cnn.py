@@ -88,8 +88,8 @@ def cnn(
     likelihood : {"student", "normal", "laplace", "bernoulli", "binomial", "probit", "ordered"}, optional
         What y is given the last layer: numbers around its noisy outputs with heavy tails, these outputs themselves,
         numbers with Laplace errors, labels or numbers of successes by their logit, the class label that they give, or
-        an ordered grade. Where none is named, it is "student" if the noise of y is
-        learned and "normal" otherwise, as :func:`mlp` says.
+        an ordered grade. Where none is named, it is "student" if the noise of y is learned and "normal" otherwise, as
+        :func:`mlp` says.
     bias : bool
         Whether the layers have biases, one for each channel of a convolution.
     trials : int or array_like, shape of y
@@ -193,8 +193,6 @@ def cnn(
         dims = ["pixel", *(f"hidden_{l}" for l in range(layers + 2, total + 1))]
         dense_priors = [d if one is None else one for d, one in zip(widths_, priors[layers:], strict=True)]
         flat = a.reshape((-1, widths_[0]))
-        if np.ndim(trials):
-            trials = pm.Data("trials", trials, dims=("row", "output")[: y.ndim])
         rest = {"first": layers + 1, "trials": trials}
         dense_layers(flat, widths_, dims, dense_priors, deviations, function, bias, targets, out, latent, **rest)
     return model

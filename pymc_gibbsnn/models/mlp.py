@@ -112,7 +112,6 @@ def mlp(
         whatever ``noise`` and ``prior`` say: the variance of the noise of G has the prior InverseGamma(3, 0.3), and all
         else the priors of ``noise="learned"`` and ``prior="relevance"``. The activation must be "relu", "leaky_relu",
         "abs", "identity" or another table for which σ(c z) = c σ(z) for every c > 0, and the likelihood normal.
-
     trials : int or array_like, shape of y
         For a binomial likelihood the number of trials, of which y are successes: one for all data, or one for each,
         which becomes the data variable "trials".
@@ -194,8 +193,6 @@ def mlp(
         row_scale = None
         if noise_hidden is not None:
             row_scale = scales_of_rows(a, noise_sizes, noise_dims, function)
-        if np.ndim(trials):
-            trials = pm.Data("trials", trials, dims=("row", "output")[: y.ndim])
         rest = {"row_scale": row_scale, "trials": trials}
         dense_layers(a, sizes, dims, priors, deviations, function, bias, targets, out, latent, **rest)
     return model

@@ -50,7 +50,7 @@ def dense_layers(
     kind: type[LatentLikelihood] | None,
     first: int = 1,
     row_scale: Variable | None = None,
-    trials: int | Variable = 1,
+    trials: int | np.ndarray = 1,
 ) -> None:
     """Write dense layers, with noise on pre- and post-activations, from an input up to the data.
 
@@ -80,8 +80,8 @@ def dense_layers(
         The number of the first layer.
     row_scale : Variable, (n,), optional
         By what the standard deviations of all noise of a row are multiplied.
-    trials : int or Variable
-        The numbers of trials of binomial data.
+    trials : int or array
+        The number of trials of binomial data, or that of each, which becomes the data variable "trials".
     """
     if row_scale is not None:
         deviations = {
@@ -98,7 +98,8 @@ def dense_layers(
         z = pm.Normal(name, mean, deviations["y" if last and "y" in deviations else name], dims=("row", *units))
         if last and kind is not None:
             rows, y_dims = z.shape[: targets.ndim], ("row", *units)[: targets.ndim]
-            parameters = {"noise": deviations.get("y"), "trials": trials}
+            of_data = pm.Data("trials", trials, dims=y_dims) if np.ndim(trials) else trials
+            parameters = {"noise": deviations.get("y"), "trials": of_data}
             kind.observe("y", z, parameters, observed=targets, shape=rows, dims=y_dims)
         else:
             a = pm.Normal(f"A{l + 1}", function(z), deviations[f"A{l + 1}"], dims=("row", *units))

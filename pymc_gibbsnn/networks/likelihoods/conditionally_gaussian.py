@@ -10,7 +10,7 @@ So the data act like an observation h/p of Z that has the variance 1/p, and
     Z | ω, y ~ N((M/ΔZ + h)/(1/ΔZ + p), 1/(1/ΔZ + p)).
 
 The auxiliary variables are no variables of the model. They are drawn anew, and forgotten, in each sweep.
-:mod:`pymc_gibbsnn.moves.shared_noise` moves weights and latents given them, with Z integrated out.
+:mod:`pymc_gibbsnn.moves.integrated_latent` moves weights and latents given them, with Z integrated out.
 """
 
 from __future__ import annotations

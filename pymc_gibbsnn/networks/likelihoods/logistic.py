@@ -27,7 +27,8 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.basic import BernoulliRV, BinomialRV
 
 from pymc_gibbsnn.backends.draw import draw
-from pymc_gibbsnn.networks.forms import evaluate, is_elemwise, is_normal
+from pymc_gibbsnn.networks.forms import is_elemwise, is_normal
+from pymc_gibbsnn.networks.likelihoods.binomial import BinomialLikelihood
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.likelihoods.conditionally_gaussian import ConditionallyGaussian, GaussianTerm
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters, integers
@@ -118,6 +119,8 @@ class LogitBinomialLikelihood(LogitBernoulliLikelihood):
     rv_type = BinomialRV
     form = "pm.Binomial('{name}', N, logit_p=Z)"
     has_classes = False
+    centre, _understood = BinomialLikelihood.centre, BinomialLikelihood._understood
+    largest, observe = BinomialLikelihood.largest, staticmethod(BinomialLikelihood.observe)
 
     trials: Variable
 
@@ -128,12 +131,6 @@ class LogitBinomialLikelihood(LogitBernoulliLikelihood):
         return cls.latent(node), {"trials": parameters.value(n)}
 
     @classmethod
-    def centre(cls, node: Apply) -> Variable:
-        """Compute the mean N p."""
-        n, p = node.op.dist_params(node)
-        return n * p
-
-    @classmethod
     def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
         """Read numbers of successes."""
         return integers(y), None
@@ -142,26 +139,6 @@ class LogitBinomialLikelihood(LogitBernoulliLikelihood):
     def takes(cls, classes: np.ndarray | None) -> bool:
         """There are no classes."""
         return True
-
-    @staticmethod
-    def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
-        """Observe numbers of successes in the model of the context, with f as the logit of a success.
-
-        Parameters
-        ----------
-        name, f, parameters, **observed
-            As in :meth:`Likelihood.observe`; ``parameters`` holds the number of ``trials``.
-        """
-        return pm.Binomial(name, parameters["trials"], logit_p=f, **observed)
-
-    def largest(self, width: int) -> ArrayLike:
-        """The largest number of successes is that of trials, in the shape of the data."""
-        return np.broadcast_to(evaluate(self.trials), evaluate(self.value).shape)
-
-    @classmethod
-    def _understood(cls, largest: ArrayLike) -> str:
-        """Say in words what the data must be."""
-        return "integers from 0 to the number of trials"
 
     def _counts(self, z: Variable) -> tuple[Variable, Variable]:
         """Return y and N in the shape of Z."""

@@ -4,8 +4,8 @@ With the cutpoints c_1 < ... < c_K, infinite ones on both sides, and the logisti
 
     P(y = k | Z) = S(c_{k+1} − Z) − S(c_k − Z),
 
-the proportional odds model of [1]_. Z moves by Metropolis steps
-(:class:`~pymc_gibbsnn.networks.likelihoods.latent_likelihood.LatentLikelihood`).
+the proportional odds model of [1]_. Z moves by elliptical slice sampling
+(:mod:`pymc_gibbsnn.networks.likelihoods.elliptical_slice`).
 
 References
 ----------
