@@ -314,6 +314,14 @@ def shapes_of(rvs: Sequence[Variable]) -> dict[str, tuple[int, ...]]:
     return {rv.name: tuple(map(int, shape)) for rv, shape in zip(rvs, shapes, strict=True)}
 
 
+def in_rows(x: Variable) -> Variable:
+    """Return data (n, ...) in the shape (n, units) that a latent has inside of a sweep.
+
+    To reshape data by the shape of the latent would say the same, but PyTensor 2 then rewrites some graphs without end.
+    """
+    return x.dimshuffle(0, "x") if x.ndim == 1 else x.flatten(2)
+
+
 def evaluate(expression: Variable, values: Mapping[Variable, np.ndarray] | None = None) -> np.ndarray:
     """Evaluate an expression node by node: to compile it would take far longer.
 

@@ -29,7 +29,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 
 from pymc_gibbsnn._data import finite
-from pymc_gibbsnn.networks.forms import NetworkError, evaluate
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate, in_rows
 from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.likelihoods.conditionally_gaussian import ConditionallyGaussian, GaussianTerm
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import Errors
@@ -178,7 +178,7 @@ class AroundLatent(ConditionallyGaussian):
 
     def _targets(self, z: Variable) -> Variable:
         """Return y in the shape of Z."""
-        return pt.cast(self.value.reshape(z.shape), z.dtype)
+        return pt.cast(in_rows(self.value), z.dtype)
 
     def _slope(self, z: Variable) -> Variable:
         """Return t in the precision of Z: a number, or one for each datum."""

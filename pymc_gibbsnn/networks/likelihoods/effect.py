@@ -19,7 +19,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import explicit_graph_inputs
 
 from pymc_gibbsnn._data import check_finite
-from pymc_gibbsnn.networks.forms import NetworkError, evaluate
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate, in_rows
 from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent, fits
 
@@ -67,7 +67,7 @@ class EffectLikelihood(AroundLatent):
 
     def _targets(self, z: Variable) -> Variable:
         """Return y − o."""
-        return pt.cast(self.rest.reshape(z.shape), z.dtype)
+        return pt.cast(in_rows(self.rest), z.dtype)
 
     def _slope(self, z: Variable) -> Variable:
         """Return t in the precision of Z."""

@@ -34,7 +34,7 @@ from pytensor.tensor.math import All
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn.networks.dependence import NOTHING, dependence
-from pymc_gibbsnn.networks.forms import NetworkError, NotElementwiseError, evaluate
+from pymc_gibbsnn.networks.forms import NetworkError, NotElementwiseError, evaluate, in_rows
 from pymc_gibbsnn.networks.given import folded, given, is_given, loose
 from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
@@ -109,9 +109,8 @@ class FactorisedLikelihood(LatentLikelihood):
         """Compute log p(y | Z) for the elements of Z (n, units), or for its rows (n, 1)."""
         density = pt.cast(self._rows(z), z.dtype)
         density = pt.switch(pt.isnan(density), -np.inf, density)
-        return (
-            density.reshape((z.shape[0], -1)).sum(axis=1, keepdims=True) if self.is_by_row else density.reshape(z.shape)
-        )
+        density = in_rows(density)
+        return density.sum(axis=1, keepdims=True) if self.is_by_row else density
 
 
 def read_factorised(
@@ -153,7 +152,8 @@ def read_factorised(
     rows = np.broadcast_to(np.arange(n).reshape(n, *[1] * len(row)), (n, *row))
     try:
         [found] = dependence([density], {latent: places}, values)
-        is_by_row = found.size != places.size or np.any((found.ravel() != places.ravel()) & (found.ravel() != NOTHING))
+        is_by_row = found.shape[:1] != (n,) or found.size != places.size
+        is_by_row = is_by_row or np.any((found.ravel() != places.ravel()) & (found.ravel() != NOTHING))
     except NotElementwiseError:
         is_by_row = True
     if is_by_row:

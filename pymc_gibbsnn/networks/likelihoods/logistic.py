@@ -27,7 +27,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.basic import BernoulliRV, BinomialRV
 
 from pymc_gibbsnn.backends.draw import draw
-from pymc_gibbsnn.networks.forms import is_elemwise, is_normal
+from pymc_gibbsnn.networks.forms import in_rows, is_elemwise, is_normal
 from pymc_gibbsnn.networks.likelihoods.binomial import BinomialLikelihood
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.likelihoods.conditionally_gaussian import ConditionallyGaussian, GaussianTerm
@@ -103,7 +103,7 @@ class LogitBernoulliLikelihood(ConditionallyGaussian):
 
     def _counts(self, z: Variable) -> tuple[Variable, Variable]:
         """Return y and N in the shape of Z."""
-        return pt.cast(self.value.reshape(z.shape), z.dtype), pt.ones_like(z)
+        return pt.cast(in_rows(self.value), z.dtype), pt.ones_like(z)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +143,7 @@ class LogitBinomialLikelihood(LogitBernoulliLikelihood):
     def _counts(self, z: Variable) -> tuple[Variable, Variable]:
         """Return y and N in the shape of Z."""
         trials = pt.broadcast_to(self.trials, self.value.shape)
-        return tuple(pt.cast(counts.reshape(z.shape), z.dtype) for counts in (self.value, trials))
+        return tuple(pt.cast(in_rows(counts), z.dtype) for counts in (self.value, trials))
 
 
 def _is_of_latent(node: Apply) -> bool:

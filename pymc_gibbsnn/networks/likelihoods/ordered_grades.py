@@ -27,7 +27,7 @@ from pytensor.tensor.random.basic import CategoricalRV
 from scipy.special import ndtri
 
 from pymc_gibbsnn._data import array_of
-from pymc_gibbsnn.networks.forms import NetworkError, evaluate, is_elemwise, is_normal, undimshuffle
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate, in_rows, is_elemwise, is_normal, undimshuffle
 from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
@@ -133,7 +133,7 @@ class OrderedGrades(LatentLikelihood):
         """Return the cutpoints on both sides of y*, in the shape and the precision of Z; infinite beyond the last."""
         infinity = pt.constant(np.asarray([np.inf], z.dtype))
         ends = pt.concatenate([-infinity, pt.cast(self.cutpoints, z.dtype), infinity])
-        y = pt.cast(self.value.reshape(z.shape), "int64")
+        y = pt.cast(in_rows(self.value), "int64")
         return ends[y], ends[y + 1]
 
     @classmethod

@@ -23,7 +23,7 @@ from scipy.special import expit, log_ndtr, ndtr
 
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.draw import draw
-from pymc_gibbsnn.networks.forms import evaluate
+from pymc_gibbsnn.networks.forms import evaluate, in_rows
 from pymc_gibbsnn.networks.layers.weighted import Array, library
 from pymc_gibbsnn.networks.likelihoods.label_likelihood import LabelLikelihood
 from pymc_gibbsnn.random.log_normal_cdf import log_normal_cdf
@@ -159,7 +159,7 @@ class SignLikelihood(LabelLikelihood):
 
     def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
         """Compute Σ log Φ(m/s) over the labels 1, plus Σ log Φ(−m/s) over the labels 0."""
-        signs = pt.cast(2 * self.value.reshape(mean.shape) - 1, mean.dtype)
+        signs = pt.cast(2 * in_rows(self.value) - 1, mean.dtype)
         return log_normal_cdf(signs * mean / pt.sqrt(variance)).sum()
 
     @staticmethod

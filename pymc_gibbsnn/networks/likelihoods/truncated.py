@@ -21,7 +21,7 @@ from pymc.distributions.continuous import TruncatedNormalRV
 from pytensor.graph.basic import Apply, Variable
 
 from pymc_gibbsnn._data import finite
-from pymc_gibbsnn.networks.forms import is_normal
+from pymc_gibbsnn.networks.forms import in_rows, is_normal
 from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent, check_factors
 from pymc_gibbsnn.networks.likelihoods.bounds import check_bounds, read_bounds
@@ -80,7 +80,7 @@ class TruncatedLikelihood(LatentLikelihood):
 
     def log_densities(self, z: Variable) -> Variable:
         """Compute log p(y | Z) of each datum."""
-        y = pt.cast(self.value.reshape(z.shape), z.dtype)
+        y = pt.cast(in_rows(self.value), z.dtype)
         squared, lower, upper = (pt.cast(x, z.dtype) for x in (self.squared, self.lower, self.upper))
         sd = pt.sqrt(squared)
         return (
