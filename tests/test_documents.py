@@ -13,7 +13,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.layers import KINDS
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL, NOISY
 from pymc_gibbsnn.starts import least_squares
-from tests.helpers import in_python
+from tests.helpers import in_python, slow
 
 ROOT = Path(__file__).parents[1]
 PATHS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.rst"))]
@@ -61,6 +61,7 @@ def examples() -> dict[str, list[str]]:
 
 SEARCH = {"MOST": 30, "FIRST": 2, "BETWEEN": 1, "LAST": 2}  # steps for a start: one round at least for 50 units
 DOCUMENTS = documents()
+LONG = [f"docs/{name}.rst" for name in ("long_runs", "guide/classical", "guide/images", "guide/machines")]
 EXAMPLES = examples()
 
 
@@ -88,7 +89,7 @@ def test_no_block_is_overlooked():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("document", [*DOCUMENTS, *EXAMPLES])
+@pytest.mark.parametrize("document", [slow(one) if one in LONG else one for one in (*DOCUMENTS, *EXAMPLES)])
 def test_code_of_documents(document, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for name, steps in SEARCH.items():

@@ -14,10 +14,10 @@ from pymc_gibbsnn._arguments import boolean, describe, each, pair, widths
 from pymc_gibbsnn._data import finite, warn_of_size
 from pymc_gibbsnn.models.images import average_pool2d, conv2d
 from pymc_gibbsnn.models.noisy_layers import (
-    check_trials,
+    data_arguments,
     dense_layers,
-    deviation,
     deviations_of,
+    latent_deviations,
     likelihood_of,
     read_targets,
     scales,
@@ -43,7 +43,10 @@ def cnn(
     prior: float | str | Sequence[float | str] | None = "learned",
     likelihood: str | None = None,
     bias: bool = True,
-    trials: int | ArrayLike = 1,
+    trials: int | ArrayLike | None = None,
+    exposure: float | ArrayLike | None = None,
+    lower: float | ArrayLike | None = None,
+    upper: float | ArrayLike | None = None,
 ) -> pm.Model:
     r"""Write the model of a convolutional network with Gaussian noise after every operation.
 
@@ -85,15 +88,13 @@ def cnn(
         Precision λ (one over the variance) of the prior of a layer's weights and biases: one for all layers, or one for
         each. Where it is "learned", the default, it has the prior that :func:`mlp` describes; there is none for each
         input, since a filter looks at all pixels alike. None makes λ the number of weights that come into a unit.
-    likelihood : {"student", "normal", "laplace", "bernoulli", "binomial", "probit", "ordered"}, optional
-        What y is given the last layer: numbers around its noisy outputs with heavy tails, these outputs themselves,
-        numbers with Laplace errors, labels or numbers of successes by their logit, the class label that they give, or
-        an ordered grade. Where none is named, it is "student" if the noise of y is learned and "normal" otherwise, as
-        :func:`mlp` says.
+    likelihood : str, optional
+        What y is given the last layer: a name that :func:`mlp` knows. Where none is given, it is "student" if the noise
+        of y is learned and "normal" otherwise.
     bias : bool
         Whether the layers have biases, one for each channel of a convolution.
-    trials : int or array_like, shape of y
-        For a binomial likelihood the number of trials, as in :func:`mlp`.
+    trials, exposure, lower, upper : float or array_like, shape of y, optional
+        What a likelihood of counts or of censored data needs, as in :func:`mlp`.
 
     Returns
     -------
@@ -148,7 +149,8 @@ def cnn(
     warn_of_size("X", X, frames[0])
     if not kind.is_discrete:
         warn_of_size("y", y, frames[1])
-    trials = check_trials(trials, y, likelihood)
+    given = {"trials": trials, "exposure": exposure, "lower": lower, "upper": upper}
+    kind, of_data = data_arguments(kind, likelihood, y, given)
     filters, hidden = widths("filters", filters, "one for each convolutional layer"), widths("hidden", hidden)
     layers = len(filters)
     if not layers:
@@ -163,7 +165,7 @@ def cnn(
     noisy += [f"{kind}{l}" for l in range(layers + 2, total + 1) for kind in "ZA"]
     noisy.append("y" if kind.has_noise else f"Z{total + 1}")
     noises = deviations_of(noise, noisy, kind)
-    latent = None if likelihood_of(likelihood, noises[-1]) == "normal" else kind
+    latent = None if likelihood_of(likelihood, noises[-1]) == "normal" and not of_data else kind
     names = [f"W{l}" for l in range(1, total + 1)]
     priors = [None] * total if prior is None else each("prior", prior, names, ["learned"], "a precision")
     coords |= {f"hidden_{l}": np.arange(width) for l, width in enumerate(hidden, start=layers + 2)}
@@ -171,7 +173,7 @@ def cnn(
     with pm.Model(coords=coords) as model:
         data = pm.Data("X", X)
         targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
-        deviations = {name: deviation(name, s) for name, s in zip(noisy, noises, strict=True)}
+        deviations = latent_deviations(noisy, noises)
         a = data[:, None] if X.ndim == 3 else data
         channels = 1 if X.ndim == 3 else X.shape[1]
         for i, units in enumerate(filters):
@@ -193,7 +195,7 @@ def cnn(
         dims = ["pixel", *(f"hidden_{l}" for l in range(layers + 2, total + 1))]
         dense_priors = [d if one is None else one for d, one in zip(widths_, priors[layers:], strict=True)]
         flat = a.reshape((-1, widths_[0]))
-        rest = {"first": layers + 1, "trials": trials}
+        rest = {"first": layers + 1, "of_data": of_data}
         dense_layers(flat, widths_, dims, dense_priors, deviations, function, bias, targets, out, latent, **rest)
     return model
 

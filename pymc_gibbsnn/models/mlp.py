@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 from pymc_gibbsnn._arguments import boolean, each, widths
 from pymc_gibbsnn._data import check_labels, column_names, finite, warn_of_size
 from pymc_gibbsnn.models.noisy_layers import (
-    check_trials,
+    data_arguments,
     dense_layers,
-    deviation,
     deviations_of,
+    latent_deviations,
     likelihood_of,
     read_targets,
     scales_of_rows,
@@ -36,7 +36,10 @@ def mlp(
     likelihood: str | None = None,
     bias: bool = True,
     noise_hidden: int | Sequence[int] | None = None,
-    trials: int | ArrayLike = 1,
+    trials: int | ArrayLike | None = None,
+    exposure: float | ArrayLike | None = None,
+    lower: float | ArrayLike | None = None,
+    upper: float | ArrayLike | None = None,
 ) -> pm.Model:
     r"""Write the model of a multilayer perceptron with Gaussian noise on every pre- and post-activation.
 
@@ -62,8 +65,8 @@ def mlp(
         "X"; the names of the columns of a data frame become the coordinate "feature".
     y : array_like, shape (n,) or (n, k)
         What is observed; it becomes the data variable "y_data". These are finite targets of one or of k outputs, with
-        integers taken as real numbers; for a probit likelihood they are labels of shape (n,) of two classes or more:
-        integers from 0 up, without a gap, or names, which are numbered in alphabetical order, or a pandas categorical.
+        integers taken as real numbers; for class labels of shape (n,) they are integers from 0 up, without a gap, or
+        names, which are numbered in alphabetical order, or a pandas categorical.
         For an ordered likelihood they are grades: integers likewise, or a pandas categorical, from the lowest up.
         The classes become the coordinate "class", intervals and dates as texts. The names of the columns of a data
         frame (n, k) become the coordinate "output".
@@ -73,13 +76,14 @@ def mlp(
         A name ("identity", "relu", "leaky_relu", "abs", "sign", "hard_tanh", "relu6"; "tanh", "sigmoid", "gelu",
         "softplus", "silu", "erf"), a table, or an elementwise function of PyTensor variables.
     noise : "learned", float, or a sequence of them
-        Standard deviation s of the noise: one for all, or one for each of Z2, A2, Z3, ... up to y or, for a probit
-        likelihood, the last Z. That of y is in the units of y; for a Student likelihood it is also that of the last Z.
+        Standard deviation s of the noise: one for all, or one for each of Z2, A2, Z3, ... up to y or, where
+        y has no normal noise of its own, the last Z. That of y is in the units of y; for real numbers around a last Z
+        it is also that of this Z.
         Where it is "learned", as by default, the variance is a variable of the model, such as "variance_Z2". That of y
-        has the prior InverseGamma(1, 0.001), which allows anything from about 1e-4 up, for y of unit variance; that of
-        a latent has InverseGamma(5, 0.0001), which favours little noise, about 2e-5. For a probit likelihood
-        ``noise="learned"`` leaves that of the last Z at 1, since labels do not tell it from the size of the last
-        weights; for an ordered one likewise.
+        or, where y has none, of the last Z has the prior InverseGamma(1, 0.001), which allows anything from about 1e-4
+        up, for y of unit variance; that of any other latent has InverseGamma(5, 0.0001), which favours little noise,
+        about 2e-5. For class labels and grades ``noise="learned"`` leaves that of the last Z at 1, since they hardly
+        tell it from the size of the last weights.
     prior : "relevance", "learned", float, or a sequence of them, optional
         Precision λ (one over the variance) of the prior of a layer's weights and biases: one for all layers, or one for
         each. Where it is "learned", the precision of the layer's weights is a variable of the model, such as
@@ -87,16 +91,26 @@ def mlp(
         one for each input of the layer, which tells those that matter from those that do not (automatic relevance
         determination [2]_). ``prior="relevance"``, the default, is that for the first layer, and "learned" for the
         others. The biases of such layers have the prior Normal(0, 1). None makes λ the number of the layer's inputs.
-    likelihood : {"student", "normal", "laplace", "bernoulli", "binomial", "probit", "ordered"}, optional
-        What y is given the last layer: "student", numbers whose noise has heavy tails, so that outliers pull less;
-        "normal", its noisy outputs themselves; "laplace", numbers of which the last Z is the median, y ~ Laplace(Z, s);
-        "bernoulli", labels of two classes of which the last Z is the logit; "binomial", numbers of successes among
-        ``trials`` likewise; "probit", the class label that the last Z gives; "ordered", an ordered grade, by
-        pm.OrderedProbit with scale 1, whose K cutpoints "cutpoints_y" are normal a priori, in rising order, with
-        standard deviation 2 around those that would make all grades equally probable if Z were N(0, 1); pm.sample
-        gives them to NUTS. "student" is y ~ StudentT(4, Z, s) around a last latent Z whose Gaussian noise has the same
-        s. It is the default where the noise of y is learned, since one outlier among Gaussian errors could set the
-        noise of all rows; where that noise is given, or ``noise_hidden`` is, the default is "normal".
+    likelihood : str, optional
+        What y is given the last layer.
+
+        - Real numbers: "student", whose noise has heavy tails, so that outliers pull less, y ~ StudentT(4, Z, s) around
+          a last latent Z whose Gaussian noise has the same s; "normal", the noisy outputs themselves; "laplace",
+          y ~ Laplace(Z, s), whose median is Z; "mixture", whose distribution around Z may have several modes, a mixture
+          of three normal distributions with learned weights, centers and scales.
+        - Positive numbers: "lognormal", log y ~ N(Z, s); "gamma", numbers with the mean exp Z and the learned shape
+          "alpha_y". Numbers between 0 and 1: "beta", with the mean sigmoid Z and the learned sample size "nu_y".
+        - Class labels: "bernoulli", two classes of which Z is the logit; "categorical", classes whose logits are the
+          row of Z; "probit", the class label that Z gives by its sign or its largest number.
+        - Ordered grades: "ordered", by pm.OrderedProbit with scale 1, whose K cutpoints "cutpoints_y" are normal a
+          priori, in rising order, with standard deviation 2 around those that would make all grades equally probable
+          if Z were N(0, 1).
+        - Counts: "poisson", with the mean ``exposure`` times exp Z, and "negative_binomial", which spread more, by the
+          learned dispersion "alpha_y"; "binomial", numbers of successes among ``trials``, of which Z is the logit.
+
+        :mod:`pymc_gibbsnn.networks.likelihoods.families` gives the priors of what is learned. The default is "student"
+        where the noise of y is learned, since one outlier among Gaussian errors could set the noise of all rows; where
+        that noise is given, or ``noise_hidden`` is, the default is "normal".
     bias : bool
         Whether the layers have biases.
     noise_hidden : int or sequence of int, optional
@@ -112,9 +126,14 @@ def mlp(
         whatever ``noise`` and ``prior`` say: the variance of the noise of G has the prior InverseGamma(3, 0.3), and all
         else the priors of ``noise="learned"`` and ``prior="relevance"``. The activation must be "relu", "leaky_relu",
         "abs", "identity" or another table for which σ(c z) = c σ(z) for every c > 0, and the likelihood normal.
-    trials : int or array_like, shape of y
+    trials : int or array_like, shape of y, optional
         For a binomial likelihood the number of trials, of which y are successes: one for all data, or one for each,
-        which becomes the data variable "trials".
+        which becomes the data variable "trials"; by default 1.
+    exposure : float or array_like, shape of y, optional
+        For counts how long or how much was counted, likewise; by default 1.
+    lower, upper : float or array_like, shape of y, optional
+        Where normal data are censored: y that are equal to a bound, such as a detection limit, say only that the
+        number itself lies there or beyond. The model is pm.Censored around a last latent Z with noise of the same s.
 
     Returns
     -------
@@ -164,7 +183,8 @@ def mlp(
     warn_of_size("X", X, frames[0])
     if not kind.is_discrete:
         warn_of_size("y", y, frames[1])
-    trials = check_trials(trials, y, likelihood)
+    given = {"trials": trials, "exposure": exposure, "lower": lower, "upper": upper}
+    kind, of_data = data_arguments(kind, likelihood, y, given)
     hidden = widths("hidden", hidden)
     function = named_activation(activation)
     noisy = [f"{kind}{l}" for l in range(2, len(hidden) + 2) for kind in "ZA"]
@@ -185,15 +205,15 @@ def mlp(
         noise_dims = ["feature", *(f"hidden_{l}_noise" for l in range(2, len(noise_sizes) + 1))]
         coords |= {dim: np.arange(size) for dim, size in zip(noise_dims[1:], noise_sizes[1:], strict=True)}
 
-    latent = None if likelihood == "normal" else kind
+    latent = None if likelihood == "normal" and not of_data else kind
     with pm.Model(coords=coords) as model:
         a = pm.Data("X", X, dims=("row", "feature"))
         targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
-        deviations = {name: deviation(name, s) for name, s in zip(noisy, noises, strict=True)}
+        deviations = latent_deviations(noisy, noises)
         row_scale = None
         if noise_hidden is not None:
             row_scale = scales_of_rows(a, noise_sizes, noise_dims, function)
-        rest = {"row_scale": row_scale, "trials": trials}
+        rest = {"row_scale": row_scale, "of_data": of_data}
         dense_layers(a, sizes, dims, priors, deviations, function, bias, targets, out, latent, **rest)
     return model
 

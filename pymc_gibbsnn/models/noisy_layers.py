@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -10,17 +11,18 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn._arguments import each, one_of, whole
-from pymc_gibbsnn._data import column_names
-from pymc_gibbsnn.networks.likelihoods import CLASSICAL, NOISY, LatentLikelihood
+from pymc_gibbsnn._arguments import each, one_of, positive_numbers, whole
+from pymc_gibbsnn._data import array_of, column_names
+from pymc_gibbsnn.networks.likelihoods import NOISY, LatentLikelihood
+from pymc_gibbsnn.networks.likelihoods.censored import CensoredLikelihood
 from pymc_gibbsnn.networks.likelihoods.likelihood import integers
 from pymc_gibbsnn.networks.scales_of_rows import row_scale
 
 __all__ = [
-    "check_trials",
+    "data_arguments",
     "dense_layers",
-    "deviation",
     "deviations_of",
+    "latent_deviations",
     "likelihood_of",
     "read_targets",
     "scales",
@@ -34,7 +36,7 @@ DATA, LATENT, LOG_VARIANCE = np.array([(1, 0.001), (5, 0.0001), (3, 0.3)])
 # The squared scales of rows lie between the first number and the sum of both. Without these limits, rows that can be
 # fitted exactly would lose all noise against the others.
 FLOOR, SPAN = 0.1, 10.0
-LABELS = ("categorical",)  # likelihoods of class labels that noisy networks do not have
+DEFAULTS = {"trials": 1, "exposure": 1.0, "lower": None, "upper": None}
 
 
 def dense_layers(
@@ -50,7 +52,7 @@ def dense_layers(
     kind: type[LatentLikelihood] | None,
     first: int = 1,
     row_scale: Variable | None = None,
-    trials: int | np.ndarray = 1,
+    of_data: Mapping[str, Any] | None = None,
 ) -> None:
     """Write dense layers, with noise on pre- and post-activations, from an input up to the data.
 
@@ -80,8 +82,8 @@ def dense_layers(
         The number of the first layer.
     row_scale : Variable, (n,), optional
         By what the standard deviations of all noise of a row are multiplied.
-    trials : int or array
-        The number of trials of binomial data, or that of each, which becomes the data variable "trials".
+    of_data : mapping of str, optional
+        What the likelihood needs beside the noise; arrays become data variables of these names.
     """
     if row_scale is not None:
         deviations = {
@@ -98,29 +100,71 @@ def dense_layers(
         z = pm.Normal(name, mean, deviations["y" if last and "y" in deviations else name], dims=("row", *units))
         if last and kind is not None:
             rows, y_dims = z.shape[: targets.ndim], ("row", *units)[: targets.ndim]
-            of_data = pm.Data("trials", trials, dims=y_dims) if np.ndim(trials) else trials
-            parameters = {"noise": deviations.get("y"), "trials": of_data}
+            parameters = {"noise": deviations.get("y")} | {
+                what: pm.Data(what, x, dims=y_dims) if np.ndim(x) else x for what, x in (of_data or {}).items()
+            }
             kind.observe("y", z, parameters, observed=targets, shape=rows, dims=y_dims)
         else:
             a = pm.Normal(f"A{l + 1}", function(z), deviations[f"A{l + 1}"], dims=("row", *units))
 
 
-def check_trials(trials: ArrayLike, y: np.ndarray, likelihood: str | None) -> int | np.ndarray:
-    """Check numbers of trials that a user gives: one for all data y, or one for each; only binomial data have any."""
-    if np.ndim(trials) == 0:
-        trials = whole("trials", trials)
-    else:
-        trials = integers(trials, "trials")
-        if trials.shape != y.shape:
-            raise ValueError(
-                f"trials must be one number or an array of the shape of y, {y.shape}; found {trials.shape}."
-            )
-    if likelihood != "binomial":
-        if np.any(trials != 1):
-            raise ValueError(f"trials= goes with likelihood='binomial' alone; found {likelihood!r}.")
-    elif np.any(y > trials):
-        raise ValueError(f"y holds {y[y > trials].flat[0]} successes, more than there are trials.")
-    return trials
+def data_arguments(
+    kind: type[LatentLikelihood], likelihood: str | None, y: np.ndarray, given: Mapping[str, Any]
+) -> tuple[type[LatentLikelihood], dict[str, Any]]:
+    """Check what a likelihood needs beside the noise: one number for all data, or one for each.
+
+    Parameters
+    ----------
+    kind : type of LatentLikelihood
+        The kind of likelihood.
+    likelihood : str, optional
+        Its name, as the user gave it.
+    y : array, shape (n,) or (n, k)
+        The data.
+    given : mapping of str
+        What the user gave, by the names "trials", "exposure", "lower" and "upper"; None where nothing was given.
+
+    Returns
+    -------
+    kind : type of LatentLikelihood
+        That of censored data, if there are bounds of normal data.
+    arguments : dict of str
+        What :meth:`Likelihood.observe` needs.
+
+    Raises
+    ------
+    ValueError
+        If the likelihood has no such argument, its shape is not that of y, or a value is not possible.
+    """
+    if likelihood == "normal" and not (given["lower"] is given["upper"] is None):
+        kind = CensoredLikelihood
+    for name in (name for name, x in given.items() if x is not None and name not in kind.arguments):
+        kinds = {one: of_name[0].arguments for one, of_name in NOISY.items()} | {"normal": CensoredLikelihood.arguments}
+        known = " or ".join(f"likelihood={one!r}" for one, arguments in kinds.items() if name in arguments)
+        raise ValueError(f"{name}= goes with {known}; found likelihood={likelihood!r}.")
+    arguments = {name: DEFAULTS[name] if given[name] is None else given[name] for name in kind.arguments}
+    for name, x in arguments.items():
+        if x is None:
+            continue
+        if name == "trials":
+            x = whole(name, x) if np.ndim(x) == 0 else integers(x, name)
+        elif name == "exposure":
+            x = positive_numbers(name, x, "how much or how long was counted")
+        else:
+            x = np.asarray(array_of(name, x), "float64")
+        x = arguments[name] = x if np.ndim(x) else np.asarray(x).item()
+        if np.ndim(x) and x.shape != y.shape:
+            raise ValueError(f"{name} must be one number or an array of the shape of y, {y.shape}; found {x.shape}.")
+    if "trials" in arguments and (wrong := y[y > arguments["trials"]]).size:
+        raise ValueError(f"y holds {wrong.flat[0]} successes, more than there are trials.")
+    return kind, arguments
+
+
+def latent_deviations(noisy: Sequence[str], noises: Sequence[float | str]) -> dict[str, float | Variable]:
+    """Return standard deviations, by the names of the noisy variables; the last one is that of data or next to them."""
+    return {
+        name: deviation(name, s, DATA if name == noisy[-1] else None) for name, s in zip(noisy, noises, strict=True)
+    }
 
 
 def scales_of_rows(a: Variable, sizes: Sequence[int], dims: Sequence[str], function: Callable) -> Variable:
@@ -192,8 +236,8 @@ def read_targets(
     ----------
     y : array_like, shape (n,) or (n, k)
         What the user gave: numbers or, for a probit likelihood, labels.
-    likelihood : {"student", "normal", "probit", "ordered"} or another name of one, optional
-        What y is given the last layer; None stands for one of real numbers.
+    likelihood : str, optional
+        What y is given the last layer, a name in :data:`NOISY`; None stands for one of real numbers.
 
     Returns
     -------
@@ -211,16 +255,8 @@ def read_targets(
     ValueError
         If the likelihood is not known, or data are not finite or no labels.
     """
-    known = tuple(NOISY)
-    if isinstance(likelihood, str) and likelihood in CLASSICAL.keys() - NOISY.keys():
-        raise ValueError(
-            f"likelihood must be {', '.join(map(repr, known[:-1]))} or {known[-1]!r}; found {likelihood!r}, which "
-            f"networks without noise on hidden units may have: pmg.classical_mlp(X, y, hidden, "
-            f"likelihood={likelihood!r}), for FNBG, MALA or NUTS."
-            + (" For labels, likelihood='probit' serves here." if likelihood in LABELS else "")
-        )
     if likelihood is not None:
-        one_of("likelihood", likelihood, known)
+        one_of("likelihood", likelihood, NOISY)
     kinds = NOISY[likelihood or "student"]
     data, classes = kinds[0].targets(y)
     kind = next(kind for kind in kinds if kind.takes(classes))
@@ -264,7 +300,7 @@ def deviation(name: str, noise: float | str, prior: np.ndarray | None = None) ->
     """Return the standard deviation of a noisy variable: a number, or the root of a learned variance with a prior."""
     if noise != "learned":
         return noise
-    alpha, rate = (DATA if name == "y" else LATENT) if prior is None else prior
+    alpha, rate = LATENT if prior is None else prior
     return pt.sqrt(pm.InverseGamma(f"variance_{name}", alpha, rate))
 
 

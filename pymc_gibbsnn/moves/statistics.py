@@ -32,7 +32,7 @@ def statistics(state: NetworkState) -> dict[str, Variable]:
 
 
 def log_densities(state: NetworkState) -> dict[str, Variable]:
-    """Compute the log densities of weights, latents, data, and variances and precisions that were drawn, by name."""
+    """Compute the log densities of weights, latents, data, and all else that was drawn with them, by name."""
     densities, variances = dict(state.densities), state.network.noises
     for name, (square, n) in state.noise.items():
         densities[name] = -0.5 * (square / variances[name] + n * pt.log(2 * math.pi * variances[name]))
@@ -43,6 +43,8 @@ def log_densities(state: NetworkState) -> dict[str, Variable]:
         densities[observation.name] = of_data.sum()
     for operator, w in _weights(state):
         densities[operator.name] = operator.log_prior(w)
+    for parameter in state.network.parameters:
+        densities[parameter.name] = parameter.log_prior
     return densities
 
 

@@ -34,7 +34,7 @@ from pymc_gibbsnn.networks.likelihoods import LatentLikelihood, Likelihood, Norm
 from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.networks.substitution import substitute
 
-__all__ = ["Activation", "Layer", "Network", "NetworkError", "LearnedVariance", "Use", "evaluate"]
+__all__ = ["Activation", "Layer", "Network", "NetworkError", "LearnedVariance", "Parameter", "Use", "evaluate"]
 
 
 LOST = 2e-4  # a share of a Gram matrix that rounding may change: of inputs at 10^6 standard deviations from 0
@@ -42,9 +42,9 @@ LOST = 2e-4  # a share of a Gram matrix that rounding may change: of inputs at 1
 # The parts of a network that other variables of the model may determine
 MOVING = (
     "noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees", "factors", "row_scale", "slope", "rest",
-    "density",
+    "density", "cutpoints", "squared", "log_prior",
 )  # fmt: skip
-NESTED = ("operator", "uses", "layers", "activations", "observation", "variances", "network")
+NESTED = ("operator", "uses", "layers", "activations", "observation", "variances", "parameters", "network")
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +185,28 @@ class LearnedVariance:
 
 
 @dataclass(frozen=True, eq=False)
+class Parameter:
+    """A variable on which nothing but the likelihood of one network depends, such as a dispersion or cutpoints.
+
+    Attributes
+    ----------
+    name : str
+        The name of the variable in the model.
+    value : Variable
+        Its value variable.
+    shape : tuple of int
+        The shape of the latter.
+    log_prior : Variable, ()
+        The prior log density of the value variable, which may depend on other parameters.
+    """
+
+    name: str
+    value: Variable
+    shape: tuple[int, ...]
+    log_prior: Variable
+
+
+@dataclass(frozen=True, eq=False)
 class Network:
     """A noisy multilayer network in the value variables of a PyMC model.
 
@@ -200,6 +222,8 @@ class Network:
         The likelihood of data, such as labels, that are not the output of the last layer but are drawn given it.
     variances : tuple of LearnedVariance
         Variances and precisions that are drawn with the network.
+    parameters : tuple of Parameter
+        Other parameters of the likelihood, which are drawn with the network, too.
     row_scale : Variable, (n, 1), optional
         By what the standard deviation of all noise of a row is multiplied.
     """
@@ -209,6 +233,7 @@ class Network:
     activations: tuple[Activation | None, ...]
     observation: LatentLikelihood | None = None
     variances: tuple[LearnedVariance, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
     row_scale: Variable | None = None
 
     @property
@@ -295,7 +320,7 @@ class Network:
     @property
     def variables(self) -> list[Variable]:
         """All value variables that a sampler of the network moves."""
-        return self.weights + self.latents + [variance.value for variance in self.variances]
+        return self.weights + self.latents + [one.value for one in (*self.variances, *self.parameters)]
 
     def data(self) -> np.ndarray:
         """Return the inputs (n, d_1) as they are now."""

@@ -16,9 +16,11 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.initial_point import make_initial_point_expression
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import explicit_graph_inputs
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import NormalRV
 
@@ -41,12 +43,14 @@ from pymc_gibbsnn.networks.likelihoods import NOISY, LatentLikelihood, find_nois
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
 from pymc_gibbsnn.networks.likelihoods.factorised import FactorisedLikelihood, read_factorised
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
-from pymc_gibbsnn.networks.network import Activation, Layer, Network
+from pymc_gibbsnn.networks.network import Activation, Layer, Network, Parameter
 from pymc_gibbsnn.networks.notation import show
 from pymc_gibbsnn.networks.scales_of_rows import common_scale, numbers_of_scale
 from pymc_gibbsnn.networks.smooth import NotElementwiseError, read_activation
 
 __all__ = ["Reader", "only_network", "read_network", "read_networks", "starting_point"]
+
+MOST = 10  # numbers in a parameter of the likelihood that is drawn with a network; for more of them NUTS is better
 
 
 def read_network(model: pm.Model, vars: list[Variable] | None = None, check_data: bool = True) -> Network:
@@ -193,6 +197,8 @@ class Reader(LayerReader):
         if z is not last:
             observation, around = self._effect(last, z), [last]
         network = self._read_from(z, number, observation, around)
+        if len(self.ends(observed)) == 1:
+            network = replace(network, parameters=self._parameters_of(observed, network))
         scale = common_scale(network, self.scales)
         if scale is None:
             return [network]
@@ -274,6 +280,32 @@ class Reader(LayerReader):
                 f"shape is {self._shape(latent)}."
             )
         return latent
+
+    def _parameters_of(self, observed: Variable, network: Network) -> tuple[Parameter, ...]:
+        """Find the variables, of a few numbers, on which only the data of a network and one another depend.
+
+        Those that are added to the output of the network are none of its likelihood, and left to other steps.
+        """
+        model, values, offset = self.model, self.model.rvs_to_values, network.layers[-1].offset
+        added = set() if offset is None else set(explicit_graph_inputs([offset]))
+        left = [
+            rv
+            for rv in model.free_RVs
+            if rv.dtype.startswith("float")
+            and not isinstance(rv.owner.op, FlatRV | HalfFlatRV)
+            and math.prod(self.shapes.get(values[rv].name, (MOST + 1,))) <= MOST
+            and values[rv] not in added.union(network.variables)
+            and (self.wanted is None or values[rv] in self.wanted)
+        ]
+        found: list[Variable] = []
+        while len(found) != len(left):
+            found, names = left, {observed.name, *(rv.name for rv in left)}
+            left = [rv for rv in found if (users := set(self.variances.users(rv))) and users <= names]
+        log_priors = model.logp(vars=found, sum=False) if found else []
+        return tuple(
+            Parameter(rv.name, values[rv], self.shapes[values[rv].name], real(log_prior.sum()))
+            for rv, log_prior in zip(found, log_priors, strict=True)
+        )
 
     def _is_output(self, rv: Variable) -> bool:
         """Whether a variable is Normal with a product of a layer in its mean."""

@@ -15,6 +15,7 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
         c, ΔZ, ΔA, the scale of the layer    (where σ allows it)
         W̃_l | A_l, Z_{l+1}
     c, λ, the scale of W̃_L | A_L, y          if y are class labels, the noise of Z_{L+1} held fixed
+    parameters of the likelihood | Z_{L+1}, y         or with Z_{L+1} integrated out
     Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say; lines of layer L have
                                              Z_{L+1} integrated out if y is Gaussian given auxiliary variables
     Z_{L+1}, and noise of another network    if the scales of the rows of this other network depend on Z_{L+1}
@@ -53,6 +54,7 @@ from pymc_gibbsnn.moves.interweaving import interweaving, kinds_of_interweaving
 from pymc_gibbsnn.moves.label_scale import label_scale
 from pymc_gibbsnn.moves.layer_parallel import all_postactivations, all_preactivations, all_weights_above_data
 from pymc_gibbsnn.moves.layer_scale import layer_scale
+from pymc_gibbsnn.moves.likelihood_parameters import likelihood_parameters
 from pymc_gibbsnn.moves.noise_level import has_noise_level, noise_level
 from pymc_gibbsnn.moves.noncentred_scale import noncentred_scales
 from pymc_gibbsnn.moves.noncentred_variance import noncentred_variance
@@ -338,15 +340,20 @@ def _sweep(
         moves.append(stretched_scales(*stretched[len(network.activations) - 1]))
     if scale_move and learns[-1] and network.observation is not None and network.observation.ignores_scale:
         moves.append(label_scale)  # c, λ
+    of_data = [likelihood_parameters] if network.parameters else []
     if network.sets_noise_of is not None:
         moves.append(row_scales(network))  # Z_{L+1}, and with it all noise of a row of another network
         if has_noise_level(network):
             moves.append(noise_level)  # W̃_L, Z_{L+1}, and the variance of data of this other network
     elif integrates:
-        moves = [*lower, last_latent_integrated(moves, by_row)]  # all of this with Z_{L+1} integrated out; then Z_{L+1}
+        moves = [
+            *lower,
+            *of_data,
+            last_latent_integrated(moves, by_row),
+        ]  # all of this with Z_{L+1} integrated out; then Z_{L+1}
     else:
         last = [last_latents] if network.observation else []
-        moves.append(at(len(network.activations), *last))  # Z_{L+1} | W̃_L, A_L, y
+        moves += [*of_data, at(len(network.activations), *last)]  # Z_{L+1} | W̃_L, A_L, y
     if network.variances:
         moves.append(variances)  # Δ, λ | all others
     return in_turn(*moves)

@@ -1,6 +1,7 @@
 """What automatic thinning watches of a noisy network: numbers whose autocorrelation says how far sweeps are apart.
 
-They are the outputs at some rows of the data, without noise, and the logarithms of learned variances and precisions.
+They are the outputs at some rows of the data, without noise, the logarithms of learned variances and precisions, and
+parameters of the likelihood.
 The class of the largest output does not change when all outputs of a row are shifted, so there it is their differences
 from the row's mean.
 """
@@ -32,6 +33,7 @@ def watched(networks: Sequence[Network]) -> Variable:
         if network.observation is not None and network.observation.ignores_shifts:
             outputs = outputs - outputs.mean(axis=-1, keepdims=True)
         numbers += [outputs, *(variance.log_precision(variance.value) for variance in network.variances)]
+        numbers += [parameter.value for parameter in network.parameters]
     return pt.concatenate([x.ravel() for x in numbers])
 
 

@@ -10,7 +10,9 @@ where v is the variance that all noise together gives y, to first order. Small n
 steps of Gauss and Newton (:mod:`pymc_gibbsnn.starts.least_squares`), networks with convolutions by a quasi-Newton
 method (:mod:`pymc_gibbsnn.starts.quasi_newton`); both look for a good mode among several. For class labels of
 images −log P(y | f) takes the place of the squared errors. For data with heavy tails around f, errors have Student's t
-distribution with squared scale v. Where the noise differs between data or rows, errors are divided by its scale.
+distribution with squared scale v. For counts, shares and other data whose density PyMC gives, the targets are a working
+response (:mod:`pymc_gibbsnn.starts.working_response`). Where the noise differs between data or rows, errors are divided
+by its scale.
 
 Learned variances and precisions are held at the values at which the chain would start until a good mode is found.
 Then they and the weights take turns, as far as the data determine these scales (:mod:`pymc_gibbsnn.starts.evidence`).
@@ -37,6 +39,7 @@ from pymc_gibbsnn.prediction.function import forward
 from pymc_gibbsnn.starts.evidence import at_point, learned_scales
 from pymc_gibbsnn.starts.least_squares import Fit, LeastSquares, suits_least_squares
 from pymc_gibbsnn.starts.quasi_newton import QuasiNewton, suits_quasi_newton
+from pymc_gibbsnn.starts.working_response import working_response
 
 __all__ = ["can_be_fitted", "fitted_start"]
 
@@ -52,9 +55,10 @@ def can_be_fitted(network: Network) -> bool:
     noises = [part.noise for part in network.noisy]
     if errors is not None and errors.factors is not None:
         noises.append(errors.factors)
+    has_response = observation is not None and observation.has_working_response
     unknown = set(explicit_graph_inputs(noises))
-    if errors is not None and suits_least_squares(network):
-        return unknown <= {scale.value for scale in network.variances}
+    if (errors is not None or has_response) and suits_least_squares(network):
+        return unknown <= {scale.value for scale in (*network.variances, *network.parameters)}
     is_smooth = observation is None or observation.is_logistic
     return not unknown and is_smooth and suits_quasi_newton(network)
 
@@ -85,11 +89,15 @@ def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.
     targets = evaluate(network.observed)
     if observation is None or observation.errors is not None:
         targets = operators[-1].rows(np.asarray(targets, "float64"))
+        targets = targets if observation is None else observation.on_scale_of_latent(targets)
     inputs = np.asarray(network.data(), "float64").reshape(len(targets), -1)
     new = {}
     with np.errstate(all="ignore"):
         try:
-            if suits_least_squares(network):
+            if observation is not None and observation.has_working_response:
+                targets, variances = working_response(observation, point, (len(targets), layers[-1].shape[0]))
+                matrices, new = _least_squares(network, point, inputs, targets, rng, variances)
+            elif suits_least_squares(network):
                 matrices, new = _least_squares(network, point, inputs, targets, rng)
             else:
                 noises, precisions = _scales(network, point)
@@ -122,7 +130,12 @@ def _scales(network: Network, point: dict[str, np.ndarray]) -> tuple[list[float]
 
 
 def _least_squares(
-    network: Network, point: dict[str, np.ndarray], inputs: np.ndarray, targets: np.ndarray, rng: np.random.Generator
+    network: Network,
+    point: dict[str, np.ndarray],
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    rng: np.random.Generator,
+    variances: np.ndarray | None = None,
 ) -> tuple[list[np.ndarray] | None, dict[str, np.ndarray]]:
     """Fit a small network of dense layers, and its learned scales.
 
@@ -132,6 +145,8 @@ def _least_squares(
         As in :func:`fitted_start`.
     inputs, targets : array
         The data X and y, with a row for each sample.
+    variances : array, optional
+        Known variances of the targets around the last latent, whose own noise is then not fitted.
 
     Returns
     -------
@@ -152,20 +167,23 @@ def _least_squares(
             [spread] = at_point([network.row_scale], point)
         if errors is not None:
             *noises, last, around = noises
-            of_targets = last + around
+            each = last + around
             if errors.factors is not None:
                 [factors] = at_point([errors.factors], point)
                 each = last + around * factors**2
-                of_targets = 1 / np.mean(1 / each)  # as many targets as exact as this would tell as much
-                spread = np.sqrt(each / of_targets)
-            noises.append(of_targets)
+            noises.append(each)
+        elif variances is not None:
+            noises[-1] = noises[-1] + variances
+        if np.ndim(noises[-1]):
+            of_targets = 1 / np.mean(1 / noises[-1])  # as many targets as exact as this would tell as much
+            spread, noises[-1] = np.sqrt(noises[-1] / of_targets), of_targets
         return LeastSquares(inputs, targets, functions, noises, degrees, spread), precisions
 
     problem, precisions = at(point)
     fit = problem.search(Fit([np.zeros(p.shape) for p in precisions], precisions), rng)
     scales: dict[str, np.ndarray] = {}
     with suppress(LinAlgError, ValueError):  # what was found before is good enough to start from
-        for _ in range(ROUNDS if fit and network.variances else 0):
+        for _ in range(ROUNDS if fit and network.variances and variances is None else 0):
             new = learned_scales(network, point | scales, problem, fit)
             problem, precisions = at(point | new)
             fit, scales = problem.fitted(replace(fit, precisions=precisions), 1), new

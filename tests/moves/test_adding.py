@@ -61,6 +61,7 @@ def test_geweke_with_the_signs_of_units(page, monkeypatch):
     check_geweke(model, 4000, interweave=False, **NUMBA)
 
 
+@pytest.mark.slow
 def test_signs_of_units_in_pm_sample(page):
     with pmg.mlp(X, Y, 3, activation="tanh", noise=0.4) as model:
         step = page["GibbsWithSigns"](compile_kwargs={"mode": "NUMBA"})

@@ -11,6 +11,7 @@ from scipy.special import expit
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.likelihoods.laplace import LaplaceLikelihood
 from pymc_gibbsnn.networks.likelihoods.logistic import LogitBernoulliLikelihood, LogitBinomialLikelihood
+from pymc_gibbsnn.networks.likelihoods.lognormal import LogNormalLikelihood
 from pymc_gibbsnn.networks.reader import read_network
 from tests.helpers import MODES, compile_draw, in_turn, pm_sample
 from tests.samplers.test_gibbs import NUMBA, check_geweke, gibbs
@@ -62,13 +63,14 @@ def network(form, units=None, hidden=True):
 M, VARIANCE, SCALE = 1.0, 2.0, 0.8
 CASES = {
     LaplaceLikelihood: [0.9, 5.0, -3.0],
+    LogNormalLikelihood: [0.3, 2.0, 50.0],
     LogitBernoulliLikelihood: [0, 1],
     LogitBinomialLikelihood: [(0, 1), (1, 3), (7, 50), (50, 50)],
 }
 
 
 def likelihood_of(kind, y):
-    if kind is LaplaceLikelihood:
+    if kind in (LaplaceLikelihood, LogNormalLikelihood):
         return kind("y", pt.constant(y), pt.constant(SCALE**2))
     if kind is LogitBernoulliLikelihood:
         return kind("y", pt.constant(y))
@@ -79,6 +81,8 @@ def density(kind, y, z):
     """p(y | z), by SciPy."""
     if kind is LaplaceLikelihood:
         return stats.laplace.pdf(y, z, SCALE)
+    if kind is LogNormalLikelihood:
+        return stats.lognorm.pdf(y, SCALE, scale=np.exp(z))
     successes, trials = y if kind is LogitBinomialLikelihood else (y, 1)
     return stats.binom.pmf(successes, trials, expit(z))
 

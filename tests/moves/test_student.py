@@ -169,6 +169,7 @@ def test_another_step_may_move_the_degrees_of_freedom():
 # What users meet
 
 
+@pytest.mark.slow
 def test_outliers_pull_less():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(60, 1))

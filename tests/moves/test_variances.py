@@ -111,7 +111,7 @@ def test_the_conditional_is_the_joint_density_along_the_scale(build):
     [
         pytest.param(one_noise, marks=pytest.mark.slow),
         pytest.param(noise_of_each_layer, marks=pytest.mark.slow),
-        precisions,
+        pytest.param(precisions, marks=pytest.mark.slow),
         pytest.param(relevance_of_inputs, marks=pytest.mark.slow),
         pytest.param(product_of_scales, marks=pytest.mark.slow),
     ],

@@ -42,7 +42,6 @@ FAMILIES = {
     "Bernoulli": lambda Z: pm.Bernoulli("y", logit_p=Z, observed=COUNTS % 2),
     "Gamma": lambda Z: pm.Gamma("y", mu=exp(Z), sigma=0.3, observed=SHARES),
     "Beta": lambda Z: pm.Beta("y", mu=sigmoid(Z), nu=pm.Gamma("nu", 20, 1), observed=SHARES),
-    "LogNormal": lambda Z: pm.LogNormal("y", Z, 0.5, observed=SHARES),
     "Weibull": lambda Z: pm.Weibull("y", 2, exp(Z), observed=SHARES),
     "Exponential": lambda Z: pm.Exponential("y", scale=exp(Z), observed=SHARES),
     "Laplace": lambda Z: pm.Laplace("y", Z, 0.5, observed=SHARES),

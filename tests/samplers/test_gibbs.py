@@ -6,6 +6,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pymc.distributions import transforms
 from scipy import stats
 
 import pymc_gibbsnn as pmg
@@ -78,6 +79,17 @@ def test_statistics_of_noise():
 # Oracle 1: forward draws of (variables, data) against the sweep alternating with data given the variables
 
 
+def unconstrained(model, name, x):
+    """Draws of a variable as its value variable."""
+    match model.rvs_to_transforms[model[name]]:
+        case None:
+            return x
+        case transform if isinstance(transform, type(transforms.ordered)):
+            return np.concatenate([x[..., :1], np.log(np.diff(x))], axis=-1)
+        case _:
+            return np.log(x)
+
+
 def geweke(model, draws, **kwargs):
     """Draws of test functions by the successive-conditional simulator, and by the prior.
 
@@ -107,11 +119,8 @@ def geweke(model, draws, **kwargs):
     hides = isinstance(observation, HiddenTarget) and not censored
     if isinstance(observation, AroundLatent) and not hides:  # y ~ StudentT(ν, Z, σ) or N(Z, σ), perhaps censored
         factors = 1 if observation.factors is None else observation.factors.reshape(model["y_data"].shape)
-        parameters, degrees = (
-            [*parameters, pt.sqrt(observation.noise) * factors],
-            getattr(observation, "degrees", pt.constant(1e9)),
-        )
-        degrees = value(degrees)
+        degrees = pt.as_tensor(getattr(observation, "degrees", 1e9))
+        parameters = [*parameters, pt.sqrt(observation.noise) * factors, degrees]
     parameters = pytensor.function(model.value_vars, parameters, mode="AS_WRITTEN", on_unused_input="ignore")
     # From a distribution of any other kind
     draws_data = observation is not None and observation.label is None and not censored
@@ -120,7 +129,13 @@ def geweke(model, draws, **kwargs):
         of_data = model.replace_rvs_by_values(observed.owner.op.dist_params(observed.owner))
         of_data = pytensor.function(model.value_vars, of_data, mode="AS_WRITTEN", on_unused_input="ignore")
     *prior, y = pm.draw([*(model[name] for name in names), output], draws=3000, random_seed=3, mode="AS_WRITTEN")
-    prior = [np.log(x) if free[name] != name else x for name, x in zip(names, prior, strict=True)]
+    for name, x in zip(
+        names, prior, strict=True
+    ):  # cutpoints, whose prior is that of numbers that happen to be in order
+        if isinstance(model.rvs_to_transforms[model[name]], type(transforms.ordered)):
+            kept = (np.diff(x) > 0).all(axis=-1)
+            prior, y = [x[kept] for x in prior], y[kept]
+    prior = [unconstrained(model, name, x) for name, x in zip(names, prior, strict=True)]
     forward = functions(prior, y)
     point = {name: x[0] for name, x in zip(values, prior, strict=True)}
     if observation:
@@ -136,7 +151,7 @@ def geweke(model, draws, **kwargs):
         else:
             y = observation.label(z) if observation and not censored else z
         if scale:
-            y = y + scale[0] * generator.standard_t(degrees, size=y.shape)
+            y = y + scale[0] * generator.standard_t(scale[1], size=y.shape)
         if censored:
             y = np.clip(y, *(np.ravel(value(x)) for x in (observation.lower, observation.upper)))
         model["y_data"].set_value(y.astype(model["y_data"].dtype))

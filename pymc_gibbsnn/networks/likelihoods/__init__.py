@@ -15,10 +15,12 @@ from pymc_gibbsnn.networks.likelihoods.binomial import BinomialLikelihood
 from pymc_gibbsnn.networks.likelihoods.categorical import CategoricalLikelihood
 from pymc_gibbsnn.networks.likelihoods.censored import CensoredLikelihood
 from pymc_gibbsnn.networks.likelihoods.classical_likelihood import ClassicalLikelihood
+from pymc_gibbsnn.networks.likelihoods.families import FAMILIES
 from pymc_gibbsnn.networks.likelihoods.laplace import LaplaceLikelihood
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
 from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood
 from pymc_gibbsnn.networks.likelihoods.logistic import LogitBernoulliLikelihood, LogitBinomialLikelihood
+from pymc_gibbsnn.networks.likelihoods.lognormal import LogNormalLikelihood
 from pymc_gibbsnn.networks.likelihoods.measurement import MeasurementLikelihood
 from pymc_gibbsnn.networks.likelihoods.normal import NormalLikelihood
 from pymc_gibbsnn.networks.likelihoods.ordered_logistic import OrderedLogisticLikelihood
@@ -59,6 +61,8 @@ NOISY: dict[str, tuple[type[LatentLikelihood], ...]] = {
     "binomial": (LogitBinomialLikelihood,),
     "probit": (SignLikelihood, ArgmaxLikelihood),
     "ordered": (OrderedProbitLikelihood, OrderedLogisticLikelihood),
+    "lognormal": (LogNormalLikelihood,),
+    **{name: (kind,) for name, kind in FAMILIES.items()},
 }
 """The likelihoods of data that a noisy network gives through its last pre-activation, which is then a latent.
 

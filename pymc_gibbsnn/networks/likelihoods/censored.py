@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.censored import CensoredRV
 from pytensor.graph.basic import Apply, Variable
@@ -47,6 +49,7 @@ class CensoredLikelihood(HiddenTarget):
 
     rv_type = CensoredRV
     form = "pm.Censored('{name}', pm.Normal.dist(Z, sigma), lower, upper)"
+    arguments = ("lower", "upper")
 
     lower: Variable = field(kw_only=True)
     upper: Variable = field(kw_only=True)
@@ -69,6 +72,19 @@ class CensoredLikelihood(HiddenTarget):
         """Return the mean of what is censored."""
         uncensored = node.inputs[0].owner
         return uncensored.op.dist_params(uncensored)[0]
+
+    @staticmethod
+    def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
+        """Observe censored numbers in the model of the context, with f as the mean of what is censored.
+
+        Parameters
+        ----------
+        name, f, parameters, **observed
+            As in :meth:`Likelihood.observe`, with the ``noise`` and the bounds ``lower`` and ``upper``, of which one
+            may be None.
+        """
+        bounds = {which: parameters[which] for which in ("lower", "upper")}
+        return pm.Censored(name, pm.Normal.dist(f, parameters["noise"]), **bounds, **observed)
 
     def check(self, x: np.ndarray, layer: Operator) -> None:
         """Refuse bounds that do not fit the data and data beyond them as well.

@@ -8,14 +8,8 @@ Draw E ~ N(0, Δ) and a level ℓ(Z) + log U with U ~ Uniform(0, 1). On the elli
 
     Z(φ) = M + (Z − M) cos φ + E sin φ
 
-draw angles φ, each from the interval that the last one has left, which shrinks towards φ = 0, until ℓ(Z(φ)) is above
-the level [1]_. All groups do so at once and make the same number of tries; a group that has found nothing by then
-keeps its Z.
-
-To stop early leaves π invariant, too. Given E, the level and the angles that were refused, a move from Z to Z' after k
-tries has the probability density of the move back after k tries with the same refused points: none of them lies
-between Z and Z', so that both see the same intervals. Each k is thus reversible by itself, and what is left, to stay,
-is reversible in any case.
+search it by :mod:`pymc_gibbsnn.random.slice_sampling` for an angle with ℓ(Z(φ)) above the level [1]_. All groups do so
+at once. A group that has found nothing after a few tries keeps its Z.
 
 There is no step size, no gradient, and ℓ may have jumps. Autocorrelation times of Z, in sweeps, are 1 to 6 for counts
 with means from 0.1 to 500, Gamma, Beta and Laplace data and mixtures of two normal distributions, at Δ from 0.001 to
@@ -38,6 +32,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import normal, uniform
 
 from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.random.slice_sampling import search_slice
 
 __all__ = ["elliptical_slice"]
 
@@ -68,19 +63,13 @@ def elliptical_slice(
     """
     now = log_densities(z)
     rng, other = draw(normal, rng, 0.0, 1.0, size=z.shape)
-    rng, u = draw(uniform, rng, 0.0, 1.0, size=now.shape)
     rng, share = draw(uniform, rng, 0.0, 1.0, size=now.shape)
-    level = now + pt.cast(pt.log(u), now.dtype)
-    centred, other, new = z - m, pt.sqrt(noise) * pt.cast(other, z.dtype), z
+    centred, other = z - m, pt.sqrt(noise) * pt.cast(other, z.dtype)
     angle = 2 * math.pi * pt.cast(share, z.dtype)
-    low, high = angle - 2 * math.pi, angle  # both ends are the first angle
-    is_open = pt.ones_like(now, dtype="bool")
-    for left in reversed(range(TRIES)):
-        tried = m + centred * pt.cos(angle) + other * pt.sin(angle)
-        is_found = is_open & (log_densities(tried) > level)
-        new, is_open = pt.switch(is_found, tried, new), is_open & ~is_found
-        if left:
-            low, high = pt.switch(angle < 0, angle, low), pt.switch(angle < 0, high, angle)
-            rng, share = draw(uniform, rng, 0.0, 1.0, size=now.shape)
-            angle = low + (high - low) * pt.cast(share, z.dtype)
-    return rng, new
+
+    def curve(angle: Variable) -> Variable:
+        return m + centred * pt.cos(angle) + other * pt.sin(angle)
+
+    ends = angle - 2 * math.pi, angle  # both are the first angle
+    rng, is_found, angle = search_slice(rng, now, angle, ends, curve, log_densities, TRIES)
+    return rng, pt.switch(is_found, curve(angle), z)

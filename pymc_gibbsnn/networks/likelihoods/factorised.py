@@ -72,6 +72,11 @@ class FactorisedLikelihood(LatentLikelihood):
         """Refuse to read: which latent the data depend on is for the whole model to say (:func:`read_factorised`)."""
         raise NotImplementedError
 
+    @property
+    def has_working_response(self) -> bool:
+        """Whether there is one log density for each number of Z."""
+        return not self.is_by_row
+
     def row_shapes(self, layer: Operator) -> list[tuple[int, ...]]:
         """Return the shapes that a row of y may have: any, where it depends on a whole row of Z."""
         return [evaluate(self.value).shape[1:]] if self.is_by_row else super().row_shapes(layer)

@@ -54,9 +54,22 @@ class HiddenTarget(AroundLatent):
 
     def log_densities(self, z: Variable) -> Variable:
         """Compute log P(l < y* < u | Z) for the rows of Z (n, units)."""
-        sd = pt.sqrt(self._squared(z))
-        lower, upper = self.interval(z)
-        return log_mass((lower - z) / sd, (upper - z) / sd)
+        return self._log_masses(z, pt.sqrt(self._squared(z)))
+
+    def log_densities_of_parameters(self, z: Variable, m: Variable, noise: Variable) -> Variable:
+        """Compute log P(l < y* < u | M).
+
+        Parameters
+        ----------
+        z, m, noise
+            As in :meth:`LatentLikelihood.log_densities_of_parameters`.
+        """
+        return self._log_masses(m, pt.sqrt(noise + self._squared(m)))
+
+    def _log_masses(self, mean: Variable, sd: Variable) -> Variable:
+        """Compute log P(l < y* < u) with y* ~ N(mean, sd)."""
+        lower, upper = self.interval(mean)
+        return log_mass((lower - mean) / sd, (upper - mean) / sd)
 
 
 def log_mass(alpha: Variable, beta: Variable) -> Variable:

@@ -113,6 +113,21 @@ class LatentLikelihood(Likelihood):
             One number for each output, or for each row if outputs depend on each other; None if y is a function of Z.
         """
 
+    def log_densities_of_parameters(self, z: Variable, m: Variable, noise: Variable) -> Variable:
+        """Compute log p(y | Z), as a move of parameters of the likelihood needs it.
+
+        A likelihood that knows log p(y | M), with Z = M + N(0, ΔZ) integrated out, returns that; :meth:`draw_latent`
+        must then not read Z, which is out of date.
+
+        Parameters
+        ----------
+        z, m : Variable, (n, units)
+            Z and its mean, given the layers below.
+        noise : Variable, ()
+            The variance ΔZ of its noise.
+        """
+        return self.log_densities(z)
+
     def draw_latent(
         self, rng: Variable, z: Variable, m: Variable, noise: Variable
     ) -> tuple[Variable, Variable, Variable | None]:
@@ -144,6 +159,15 @@ class LatentLikelihood(Likelihood):
     def agreeing(self, z: np.ndarray) -> np.ndarray:
         """Return latents Z with their entries reordered, or their signs changed, so that data such as labels can be."""
         return z
+
+    def on_scale_of_latent(self, y: np.ndarray) -> np.ndarray:
+        """Return real data as they are compared with Z."""
+        return y
+
+    @property
+    def has_working_response(self) -> bool:
+        """Whether chains may start at a fit to :mod:`pymc_gibbsnn.starts.working_response`."""
+        return False
 
     @property
     def errors(self) -> Errors | None:

@@ -61,6 +61,8 @@ class Likelihood(ABC):
     """Whether y are labels of classes."""
     is_deterministic: ClassVar[bool] = False
     """Whether y is a function of f, as the labels argmax f are; it then has :attr:`integrated_probabilities`."""
+    arguments: ClassVar[tuple[str, ...]] = ()
+    """What :meth:`observe` needs beside the noise, by the names that :func:`pymc_gibbsnn.mlp` has for it."""
     integrated_probabilities: ClassVar[Callable]
     """``integrated_probabilities(mean, sigma)``: those of classes with f ~ Normal(mean, sigma) integrated out."""
 
@@ -199,7 +201,7 @@ class Likelihood(ABC):
         f : Variable
             The output of the network.
         parameters : dict of str
-            Arguments of :func:`pymc_gibbsnn.classical_mlp` that a likelihood may need: "noise" and "trials".
+            The "noise", and the :attr:`arguments`.
         **observed
             Arguments of the distribution: ``observed`` and, say, ``dims`` or ``total_size``.
 

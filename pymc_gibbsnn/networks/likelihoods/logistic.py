@@ -119,6 +119,7 @@ class LogitBinomialLikelihood(LogitBernoulliLikelihood):
     rv_type = BinomialRV
     form = "pm.Binomial('{name}', N, logit_p=Z)"
     has_classes = False
+    arguments = ("trials",)
     centre, _understood = BinomialLikelihood.centre, BinomialLikelihood._understood
     largest, observe = BinomialLikelihood.largest, staticmethod(BinomialLikelihood.observe)
 
