@@ -206,7 +206,8 @@ class ArgmaxLikelihood(LabelLikelihood):
 
     def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
         """Compute Σ log Φ((m_y − max_j z_j)/s) with z_j = m_j + noise_j of the other classes j."""
-        is_label = pt.eq(pt.arange(mean.shape[1]), self.value[:, None])
+        # Counted without arange, whose length JAX would have to know in a loop
+        is_label = pt.eq(pt.cumsum(pt.ones_like(mean[:1]), axis=1) - 1, self.value[:, None])
         others = pt.switch(is_label, -np.inf, mean + noise).max(axis=1)
         own = pt.switch(is_label, mean, 0).sum(axis=1)
         return log_normal_cdf((own - others) / pt.sqrt(variance)).sum()

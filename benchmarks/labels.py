@@ -1,0 +1,111 @@
+"""Chains on class labels: how well what labels identify mixes, and how good predictions are, by configuration.
+
+A noisy network of 30 ReLU units with four chains, in its default call and with one thing changed at a time: known noise
+of hidden latents, other priors of weights, and GibbsNN without its moves that hold noise fixed, among them the joint
+one of all weights. The sets are scikit-learn's digits and wine (a quarter of the rows is the test set, drawn anew for
+each split), and images of MNIST and of Fashion-MNIST (drawn anew for each split; tested on the first 5,000 test
+images), of all of which at most 1,000 rows are used. Logistic regression, with its strength cross-validated, stands
+beside them. What is there already is not computed again, so a run can be broken off and resumed.
+
+::
+
+    OMP_NUM_THREADS=1 python benchmarks/labels.py FOLDER [--sets digits ...] [--splits 1] [--methods default ...]
+    python benchmarks/labels.py FOLDER --table
+
+FOLDER holds ``mnist.npz`` and ``fashion_mnist.npz`` with x_train, y_train, x_test and y_test. Labels do not tell a
+number that is added to all outputs of a row, so that R-hat and ESS are those of outputs less their mean over classes,
+at 50 test rows: the median and the largest of 50 k numbers for k classes, and the median ESS of all draws. Accuracy and
+NLL are of the mean probabilities of all chains; ``less`` is the number of test rows that logistic regression has right
+and the network wrong, less the number of those where it is the other way round, and ``error`` the standard error of
+that number.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import xarray as xr
+from common import RESULTS, print_table, score_splits
+from sklearn.datasets import load_digits, load_wine
+from sklearn.linear_model import LogisticRegressionCV
+from sklearn.model_selection import train_test_split
+
+import pymc_gibbsnn as pmg
+
+SETS = ("digits", "wine", "mnist", "fashion_mnist")
+ROWS, UNITS, JUDGED = 1000, 30, 50
+TUNE, DRAWS = 300, 300
+METHODS: dict[str, tuple[dict, dict]] = {  # arguments of mlp and of GibbsNN
+    "default": ({}, {}),
+    "noise 0.1": ({"noise": [0.1, 0.1, 1.0]}, {}),
+    "noise 0.3": ({"noise": [0.3, 0.3, 1.0]}, {}),
+    "noise 1": ({"noise": 1.0}, {}),
+    "known priors": ({"prior": None}, {}),
+    "noise not held": ({}, {"interweave": False}),
+}
+REGRESSION = "logistic regression"
+
+
+def load(folder: Path, name: str, split: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """X, X_test, y, y_test. Pixels have one scale: what hardly varies stays small."""
+    if name in ("digits", "wine"):
+        X, y = (load_digits if name == "digits" else load_wine)(return_X_y=True)
+        X, X_test, y, y_test = train_test_split(X, y, test_size=0.25, random_state=split, stratify=y)
+        X, y = X[:ROWS], y[:ROWS]
+    else:
+        file = np.load(folder / f"{name}.npz")
+        rows = np.random.default_rng(split).choice(len(file["x_train"]), ROWS, replace=False)
+        X, X_test = (x.reshape(len(x), -1) / 255 for x in (file["x_train"][rows], file["x_test"][:5000]))
+        y, y_test = file["y_train"][rows].astype(int), file["y_test"][:5000].astype(int)
+    centre = X.mean(axis=0)
+    scale = X.std(axis=0) if name == "wine" else (X - centre).std()
+    return (X - centre) / scale, (X_test - centre) / scale, y, y_test
+
+
+def mixing(outputs: np.ndarray) -> dict[str, float]:
+    """R-hat and ESS of outputs (chain, draw, row, class) less their mean over classes."""
+    centred = outputs - outputs.mean(axis=-1, keepdims=True)
+    data = xr.Dataset({"x": (("chain", "draw", "row", "class"), centred)})
+    rhat, ess = (f(data)["x"].values for f in (az.rhat, az.ess))
+    return {"R-hat": float(np.median(rhat)), "largest": float(rhat.max()), "ESS": float(np.median(ess))}
+
+
+def score(folder: Path, name: str, split: int, method: str) -> dict[str, float]:
+    """Fit a method to the training part of a split, and score its chains and its probabilities of the test labels."""
+    X, X_test, y, y_test = load(folder, name, split)
+    regression = LogisticRegressionCV(Cs=8, cv=5, scoring="neg_log_loss", max_iter=2000).fit(X, y)
+    start, p, of_chains = time.perf_counter(), regression.predict_proba(X_test), {}
+    right = p.argmax(1) == y_test
+    if method != REGRESSION:
+        of_model, of_step = METHODS[method]
+        with pmg.mlp(X, y, UNITS, likelihood="probit", **of_model) as model:
+            idata = pm.sample(
+                DRAWS, tune=TUNE, chains=4, cores=1, step=pmg.GibbsNN(sweeps_per_draw=1, **of_step),
+                var_names=pmg.without_latents(), random_seed=split, progressbar=False, compute_convergence_checks=False,
+            )  # fmt: skip
+            of_chains = mixing(pmg.function_space(idata, model, X_test[:JUDGED])["output"].values)
+            p = pmg.predict(idata, model, X_test, random_seed=split)["probability"].values
+    seconds, of_rows = time.perf_counter() - start, right.astype(int) - (p.argmax(1) == y_test)
+    return of_chains | {
+        "accuracy": float((p.argmax(1) == y_test).mean()),
+        "NLL": float(-np.log(np.maximum(p[np.arange(len(y_test)), y_test], 1e-12)).mean()),
+        "less": float(of_rows.sum()),
+        "error": float(of_rows.std() * len(of_rows) ** 0.5),
+        "seconds": seconds,
+    }
+
+
+if __name__ == "__main__":
+    methods = [*METHODS, REGRESSION]
+    found, _ = score_splits(
+        __doc__, score, SETS, methods, ["default", "noise not held", REGRESSION], 1, RESULTS / "labels.json"
+    )
+    rows = []
+    for key, values in found.items():
+        name, method, split = key.split("/")
+        rows.append({"set": name, "method": method, "split": split, "R-hat": "-", "largest": "-", "ESS": "-"} | values)
+    print_table("Labels", rows)
