@@ -31,7 +31,6 @@ from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.layers.weighted import Array, library
 from pymc_gibbsnn.networks.likelihoods.label_likelihood import LabelLikelihood
 from pymc_gibbsnn.random.argmax_normal import argmax_normal
-from pymc_gibbsnn.random.log_normal_cdf import log_normal_cdf
 
 __all__ = ["ArgmaxLabel", "ArgmaxLabelRV", "ArgmaxLikelihood"]
 
@@ -204,13 +203,22 @@ class ArgmaxLikelihood(LabelLikelihood):
         """Compute Σ log softmax(c mean)_y, which noise with a Gumbel distribution of variance π²/6c² gives."""
         return pt.special.log_softmax(cls.logits(mean, variance), axis=1)[np.arange(len(y)), y].sum()
 
-    def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
-        """Compute Σ log Φ((m_y − max_j z_j)/s) with z_j = m_j + noise_j of the other classes j."""
-        # Counted without arange, whose length JAX would have to know in a loop
-        is_label = pt.eq(pt.cumsum(pt.ones_like(mean[:1]), axis=1) - 1, self.value[:, None])
-        others = pt.switch(is_label, -np.inf, mean + noise).max(axis=1)
-        own = pt.switch(is_label, mean, 0).sum(axis=1)
-        return log_normal_cdf((own - others) / pt.sqrt(variance)).sum()
+    def marks(self, z: Variable) -> Variable:
+        """Mark the latent of each label, which is integrated out."""
+        return pt.eq(pt.arange(z.shape[1]), self.value[:, None])
+
+    @staticmethod
+    def seen(noise: Variable, marks: Variable) -> Variable:
+        """Return the noise of the latents of other classes."""
+        return pt.switch(marks, 0, noise)
+
+    @staticmethod
+    def margin(z: Variable, marks: Variable) -> tuple[Variable, Variable]:
+        """Compute z_y − max_j z_j over the other classes j."""
+        others = pt.switch(marks, -np.inf, z)
+        largest = others.max(axis=1, keepdims=True)
+        slopes = pt.cast(marks, z.dtype) - pt.cast(pt.eq(others, largest), z.dtype)
+        return pt.switch(marks, z, 0).sum(axis=1, keepdims=True) - largest, slopes
 
     @staticmethod
     def width(y: np.ndarray, classes: np.ndarray | None) -> int | None:

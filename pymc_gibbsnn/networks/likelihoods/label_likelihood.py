@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import numpy as np
+import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.graph.basic import Apply, Variable
 
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
+from pymc_gibbsnn.random.log_normal_cdf import log_normal_cdf
 
 __all__ = ["LabelLikelihood"]
 
@@ -94,20 +96,52 @@ class LabelLikelihood(LatentLikelihood):
         """
 
     @abstractmethod
+    def marks(self, z: Variable) -> Variable:
+        """Mark what the labels say about the latents, for :meth:`seen` and :meth:`margin`, in an array (n, units)."""
+
+    @staticmethod
+    @abstractmethod
+    def seen(noise: Variable, marks: Variable) -> Variable:
+        """Return the noise of Z (n, units) with 0 for the latents that are integrated out."""
+
+    @staticmethod
+    @abstractmethod
+    def margin(z: Variable, marks: Variable) -> tuple[Variable, Variable]:
+        """Compute by how much labels are right, in latents of which those that are integrated out have no noise.
+
+        The probability of a label, with the noise of these latents integrated out, is Φ(margin/s).
+
+        Parameters
+        ----------
+        z : Variable (n, units)
+            The latents.
+        marks : Variable (n, units)
+            What :meth:`marks` returns.
+
+        Returns
+        -------
+        margin : Variable (n, 1 or units)
+        slopes : Variable (n, units)
+            The derivative of the margin of a row, or of the number itself, with respect to z.
+        """
+
     def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
         """Compute Σ log p(y | mean, noises) with the noise of the latent of each label integrated out.
 
         Parameters
         ----------
-        mean, noise : Variable, (n, units)
+        mean, noise : Variable (n, units)
             The mean of Z and its noise; that of the latents that are integrated out is not used.
-        variance : Variable, ()
+        variance : Variable ()
             The variance of the noise.
 
         Returns
         -------
-        Variable, ()
+        Variable ()
         """
+        marks = self.marks(mean)
+        margin, _ = self.margin(mean + self.seen(noise, marks), marks)
+        return log_normal_cdf(margin / pt.sqrt(variance)).sum()
 
     @classmethod
     def probabilities(cls, y: np.ndarray, z: np.ndarray) -> np.ndarray:

@@ -26,7 +26,6 @@ from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import evaluate, in_rows
 from pymc_gibbsnn.networks.layers.weighted import Array, library
 from pymc_gibbsnn.networks.likelihoods.label_likelihood import LabelLikelihood
-from pymc_gibbsnn.random.log_normal_cdf import log_normal_cdf
 from pymc_gibbsnn.random.truncated_normal import truncated_normal
 
 __all__ = ["SignLabel", "SignLabelRV", "SignLikelihood"]
@@ -157,10 +156,19 @@ class SignLikelihood(LabelLikelihood):
         x = signs * cls.logits(mean, variance)
         return (pt.minimum(x, 0) - pt.log1p(pt.exp(-abs(x)))).sum()
 
-    def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
-        """Compute Σ log Φ(m/s) over the labels 1, plus Σ log Φ(−m/s) over the labels 0."""
-        signs = pt.cast(2 * in_rows(self.value) - 1, mean.dtype)
-        return log_normal_cdf(signs * mean / pt.sqrt(variance)).sum()
+    def marks(self, z: Variable) -> Variable:
+        """Return the sign that each label asks for."""
+        return pt.cast(2 * in_rows(self.value) - 1, z.dtype)
+
+    @staticmethod
+    def seen(noise: Variable, marks: Variable) -> Variable:
+        """All latents are integrated out."""
+        return pt.zeros_like(noise)
+
+    @staticmethod
+    def margin(z: Variable, marks: Variable) -> tuple[Variable, Variable]:
+        """Return z where the label is 1, and −z where it is 0."""
+        return marks * z, marks
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
