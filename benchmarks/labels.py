@@ -38,7 +38,7 @@ import pymc_gibbsnn as pmg
 
 SETS = ("digits", "wine", "mnist", "fashion_mnist")
 ROWS, UNITS, JUDGED = 1000, 30, 50
-TUNE, DRAWS = 300, 300
+TUNE, DRAWS = 150, 150
 METHODS: dict[str, tuple[dict, dict]] = {  # arguments of mlp and of GibbsNN
     "default": ({}, {}),
     "noise 0.1": ({"noise": [0.1, 0.1, 1.0]}, {}),
