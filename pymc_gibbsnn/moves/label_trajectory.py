@@ -21,7 +21,7 @@ In the coordinates x = Λ^{1/2} W̃, with momenta p ~ N(0, I), a proposal is the
 
     x ← x + h p/2,   p ← p + h ∇ log π,   x ← x + h p/2,
 
-in which two half steps in a row are one step. It is accepted with probability min(1, exp(H − H')), H = ½ |p|² − log π,
+in which two half steps in a row are one step. It is accepted with probability min(1, exp(H − H')), H = ½ pᵀp − log π,
 which makes the move exact. The size h of the steps is a tuned one times (1 + u)/2, with u uniform and the same for all
 of them; the acceptance is tuned to 0.8. A metric learned while tuning, of the form s ÃᵀÃ + Λ, allowed steps three times
 as long, and yet outputs moved no faster.

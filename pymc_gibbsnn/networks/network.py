@@ -320,7 +320,8 @@ class Network:
     @property
     def variables(self) -> list[Variable]:
         """All value variables that a sampler of the network moves."""
-        return self.weights + self.latents + [one.value for one in (*self.variances, *self.parameters)]
+        learned = [one.value for one in self.variances] + [one.value for one in self.parameters]
+        return self.weights + self.latents + learned
 
     def data(self) -> np.ndarray:
         """Return the inputs (n, d_1) as they are now."""

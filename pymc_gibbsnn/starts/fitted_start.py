@@ -58,7 +58,7 @@ def can_be_fitted(network: Network) -> bool:
     has_response = observation is not None and observation.has_working_response
     unknown = set(explicit_graph_inputs(noises))
     if (errors is not None or has_response) and suits_least_squares(network):
-        return unknown <= {scale.value for scale in (*network.variances, *network.parameters)}
+        return unknown <= set(network.variables)
     is_smooth = observation is None or observation.is_logistic
     return not unknown and is_smooth and suits_quasi_newton(network)
 
