@@ -71,7 +71,7 @@ MODELS = [
         ({"likelihood": "poisson"}, "y must hold whole numbers from 0 up; found"),
         ({"likelihood": "gamma"}, "y must hold positive numbers for this likelihood; found"),
         ({"likelihood": "lognormal"}, "y must hold positive numbers for this likelihood; found"),
-        ({"likelihood": "beta"}, "y must hold numbers above 0 and below 1 for this likelihood; found"),
+        ({"likelihood": "beta", "y": np.ones(12)}, "y must hold numbers below 1 for this likelihood; found"),
         (
             {"likelihood": ["normal"]},
             r"likelihood must be 'student', 'normal', .* 'categorical' or 'mixture'; found \['normal'\]",

@@ -212,7 +212,7 @@ def test_counts_labels_and_outliers_may_be_large():
         ),
         ({"activation": "softmax"}, "activation must be one of"),
         ({"activation": 3}, "activation must be a name"),
-        ({"likelihood": "gamma"}, "likelihood must be 'student'"),
+        ({"likelihood": "cauchy"}, "likelihood must be 'student'"),
         ({"likelihood": ""}, "likelihood must be 'student'"),
     ],
 )

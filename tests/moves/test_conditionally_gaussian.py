@@ -63,7 +63,7 @@ def network(form, units=None, hidden=True):
 M, VARIANCE, SCALE = 1.0, 2.0, 0.8
 CASES = {
     LaplaceLikelihood: [0.9, 5.0, -3.0],
-    LogNormalLikelihood: [0.3, 2.0, 50.0],
+    LogNormalLikelihood: [0.3, 1.0, 2.0, 50.0],
     LogitBernoulliLikelihood: [0, 1],
     LogitBinomialLikelihood: [(0, 1), (1, 3), (7, 50), (50, 50)],
 }

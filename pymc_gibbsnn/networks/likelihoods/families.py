@@ -34,6 +34,7 @@ from pytensor.tensor.random.basic import BetaRV, CategoricalRV, GammaRV, NegBino
 from pymc_gibbsnn._data import finite
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.likelihoods.factorised import FactorisedLikelihood
+from pymc_gibbsnn.networks.likelihoods.lognormal import positive_data
 
 __all__ = ["FAMILIES"]
 
@@ -95,7 +96,7 @@ class GammaFamily(Family):
     @classmethod
     def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
         """Check that the data are positive."""
-        return _between(y, 0, np.inf, "positive numbers"), None
+        return positive_data(y), None
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
@@ -112,7 +113,10 @@ class BetaFamily(Family):
     @classmethod
     def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
         """Check that the data are between 0 and 1."""
-        return _between(y, 0, 1, "numbers above 0 and below 1"), None
+        y = positive_data(y)
+        if (wrong := y[y >= 1]).size:
+            raise ValueError(f"y must hold numbers below 1 for this likelihood; found {np.unique(wrong)[:5]}.")
+        return y, None
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
@@ -176,11 +180,3 @@ FAMILIES: dict[str, type[Family]] = {
 def _alpha(name: str) -> Variable:
     """Write a parameter one over whose root is half-normal a priori."""
     return pm.InverseGamma(name, np.float64(0.5), np.float64(0.5))
-
-
-def _between(y: ArrayLike, low: float, high: float, what: str) -> np.ndarray:
-    """Check that the data y are finite numbers between two others."""
-    y = finite("y", y)
-    if (wrong := y[(y <= low) | (y >= high)]).size:
-        raise ValueError(f"y must hold {what} for this likelihood; found {np.unique(wrong)[:5]}.")
-    return y

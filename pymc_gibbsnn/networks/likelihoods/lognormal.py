@@ -22,7 +22,7 @@ from pymc_gibbsnn.networks.forms import NetworkError, evaluate, in_rows
 from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.likelihoods.measurement import MeasurementLikelihood
 
-__all__ = ["LogNormalLikelihood"]
+__all__ = ["LogNormalLikelihood", "positive_data"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +47,7 @@ class LogNormalLikelihood(MeasurementLikelihood):
     @classmethod
     def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
         """Check that the data are positive."""
-        y = finite("y", y)
-        if (wrong := y[y <= 0]).size:
-            raise ValueError(f"y must hold positive numbers for this likelihood; found {np.unique(wrong)[:5]}.")
-        return y, None
+        return positive_data(y), None
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
@@ -99,3 +96,11 @@ class LogNormalLikelihood(MeasurementLikelihood):
     def _targets(self, z: Variable) -> Variable:
         """Return log y in the shape of Z."""
         return pt.log(pt.cast(in_rows(self.value), z.dtype))
+
+
+def positive_data(y: ArrayLike) -> np.ndarray:
+    """Check that data are finite, positive numbers."""
+    y = finite("y", y)
+    if (wrong := y[y <= 0]).size:
+        raise ValueError(f"y must hold positive numbers for this likelihood; found {np.unique(wrong)[:5]}.")
+    return y
