@@ -14,10 +14,10 @@ demo-digits: $(VENV)/examples
 test: $(VENV)/test
 	$(BIN)/python -m pytest tests pymc_gibbsnn
 
-# One of twelve parts of the slow tests: which one, the hash of the last commit says; where there is none, the first.
-PART ?= $$((0x$$(git rev-parse --verify --short=8 HEAD 2>/dev/null || echo 0) % 12))
+# One of twenty-four parts of the slow tests: which one, the hash of the last commit says; where there is none, the first.
+PART ?= $$((0x$$(git rev-parse --verify --short=8 HEAD 2>/dev/null || echo 0) % 24))
 test-slow: $(VENV)/test
-	$(BIN)/python -m pytest tests pymc_gibbsnn -m slow --part $(PART)/12
+	$(BIN)/python -m pytest tests pymc_gibbsnn -m slow --part $(PART)/24
 
 test-all: $(VENV)/test
 	$(BIN)/python -m pytest tests pymc_gibbsnn -m "slow or not slow"

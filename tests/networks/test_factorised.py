@@ -280,7 +280,7 @@ def test_geweke(build):
     check_geweke(model, 12_000, interweave=False, **NUMBA)
 
 
-@pytest.mark.parametrize("name", slow_but({"NegativeBinomial"}, FAMILIES))
+@pytest.mark.parametrize("name", slow_but({"Poisson"}, FAMILIES))
 def test_pm_sample(name):
     """Beside NUTS for what is not of the network."""
     model = model_of(name)
