@@ -58,7 +58,7 @@ def main(draws: int, chains: int, figures: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", type=int, default=600)
+    parser.add_argument("--draws", type=int, default=300)
     parser.add_argument("--chains", type=int, default=8)
     parser.add_argument("--figures", type=Path, default=Path("figures"))
     main(**vars(parser.parse_args()))
