@@ -14,7 +14,6 @@ from pytensor.graph.basic import Variable
 from pymc_gibbsnn._arguments import each, one_of, positive_numbers, whole
 from pymc_gibbsnn._data import array_of, column_names
 from pymc_gibbsnn.networks.likelihoods import NOISY, LatentLikelihood
-from pymc_gibbsnn.networks.likelihoods.censored import CensoredLikelihood
 from pymc_gibbsnn.networks.likelihoods.likelihood import integers
 from pymc_gibbsnn.networks.scales_of_rows import row_scale
 
@@ -127,7 +126,7 @@ def data_arguments(
     Returns
     -------
     kind : type of LatentLikelihood
-        That of censored data, if there are bounds of normal data.
+        That of this name which has the arguments that were given, such as that of censored data for bounds.
     arguments : dict of str
         What :meth:`Likelihood.observe` needs.
 
@@ -136,11 +135,12 @@ def data_arguments(
     ValueError
         If the likelihood has no such argument, its shape is not that of y, or a value is not possible.
     """
-    if likelihood == "normal" and not (given["lower"] is given["upper"] is None):
-        kind = CensoredLikelihood
-    for name in (name for name, x in given.items() if x is not None and name not in kind.arguments):
-        kinds = {one: of_name[0].arguments for one, of_name in NOISY.items()} | {"normal": CensoredLikelihood.arguments}
-        known = " or ".join(f"likelihood={one!r}" for one, arguments in kinds.items() if name in arguments)
+    asked = {name for name, x in given.items() if x is not None}
+    kinds = (kind, *NOISY[likelihood or "student"])
+    kind = next((one for one in kinds if asked <= set(one.arguments)), kind)
+    for name in (name for name in given if name in asked and name not in kind.arguments):
+        knowing = [known for known, of_name in NOISY.items() if any(name in one.arguments for one in of_name)]
+        known = " or ".join(f"likelihood={one!r}" for one in knowing)
         raise ValueError(f"{name}= goes with {known}; found likelihood={likelihood!r}.")
     arguments = {name: DEFAULTS[name] if given[name] is None else given[name] for name in kind.arguments}
     for name, x in arguments.items():

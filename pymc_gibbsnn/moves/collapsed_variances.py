@@ -61,9 +61,9 @@ def squares_of_residuals(y: Variable, v: Variable, s: Variable) -> Variable:
     return ((y - s @ v.T) ** 2).sum(axis=0)
 
 
-def step_sizes(uniforms: Variable) -> Variable:
+def step_sizes(uniforms: Variable, smallest: float = SMALLEST, largest: float = LARGEST) -> Variable:
     """Turn uniform numbers into step sizes whose logarithms are uniform: nobody knows which size is right."""
-    return SMALLEST * pt.exp(math.log(LARGEST / SMALLEST) * uniforms)
+    return smallest * pt.exp(math.log(largest / smallest) * uniforms)
 
 
 def draw_variances(

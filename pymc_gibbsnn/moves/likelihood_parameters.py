@@ -32,6 +32,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal, uniform
 
 from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.moves.collapsed_variances import step_sizes
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.substitution import substitute
 from pymc_gibbsnn.random.slice_sampling import search_slice
@@ -54,7 +55,7 @@ def likelihood_parameters(rng: Variable, state: NetworkState) -> tuple[Variable,
     rng, uniforms = draw(uniform, rng, zero, one, size=(4,))
     which = pt.floor(2 * uniforms[0] * sum(sizes))  # beyond the last one: all
     d = pt.switch(pt.eq(np.arange(sum(sizes)), which) | (which >= sum(sizes)), d, 0)
-    d = SMALLEST * pt.exp(math.log(LARGEST / SMALLEST) * uniforms[1]) * d
+    d = step_sizes(uniforms[1], SMALLEST, LARGEST) * d
     ends = np.cumsum(sizes)
     parts = [d[end - size : end] for size, end in zip(sizes, ends, strict=True)]
     directions = [part.reshape(one.shape) for part, one in zip(parts, parameters, strict=True)]

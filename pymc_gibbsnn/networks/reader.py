@@ -172,6 +172,7 @@ class Reader(LayerReader):
         super().__init__(model, _shapes_at_a_point(model) if check_data else _shapes_one_by_one(model), wanted)
         self.check_data = check_data
         self.scales: dict[Variable, Variable | None] = {}
+        self._read: dict[Variable, list[tuple[LatentLikelihood | None, Variable]]] = {}
 
     def ends(self, observed: Variable) -> list[tuple[Variable, int]]:
         """List the last pre-activations by which networks give an observed variable, with products in their means.
@@ -381,6 +382,12 @@ class Reader(LayerReader):
 
         Data that are the output of a last layer stand for themselves, without a likelihood.
         """
+        if observed not in self._read:
+            self._read[observed] = self._read_observations(observed)
+        return self._read[observed]
+
+    def _read_observations(self, observed: Variable) -> list[tuple[LatentLikelihood | None, Variable]]:
+        """Read what :meth:`_observations` returns, which takes a while."""
         kind = find_noisy(observed.owner)
         if kind is None:
             inside = self._outputs_inside(observed)

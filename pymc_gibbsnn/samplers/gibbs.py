@@ -352,11 +352,8 @@ def _sweep(
         if has_noise_level(network):
             moves.append(noise_level)  # W̃_L, Z_{L+1}, and the variance of data of this other network
     elif integrates:
-        moves = [
-            *lower,
-            *of_data,
-            last_latent_integrated(moves, by_row),
-        ]  # all of this with Z_{L+1} integrated out; then Z_{L+1}
+        # All moves around the last layer with Z_{L+1} integrated out; then Z_{L+1}
+        moves = [*lower, *of_data, last_latent_integrated(moves, by_row)]
     else:
         last = [last_latents] if network.observation else []
         moves += [*of_data, at(len(network.activations), *last)]  # Z_{L+1} | W̃_L, A_L, y

@@ -1,9 +1,8 @@
 """What automatic thinning watches of a noisy network: numbers whose autocorrelation says how far sweeps are apart.
 
 They are the outputs at some rows of the data, without noise, the logarithms of learned variances and precisions, and
-parameters of the likelihood.
-The class of the largest output does not change when all outputs of a row are shifted, so there it is their differences
-from the row's mean.
+parameters of the likelihood. The class of the largest output does not change when all outputs of a row are shifted, so
+there it is their differences from the row's mean.
 """
 
 from __future__ import annotations

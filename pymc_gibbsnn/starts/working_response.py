@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pytensor.graph.traversal import explicit_graph_inputs
 
 from pymc_gibbsnn.networks.forms import AS_WRITTEN
 from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
@@ -49,18 +50,21 @@ def working_response(
     z = pt.matrix("z", dtype="float64")
     density = likelihood.log_densities(z)
     slope = pytensor.grad(pt.switch(pt.isinf(density), 0, density).sum(), z)
-    outputs = [density, slope, pytensor.grad(slope.sum(), z, disconnected_inputs="ignore")]
-    inputs = [v for v in pytensor.graph.traversal.explicit_graph_inputs(outputs) if v is not z]
-    function = pytensor.function([z, *inputs], outputs, mode=AS_WRITTEN, on_unused_input="ignore")
+    curvature = pytensor.grad(slope.sum(), z, disconnected_inputs="ignore")
+    inputs = [v for v in explicit_graph_inputs([density]) if v is not z]
+    density, derivatives = (
+        pytensor.function([z, *inputs], outputs, mode=AS_WRITTEN, on_unused_input="ignore")
+        for outputs in (density, [slope, curvature])
+    )
     values = [point[v.name] for v in inputs]
     candidates = np.linspace(-12, 12, 97)
-    sums = [np.nan_to_num(function(np.full(shape, c), *values)[0].sum(), nan=-np.inf) for c in candidates]
+    sums = [np.nan_to_num(density(np.full(shape, c), *values).sum(), nan=-np.inf) for c in candidates]
     center = candidates[int(np.argmax(sums))]
     at = np.full(shape, center)
     for _ in range(STEPS):
-        _, first, second = map(np.nan_to_num, function(at, *values))
+        first, second = map(np.nan_to_num, derivatives(at, *values))
         step = (first - (at - center)) / (1 + np.maximum(-second, 0))
         at = at + np.clip(step, -1, 1)
-    _, first, second = map(np.nan_to_num, function(at, *values))
+    first, second = map(np.nan_to_num, derivatives(at, *values))
     precisions = np.maximum(-second, LEAST)
     return at + first / precisions, 1 / precisions

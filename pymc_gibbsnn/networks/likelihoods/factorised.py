@@ -6,8 +6,8 @@ Model, with M the mean that the layers below give Z,
 
 where p is whatever PyMC knows: counts with mean exp Z, shares with mean sigmoid Z, waiting times, mixtures, truncated
 data, or a ``pm.CustomDist``. Its log density is that of PyMC, in which other variables of the model, such as a
-dispersion, may stand; other steps draw those. That a datum depends on one element of Z alone, or on one row of Z, is
-seen from the graph (:mod:`pymc_gibbsnn.networks.dependence`).
+dispersion, may stand (:mod:`pymc_gibbsnn.moves.likelihood_parameters`). That a datum depends on one element of Z alone,
+or on one row of Z, is seen from the graph (:mod:`pymc_gibbsnn.networks.dependence`).
 
 Transition. Z moves by elliptical slice sampling (:mod:`pymc_gibbsnn.networks.likelihoods.elliptical_slice`).
 

@@ -83,16 +83,16 @@ class LabelLikelihood(LatentLikelihood):
 
         Parameters
         ----------
-        mean : Variable (n, units)
+        mean : Variable, (n, units)
             The latents without noise.
-        variance : Variable ()
+        variance : Variable, ()
             The variance of the noise of each latent.
         y : array
             The labels.
 
         Returns
         -------
-        Variable ()
+        Variable, ()
         """
 
     @abstractmethod
@@ -113,15 +113,15 @@ class LabelLikelihood(LatentLikelihood):
 
         Parameters
         ----------
-        z : Variable (n, units)
+        z : Variable, (n, units)
             The latents.
-        marks : Variable (n, units)
+        marks : Variable, (n, units)
             What :meth:`marks` returns.
 
         Returns
         -------
-        margin : Variable (n, 1 or units)
-        slopes : Variable (n, units)
+        margin : Variable, (n, 1 or units)
+        slopes : Variable, (n, units)
             The derivative of the margin of a row, or of the number itself, with respect to z.
         """
 
@@ -130,14 +130,14 @@ class LabelLikelihood(LatentLikelihood):
 
         Parameters
         ----------
-        mean, noise : Variable (n, units)
+        mean, noise : Variable, (n, units)
             The mean of Z and its noise; that of the latents that are integrated out is not used.
-        variance : Variable ()
+        variance : Variable, ()
             The variance of the noise.
 
         Returns
         -------
-        Variable ()
+        Variable, ()
         """
         marks = self.marks(mean)
         margin, _ = self.margin(mean + self.seen(noise, marks), marks)

@@ -5,7 +5,7 @@ exceeds. PyMC writes a grade as a Categorical variable whose probabilities are c
 recognised by these: Z, the cutpoints and other parameters are found in the expression of the probabilities, and PyMC
 then writes the same expression of them.
 
-Cutpoints that are a variable of the model are left to other steps, such as NUTS.
+Cutpoints that are a variable of the model move by slice sampling (:mod:`pymc_gibbsnn.moves.likelihood_parameters`).
 """
 
 from __future__ import annotations

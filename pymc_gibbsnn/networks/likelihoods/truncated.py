@@ -5,8 +5,8 @@ Data beyond a bound were never recorded, so that, with l and u the bounds,
     log p(y | Z) = log N(y; Z, σ²) − log [Φ((u − Z)/σ) − Φ((l − Z)/σ)],   l < y < u.
 
 The normaliser is no Gaussian function of Z, which moves by elliptical slice sampling
-(:mod:`pymc_gibbsnn.networks.likelihoods.elliptical_slice`). A learned σ has no conditional in
-closed form, and is left to other steps, such as NUTS.
+(:mod:`pymc_gibbsnn.networks.likelihoods.elliptical_slice`). A learned σ has no conditional in closed form, and moves by
+slice sampling (:mod:`pymc_gibbsnn.moves.likelihood_parameters`).
 """
 
 from __future__ import annotations
