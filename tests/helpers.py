@@ -29,6 +29,7 @@ from pymc_gibbsnn.networks.reader import starting_point
 MODES = ["AS_WRITTEN", "NUMBA", "JAX"]  # NumPy and SciPy, Numba, JAX
 PYTHON = {"mode": "AS_WRITTEN"}
 QUIET = {"progressbar": False, "compute_convergence_checks": False}
+LEAN = {"interweave": False, "scale_move": False}  # a sweep of few moves: it is compiled in a third of the time
 
 
 def slow(*values, id=None):
@@ -49,6 +50,9 @@ def in_turn(cases, modes=MODES):
         for i, case in enumerate(cases)
         for k, mode in enumerate(modes)
     ]
+
+
+MOSTLY_PYTHON = [MODES[0], *map(slow, MODES[1:])]  # for what the cheap mode shows as well
 
 
 @contextmanager
@@ -149,9 +153,9 @@ def random_point(model: pm.Model, seed: int) -> dict[str, np.ndarray]:
 
 
 def pm_sample(model: pm.Model, draws: int = 20, step=None, compile_kwargs: dict = PYTHON, **kwargs):
-    """A short run of ``pm.sample``, by the Gibbs sampler unless another step is given."""
+    """A short run of ``pm.sample``, by a lean Gibbs sampler unless another step is given."""
     with model:
-        step = step or pmg.GibbsNN(compile_kwargs=compile_kwargs)
+        step = step or pmg.GibbsNN(compile_kwargs=compile_kwargs, **LEAN)
         return pm.sample(draws, step=step, **({"tune": 0, "chains": 2, "cores": 1, "random_seed": 7} | QUIET | kwargs))
 
 

@@ -15,6 +15,7 @@ from scipy import sparse
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
+from tests.helpers import LEAN
 
 AGAIN = """
 import sys
@@ -47,7 +48,7 @@ def test_a_working_day(tmp_path):
             tune=20,
             chains=2,
             cores=1,
-            step=pmg.GibbsNN(compile_kwargs={"mode": "AS_WRITTEN"}),
+            step=pmg.GibbsNN(compile_kwargs={"mode": "AS_WRITTEN"}, **LEAN),
             var_names=recorded,
             random_seed=1,
             progressbar=False,

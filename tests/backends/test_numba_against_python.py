@@ -134,7 +134,7 @@ MOVES = {
 }
 
 
-QUICK = {("learned priors of inputs", "all"), ("labels", "plain")}
+QUICK = {("learned priors of inputs", "all")}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal, norm
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.targets.readout import ReadoutTarget
 from tests.gaussian_models import MODELS, RNG, Numbers, X, direct_marginal, run
-from tests.helpers import PYTHON, QUIET, check_moments
+from tests.helpers import PYTHON, QUIET, check_moments, slow
 
 # The drivers
 
@@ -33,6 +33,7 @@ def test_the_whole_program_draws_what_the_step_draws_in_jax(sampler, name):
             np.testing.assert_allclose(idata["sample_stats"][name][chain], found, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_several_steps_take_turns():
     """Each begins from where the others have brought the variables."""
     with MODELS["vector"]() as model:
@@ -158,7 +159,7 @@ def test_the_log_density_without_the_readout(sampler):
     np.testing.assert_allclose(stats["lp"], norm(0, 2).logpdf(point["w"]).sum() + of_data, rtol=1e-9)
 
 
-@pytest.mark.parametrize("sampler", [pmg.PCN, pmg.PCNL, pmg.MALA])
+@pytest.mark.parametrize("sampler", [pmg.PCN, slow(pmg.PCNL), slow(pmg.MALA)])
 def test_the_step_size_is_tuned_during_tuning_alone(sampler):
     kwargs = {"beta": None} if sampler is not pmg.MALA else {}
     with MODELS["vector"]():

@@ -22,7 +22,7 @@ from pymc_gibbsnn.drivers import program as _program
 from pymc_gibbsnn.drivers.jax_transition import jaxify
 from pymc_gibbsnn.drivers.program import Program, _factors_batches
 from pymc_gibbsnn.moves import interweave_pieces, noncentred_scale
-from tests.helpers import check_mean, in_python, pmg_sample, slow
+from tests.helpers import LEAN, check_mean, in_python, pmg_sample, slow
 
 X = np.random.default_rng(0).normal(size=(8, 2))
 Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=8)
@@ -42,7 +42,7 @@ def regression():
 
 def plain_sample(model, draws=20, **kwargs):
     """A run of fewer moves, which compile in a third of the time."""
-    step = pmg.GibbsNN(model=model, interweave=False, scale_move=False)
+    step = pmg.GibbsNN(model=model, **LEAN)
     return pmg_sample(model, draws, **({"step": step} | kwargs))
 
 
@@ -79,9 +79,14 @@ def test_the_draws_are_those_of_the_step_in_jax(model):
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("moves", [{"interweave": False, "scale_move": False}, slow({})], ids=["plain", "all"])
-def test_chains_do_not_depend_on_those_beside_them(model, moves, monkeypatch):
+@pytest.mark.parametrize(
+    ("fixture", "moves"),
+    [("regression", LEAN), slow("model", LEAN), slow("model", {})],
+    ids=["regression", "plain", "all"],
+)
+def test_chains_do_not_depend_on_those_beside_them(fixture, moves, monkeypatch, request):
     """Three calls of a chain, which is spared vmap, or one call of three chains."""
+    model = request.getfixturevalue(fixture)
     programs, run = [], Program.run
     monkeypatch.setattr(Program, "run", lambda self, *a, **k: (programs.append(self), run(self, *a, **k))[1])
     alone = pmg_sample(model, 5, pmg.GibbsNN(model=model, **moves), tune=2, chains=3)
@@ -164,7 +169,7 @@ def test_the_result_is_that_of_pm_sample(model):
         pm.Deterministic("largest", pt.max(model["W2"]))
         one = pm.sample(
             5, tune=0, chains=2, cores=1, progressbar=False, compute_convergence_checks=False,
-            step=pmg.GibbsNN(interweave=False, scale_move=False, compile_kwargs={"mode": "AS_WRITTEN"}),
+            step=pmg.GibbsNN(compile_kwargs={"mode": "AS_WRITTEN"}, **LEAN),
         )  # fmt: skip
     other = plain_sample(model, 5, var_names=[v.name for v in [*model.free_RVs, *model.deterministics]])
     for group in ("posterior", "sample_stats", "observed_data", "constant_data"):
@@ -183,44 +188,47 @@ def test_the_result_is_that_of_pm_sample(model):
     np.testing.assert_allclose(other["sample_stats"]["lp"].values[1, -1], logp, rtol=1e-8, atol=1e-6)
 
 
-def test_var_names_and_start(model):
-    start = pmg.initial_values(model, "prior", chains=2, random_seed=0)
-    idata = plain_sample(model, 3, initvals=start, var_names=["W2", "b2"])
-    assert list(idata["posterior"].data_vars) == ["W2", "b2"]
+def test_var_names_and_start(regression):
+    start = pmg.initial_values(regression, "prior", chains=2, random_seed=0)
+    idata = plain_sample(regression, 3, initvals=start, var_names=["b1"])
+    assert list(idata["posterior"].data_vars) == ["b1"]
     assert not np.allclose(idata["sample_stats"]["lp"][0], idata["sample_stats"]["lp"][1])
 
 
 @pytest.mark.cpu
-def test_a_program_is_compiled_once(model, monkeypatch):
+@pytest.mark.parametrize("moves", [LEAN, slow({})], ids=["plain", "all"])
+def test_a_program_is_compiled_once(model, moves, monkeypatch):
     programs, run, compiled = [], Program.run, []  # of each compilation, its options
     monkeypatch.setattr(Program, "run", lambda self, *a, **k: (programs.append(self), run(self, *a, **k))[1])
     compile_ = jax.stages.Lowered.compile
 
     def watched(lowered, **options):
-        compiled.append(options)
+        compiled.append((options, lowered.as_text()))
         return compile_(lowered, **options)
 
     monkeypatch.setattr(jax.stages.Lowered, "compile", watched)
-    needed = xla_options("cpu")
+    xla_options("cpu")
     compiled.clear()
-    pmg_sample(model, 20, tune=5)
+    pmg_sample(model, 20, pmg.GibbsNN(model=model, **moves), tune=5)
     assert len(programs) > 3
-    assert compiled == [{"compiler_options": needed}]
+    [(options, program)] = compiled
+    assert options == {"compiler_options": xla_options("cpu", program)}
+    assert moves or "exponential_minus_one" in program
 
 
-def test_seeds_decide_and_the_length_of_calls_does_not(model, monkeypatch):
-    first, other = (w1(plain_sample(model, random_seed=seed)) for seed in (1, 2))
+def test_seeds_decide_and_the_length_of_calls_does_not(regression, monkeypatch):
+    first, other = (w1(plain_sample(regression, random_seed=seed)) for seed in (1, 2))
     monkeypatch.setattr(chain_loop, "SECONDS_A_CALL", 0)
-    again = w1(plain_sample(model, random_seed=1))
+    again = w1(plain_sample(regression, random_seed=1))
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first, other)
     assert not np.allclose(first[0], first[1])
 
 
-def test_thinning(model):
-    every = w1(plain_sample(model, 12))
-    step = pmg.GibbsNN(model=model, interweave=False, scale_move=False, sweeps_per_draw=2)
-    np.testing.assert_array_equal(w1(plain_sample(model, 2, thin=3, step=step)), every[:, 5::6])
+def test_thinning(regression):
+    every = w1(plain_sample(regression, 12))
+    step = pmg.GibbsNN(model=regression, sweeps_per_draw=2, **LEAN)
+    np.testing.assert_array_equal(w1(plain_sample(regression, 2, thin=3, step=step)), every[:, 5::6])
 
 
 @pytest.mark.slow
@@ -249,8 +257,8 @@ def test_step_sizes_change_while_tuning_and_noise_falls():
 @pytest.mark.parametrize(
     ("options", "steps"),
     [
-        ({"anneal": "auto", "interweave": False, "scale_move": False}, 1000),
-        slow({"anneal": None, "interweave": False, "scale_move": False}, 0),
+        ({"anneal": "auto", **LEAN}, 1000),
+        slow({"anneal": None, **LEAN}, 0),
         slow({"anneal": None, "interweave": "langevin"}, 1000),
     ],
     ids=["annealed", "not annealed", "langevin"],
@@ -363,7 +371,7 @@ def test_data_are_checked_again(model):
 
 
 def test_changed_data_are_used(regression):
-    step = pmg.GibbsNN(model=regression, interweave=False, scale_move=False)
+    step = pmg.GibbsNN(model=regression, **LEAN)
     regression.set_data("X", 2 * X)
     np.testing.assert_array_equal(w1(plain_sample(regression, step=step)), w1(plain_sample(regression)))
 
@@ -377,7 +385,7 @@ def test_jax_missing(model, monkeypatch):
 # Interrupts, progress, memory
 
 
-def test_an_interrupt_returns_what_was_drawn(model, monkeypatch):
+def test_an_interrupt_returns_what_was_drawn(regression, monkeypatch):
     run, done = Program.run, []
 
     def interrupted(program, count, **arguments):
@@ -387,10 +395,10 @@ def test_an_interrupt_returns_what_was_drawn(model, monkeypatch):
         return run(program, count, **arguments)
 
     monkeypatch.setattr(Program, "run", interrupted)
-    idata = plain_sample(model, 10_000)
+    idata = plain_sample(regression, 10_000)
     assert idata["posterior"].sizes["draw"] == sum(done) < 10_000
     with pytest.raises(KeyboardInterrupt):
-        plain_sample(model, var_names=["W1", "Z2"])
+        plain_sample(regression)
 
 
 def test_a_notebook_without_widgets_is_told_once(regression, monkeypatch, recwarn):

@@ -14,7 +14,7 @@ from scipy.stats import multivariate_normal
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.drivers.step import GraphStep
-from tests.helpers import PYTHON, QUIET, check_mean, in_python, pm_sample, slow
+from tests.helpers import LEAN, PYTHON, QUIET, check_mean, in_python, pm_sample, slow
 
 X = np.random.default_rng(0).normal(size=(8, 2))
 Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=8)
@@ -26,14 +26,14 @@ def model():
 
 
 def test_chains_differ_and_cores_do_not_matter(model):
-    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON)
+    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, **LEAN)
     one, two = (pm_sample(model, step=step, cores=cores)["posterior"]["W1"].values for cores in (1, 2))
     assert not np.allclose(one[0], one[1])
     np.testing.assert_array_equal(one, two)
 
 
 def test_seeds(model):
-    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON)
+    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, **LEAN)
     found = [pm_sample(model, step=step, random_seed=seed)["posterior"]["W1"].values for seed in (1, 1, 2)]
     first, again, other = found
     np.testing.assert_array_equal(first, again)
@@ -62,7 +62,7 @@ def test_numba_is_what_nobody_has_to_name():
 
 
 def test_variables_are_read_without_compiling_but_by_pm_sample_before_it_forks(model, monkeypatch):
-    step, calls, compile_ = pmg.GibbsNN(model=model, compile_kwargs=PYTHON), [], GraphStep._compile_stages
+    step, calls, compile_ = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, **LEAN), [], GraphStep._compile_stages
     monkeypatch.setattr(GraphStep, "_compile_stages", lambda self: (calls.append(self), compile_(self)))
     assert step.vars == CompoundStep([step]).vars == step.transition.variables
     assert not calls
@@ -120,8 +120,8 @@ def test_single_precision(mode):
 
 def test_sweeps_per_draw_thin_the_chain(model):
     once, thrice = (
-        pmg.GibbsNN(model=model, compile_kwargs=PYTHON),
-        pmg.GibbsNN(model=model, compile_kwargs=PYTHON, sweeps_per_draw=3),
+        pmg.GibbsNN(model=model, compile_kwargs=PYTHON, **LEAN),
+        pmg.GibbsNN(model=model, compile_kwargs=PYTHON, **LEAN, sweeps_per_draw=3),
     )
     point = start = model.initial_point()
     once.set_rng(3)
@@ -140,17 +140,17 @@ def test_var_names_keep_latents_out(model):
 
 @in_python()
 def test_prediction_at_new_inputs(model):
-    idata = pm_sample(model, draws=100, var_names=["W1", "b1", "W2", "b2"])
+    idata = pm_sample(model, draws=20, var_names=["W1", "b1", "W2", "b2"])
     x_new = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
     with model:
         pm.set_data({"X": x_new})
         predictive = pm.sample_posterior_predictive(idata, progressbar=False, random_seed=1)
-    assert predictive["posterior_predictive"]["y"].shape == (2, 100, 3)
+    assert predictive["posterior_predictive"]["y"].shape == (2, 20, 3)
 
 
 def test_changed_data_reach_the_next_chain(model):
     """The spectrum of the inputs belongs to the chain, not to the step."""
-    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON)
+    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, **LEAN)
     model.set_data("X", 2 * X)
     changed = pm_sample(model, step=step)["posterior"]["W1"].values
     fresh = pm_sample(model)["posterior"]["W1"].values
@@ -230,7 +230,7 @@ def test_signatures_show_the_options_of_each_sampler_and_what_all_share():
             step(model=pm.Model(), vars=[None], colapse=True)
 
 
-@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA"])
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", slow("NUMBA")])
 def test_pickling(mode):
     model = pmg.mlp(X, np.stack([Y, Y], axis=1), 2, noise=1.0, prior=None)  # as in test_gibbs.py: compiled once
     step = pmg.GibbsNN(model=model, compile_kwargs={"mode": mode})
@@ -273,7 +273,7 @@ def test_processes_that_are_not_forked_keep_single_precision():
 
 
 def test_sampling_state_resumes(model):
-    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON)
+    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, **LEAN)
     state = step.sampling_state
     first, _ = step.step(model.initial_point())
     step.sampling_state = state
@@ -321,7 +321,7 @@ def test_an_interrupt_returns_what_was_drawn(model):
 
 
 def test_a_step_by_hand_wants_a_new_chain_for_new_data(model):
-    step, point = pmg.GibbsNN(model=model, compile_kwargs=PYTHON), model.initial_point()
+    step, point = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, **LEAN), model.initial_point()
     step.step(point)
     model.set_data("X", X.copy())
     step.step(point)
@@ -329,5 +329,5 @@ def test_a_step_by_hand_wants_a_new_chain_for_new_data(model):
     with pytest.raises(RuntimeError, match=r"The data \['X'\] have changed.*step.set_rng"):
         step.step(point)
     step.set_rng(0)
-    fresh = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, rng=0)
+    fresh = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, **LEAN, rng=0)
     np.testing.assert_array_equal(step.step(point)[0]["W1"], fresh.step(point)[0]["W1"])

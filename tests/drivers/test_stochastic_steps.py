@@ -7,7 +7,7 @@ import pytest
 
 import pymc_gibbsnn as pmg
 from tests.gaussian_models import run
-from tests.helpers import PYTHON, QUIET
+from tests.helpers import PYTHON, QUIET, slow
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=60), RNG.normal(size=60)
@@ -54,7 +54,7 @@ def test_a_gradient_without_noise_is_refused_by_what_lives_on_it(sampler):
         sampler(model=whole())
 
 
-@pytest.mark.parametrize("sampler", [pmg.SGLD, pmg.SGHMC])
+@pytest.mark.parametrize("sampler", [pmg.SGLD, slow(pmg.SGHMC)])
 def test_a_gradient_without_noise_works_with_a_warning(sampler):
     with pytest.warns(UserWarning, match=rf"the gradient is exact, and {sampler.__name__} still is not.*MALA"):
         step = sampler(model=whole(), compile_kwargs=PYTHON, rng=1)

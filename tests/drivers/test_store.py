@@ -93,6 +93,7 @@ def test_a_store_holds_what_memory_would(tmp_path):
         run(5, store=path)
 
 
+@pytest.mark.slow
 def test_a_path_is_the_name_of_a_folder_and_no_address(tmp_path):
     """With `#`, `?` or `::` in it, too, beside the folder that an address would name."""
     other, expected = run(3, store=tmp_path / "run", random_seed=8), run(3)
@@ -175,7 +176,7 @@ def kill_at(monkeypatch, moment: int, rng: np.random.Generator):
     return written
 
 
-@pytest.mark.parametrize("times", [6, slow(20)])
+@pytest.mark.parametrize("times", [3, slow(20)])
 def test_runs_that_die_while_they_write_go_on(times, tmp_path, monkeypatch, small_steps):
     """At random moments, tuning included, and again and again."""
     path = tmp_path / "draws.zarr"

@@ -91,6 +91,7 @@ def test_a_callback_may_end_a_run(tmp_path):
     assert pmg.open(tmp_path / "others.zarr")["posterior"].sizes["draw"] > 20
 
 
+@pytest.mark.slow
 def test_chains_that_do_not_move_have_no_effective_draws():
     """All steps of this size are rejected; ArviZ takes equal draws for independent ones."""
     with pmg.classical_mlp(X, X[:, 0], 2, activation="relu", likelihood="normal", noise=0.01) as model:

@@ -7,7 +7,7 @@ import xarray as xr
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.models.teachers import check_teacher
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import pm_sample, value
+from tests.helpers import LEAN, pm_sample, value
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(8, 6, 6))
@@ -42,7 +42,7 @@ def test_several_layers():
 def test_sample_predict_and_evaluate():
     with pmg.cnn(X, LABELS, 2, pool=2, noise=0.5, likelihood="probit", prior="learned") as model:
         start = pmg.initial_values(model, "prior", random_seed=1)
-        step = pmg.GibbsNN(anneal=1.0, compile_kwargs={"mode": "AS_WRITTEN"})
+        step = pmg.GibbsNN(anneal=1.0, compile_kwargs={"mode": "AS_WRITTEN"}, **LEAN)
         idata = pm_sample(model, 10, step=step, tune=5, initvals=start)
         found = pmg.predict(idata, X_new=X[:5])
         space, other = (pmg.function_space(idata, X_new=x) for x in (X[:4], X[:4, None]))

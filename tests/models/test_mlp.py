@@ -8,6 +8,7 @@ import pytest
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.reader import read_network
+from tests.helpers import LEAN, slow
 
 X = np.random.default_rng(0).normal(size=(9, 2))
 Y = X[:, 0]
@@ -72,14 +73,14 @@ def test_outliers_are_allowed_for_where_the_noise_of_y_is_learned_alike_in_all_r
     ("y", "kwargs"),
     [
         (Y, {"prior": "relevance"}),
-        (X, {"prior": "learned"}),
-        (np.arange(9) % 3, {"prior": None, "likelihood": "probit"}),
+        slow(X, {"prior": "learned"}),
+        slow(np.arange(9) % 3, {"prior": None, "likelihood": "probit"}),
     ],
     ids=["relevance", "outputs", "labels"],
 )
 def test_one_step_draws_all_that_is_learned(y, kwargs):
     model = pmg.mlp(X, y, [4, 3], noise="learned", **kwargs)
-    step = pmg.GibbsNN(model=model, compile_kwargs={"mode": "AS_WRITTEN"}, rng=1)
+    step = pmg.GibbsNN(model=model, compile_kwargs={"mode": "AS_WRITTEN"}, rng=1, **LEAN)
     assert set(step.vars) == set(model.value_vars)
     before = model.initial_point()
     after, [stats] = step.step(before)
@@ -268,7 +269,7 @@ def test_function_space(model):
     with model:
         idata = pm.sample(
             5,
-            step=pmg.GibbsNN(compile_kwargs={"mode": "AS_WRITTEN"}),
+            step=pmg.GibbsNN(compile_kwargs={"mode": "AS_WRITTEN"}, **LEAN),
             tune=0,
             chains=2,
             cores=1,

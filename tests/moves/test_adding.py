@@ -48,6 +48,7 @@ def test_signs_of_units_leave_the_density_unchanged(page):
     assert len(seen) == 8
 
 
+@pytest.mark.slow
 def test_geweke_with_the_signs_of_units(page, monkeypatch):
     """The precision of the data is drawn after the move, so that weights of other signs than A would show in it."""
     with pm.Model() as model:

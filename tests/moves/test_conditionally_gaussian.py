@@ -13,7 +13,7 @@ from pymc_gibbsnn.networks.likelihoods.laplace import LaplaceLikelihood
 from pymc_gibbsnn.networks.likelihoods.logistic import LogitBernoulliLikelihood, LogitBinomialLikelihood
 from pymc_gibbsnn.networks.likelihoods.lognormal import LogNormalLikelihood
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import MODES, compile_draw, in_turn, pm_sample
+from tests.helpers import LEAN, MODES, MOSTLY_PYTHON, compile_draw, pm_sample, slow, slow_but
 from tests.samplers.test_gibbs import NUMBA, check_geweke, gibbs
 
 N, D = 6, 2
@@ -87,7 +87,8 @@ def density(kind, y, z):
     return stats.binom.pmf(successes, trials, expit(z))
 
 
-@pytest.mark.parametrize(("kind", "mode"), in_turn(CASES))
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
+@pytest.mark.parametrize("kind", CASES)
 def test_the_latent_against_quadrature(kind, mode):
     """Each row is a chain of its own."""
     cases = np.array(CASES[kind])
@@ -154,12 +155,15 @@ def test_geweke_without_hidden_units():
     check_geweke(network("binomial", hidden=False), 6000, **NUMBA)
 
 
-@pytest.mark.parametrize(("form", "units"), MODELS)
+QUICK = {("laplace, learned", None), ("binomial", None), ("bernoulli", 2)}
+
+
+@pytest.mark.parametrize(("form", "units"), slow_but(QUICK, MODELS))
 def test_log_density_of_the_sweep(form, units):
     model = network(form, units)
     kind = read_network(model).observation
     assert isinstance(kind, KINDS[form.split(",")[0]])
-    step, point = gibbs(model), model.initial_point()
+    step, point = gibbs(model, **LEAN), model.initial_point()
     for _ in range(3):
         point, [found] = step.step(point)
     np.testing.assert_allclose(found["lp"], model.compile_logp(mode="AS_WRITTEN")(point), rtol=1e-8)
@@ -168,7 +172,7 @@ def test_log_density_of_the_sweep(form, units):
 # What users meet
 
 
-@pytest.mark.parametrize("form", ["bernoulli", "binomial", "laplace"])
+@pytest.mark.parametrize("form", [slow("bernoulli"), "binomial", "laplace"])
 def test_predictions(form):
     """Means and log densities of a linear network, against sums over the posterior and quadrature over the latent."""
     model = network(form, hidden=False)

@@ -6,7 +6,7 @@ import pytest
 
 from pymc_gibbsnn.moves.postactivations import draw_postactivations
 from pymc_gibbsnn.moves.weights import Spectrum, draw_weights, draw_weights_from_spectrum, spectrum
-from tests.helpers import check_moments, compile_draw, dense, value
+from tests.helpers import check_moments, compile_draw, dense, slow, value
 
 COPIES = 40_000  # columns (or rows) that are independent draws of one distribution
 
@@ -21,7 +21,7 @@ def regression(n, d, has_bias, seed=0):
     return a, z, precision, noise, covariance @ augmented.T @ z / noise, covariance
 
 
-@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA"])
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", slow("NUMBA")])
 @pytest.mark.parametrize(("n", "d"), [(12, 3), (3, 5)], ids=["square", "thin"])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_weights_from_spectrum(n, d, has_bias, mode):

@@ -10,12 +10,14 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn import _compat
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from pymc_gibbsnn.starts.annealing import can_be_annealed
 from pymc_gibbsnn.starts.fitted_start import can_be_fitted
 from tests.helpers import (
+    LEAN,
     MODES,
     check_mean,
     check_same_distribution,
@@ -204,7 +206,7 @@ def test_other_forms_alone(form):
         with pytest.raises(NetworkError, match=messages[form]):
             pmg.GibbsNN(model=alone)
         return
-    point, [statistics] = gibbs(alone).step(random_point(alone, 0))
+    point, [statistics] = gibbs(alone, **LEAN).step(random_point(alone, 0))
     np.testing.assert_allclose(statistics["lp"], alone.compile_logp(mode="AS_WRITTEN")(point))
 
 
@@ -268,7 +270,7 @@ def test_networks_can_be_named_one_by_one():
     [alone] = read_networks(model, of_tau)
     assert alone.layers[-1].name == "tau"
     assert not alone.variances
-    step = pmg.GibbsNN(of_tau, model=model, **FAST)
+    step = pmg.GibbsNN(of_tau, model=model, **FAST, **LEAN)
     with pytest.raises(NetworkError, match="must name all weights and latents"):
         read_networks(model, of_tau[:-1])
     point = model.initial_point()
@@ -328,7 +330,7 @@ def test_slopes_may_be_variables_that_other_steps_move():
     with pm.Model() as model:
         slope = pm.Normal("slope", shape=2)
         pm.Normal("y", hidden() + slope[np.arange(N) % 2] * effect(), learned(), observed=Y)
-        steps = [pmg.GibbsNN(**FAST), pm.Slice([slope], **FAST)]
+        steps = [pmg.GibbsNN(**FAST, **LEAN), pm.Slice([slope], **FAST)]
         idata = pm_sample(model, 5, steps, tune=5, chains=1)
     assert len(np.unique(idata["posterior"]["slope"])) > 3
     rvs, point = [model.values_to_rvs[v] for v in steps[0].vars], model.initial_point()
@@ -355,16 +357,24 @@ def linear(n=40):
     return model, covariance @ design.T @ (y / variance), covariance
 
 
-def test_the_posterior_of_a_linear_effect():
-    """Weights by both drivers, and predictions, against the closed form."""
+@pytest.mark.slow
+@pytest.mark.parametrize("sample", [pm_sample, pmg_sample])
+def test_the_posterior_of_a_linear_effect(sample):
+    """Weights, against the closed form."""
     model, mean, covariance = linear()
-    idata = pm_sample(model, 6000, tune=100, step=pmg.GibbsNN(model=model), var_names=["w", "v"])
-    theirs = pmg_sample(model, 6000, tune=100, var_names=["w", "v"])
-    for found in (idata, theirs):
-        draws = np.concatenate([found["posterior"][name].values for name in "wv"], axis=-1)
-        for k in range(4):
-            check_mean(draws[..., k], mean[k])
-            check_mean((draws[..., k] - mean[k]) ** 2, covariance[k, k])
+    idata = sample(model, 6000, tune=100, step=pmg.GibbsNN(model=model), var_names=["w", "v"])
+    draws = np.concatenate([idata["posterior"][name].values for name in "wv"], axis=-1)
+    for k in range(4):
+        check_mean(draws[..., k], mean[k])
+        check_mean((draws[..., k] - mean[k]) ** 2, covariance[k, k])
+
+
+def test_predictions_of_a_linear_effect():
+    """Against the closed form, by draws of it."""
+    model, mean, covariance = linear()
+    draws = np.random.default_rng(1).multivariate_normal(mean, covariance, size=(2, 3000))
+    posterior = _compat.dataset(model, {"w": draws[..., :2], "v": draws[..., 2:]}, 0)
+    idata = {"posterior": posterior}
     x, t, y = np.array([[1.0, 0.5], [0.3, -2.0], [1.0, 0.5]]), np.array([1.0, -2.0, 0.0]), np.array([0.5, 7.0, 0.4])
     design = np.c_[x, t[:, None] * x]
     exact = stats.norm(design @ mean, np.sqrt(((design @ covariance) * design).sum(1) + 0.4**2 + (0.5 * t) ** 2))
@@ -378,7 +388,7 @@ def test_the_posterior_of_a_linear_effect():
     treated, not_treated = (
         pmg.function_space(idata, model, {"X": x, "t": np.full(3, value)})["output"] for value in (1.0, 0.0)
     )
-    np.testing.assert_allclose(treated - not_treated, idata["posterior"]["v"].values @ x.T)
+    np.testing.assert_allclose(treated - not_treated, draws[..., 2:] @ x.T)
 
 
 @pytest.mark.slow
@@ -398,8 +408,16 @@ def test_both_drivers_agree():
     check_same_distribution(*series)
 
 
-def test_what_reads_a_model_knows_it():
+@pytest.fixture(scope="module")
+def few_draws():
     model = model_of(two_networks)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model, pm_sample(model, 20, tune=4, var_names=pmg.without_latents(model))
+
+
+def test_what_reads_a_model_knows_it(few_draws):
+    model, idata = few_draws
     known = {"W1", "W2", "b2", "W1_tau", "W2_tau", "c_tau", "delta"}
     assert set(pmg.without_latents(model)) == known
     with pytest.raises(NetworkError, match="several networks, with first weights 'W1', 'W1_tau'"):
@@ -408,13 +426,11 @@ def test_what_reads_a_model_knows_it():
         read_network(model_of(effect_alone))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        idata = pm_sample(model, 20, tune=4, var_names=pmg.without_latents(model))
         assert "delta" in pmg.summary(idata, model).index
 
 
-def test_draws_of_another_effect_are_refused():
-    model, other = model_of(two_networks), model_of(lambda: two_networks(noise=0.1))
-    idata = pm_sample(model, 4, var_names=pmg.without_latents(model))
+def test_draws_of_another_effect_are_refused(few_draws):
+    (_, idata), other = few_draws, model_of(lambda: two_networks(noise=0.1))
     with pytest.raises(ValueError, match="a model with another noise"):
         pmg.predict(idata, other)
 
@@ -426,7 +442,7 @@ def test_chains_are_annealed():
     networks = read_networks(model)
     assert not any(map(can_be_fitted, networks))
     assert all(map(can_be_annealed, networks))
-    step = pmg.GibbsNN(model=model, **FAST)
+    step = pmg.GibbsNN(model=model, **FAST, **LEAN)
     assert not can_be_fitted(read_networks(model_of(effect_alone))[0])
     idata = pm_sample(model, 5, step, tune=50, chains=1)
     last = {v.name: idata["posterior"][v.name].values[0, -1] for v in model.free_RVs}

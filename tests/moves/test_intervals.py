@@ -16,7 +16,7 @@ from pymc_gibbsnn.networks.likelihoods.ordered_probit import OrderedProbitLikeli
 from pymc_gibbsnn.networks.likelihoods.truncated import TruncatedLikelihood
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.starts.fitted_start import can_be_fitted
-from tests.helpers import compile_draw, in_turn, pm_sample, pmg_sample, slow
+from tests.helpers import LEAN, MOSTLY_PYTHON, compile_draw, pm_sample, pmg_sample, slow, slow_but
 from tests.samplers.test_gibbs import NUMBA, check_geweke, gibbs
 
 N, D = 6, 2
@@ -119,7 +119,8 @@ DATA = {
 }
 
 
-@pytest.mark.parametrize(("kind", "mode"), in_turn(DATA))
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
+@pytest.mark.parametrize("kind", DATA)
 def test_the_latent_against_quadrature(kind, mode):
     """One draw is enough where Z is drawn; Metropolis steps keep its distribution, from quantiles of it."""
     y, grid, rng = np.repeat(DATA[kind], 4000), np.linspace(-9, 12, 8001), np.random.default_rng(6)
@@ -193,13 +194,16 @@ def test_the_density_with_the_latent_integrated_out(kind):
 # Oracle 2: the sweep
 
 
-@pytest.mark.parametrize("form", FORMS)
+QUICK = {"censored, learned", "truncated, learned", "probit, learned", "logistic, learned", "truncated normal"}
+
+
+@pytest.mark.parametrize("form", slow_but(QUICK, FORMS))
 def test_a_model_is_read_and_its_log_density_is_that_of_pymc(form):
     model = network(form)
     found = read_network(model)
     assert type(found.observation) is kind_of(form)
     assert [variance.name for variance in found.variances] == ["v"] * (form == "censored, learned")
-    step, point = gibbs(model), model.initial_point()
+    step, point = gibbs(model, **LEAN), model.initial_point()
     for _ in range(3):
         point, [statistics] = step.step(point)
     others = [rv for rv in model.free_RVs if model.rvs_to_values[rv] not in found.variables]
@@ -352,8 +356,8 @@ def test_what_is_refused(build, message):
     "build",
     [
         lambda z: pm.Censored("y", pm.StudentT.dist(4, z, sigma=1), lower=None, upper=1, observed=Y),
-        lambda z: pm.Truncated("y", pm.Normal.dist(z + 1, 1), lower=-3, upper=None, observed=Y),
-        lambda z: pm.OrderedProbit("y", z + 1, [0.0, 1.0], observed=GRADES),
+        slow(lambda z: pm.Truncated("y", pm.Normal.dist(z + 1, 1), lower=-3, upper=None, observed=Y)),
+        slow(lambda z: pm.OrderedProbit("y", z + 1, [0.0, 1.0], observed=GRADES)),
     ],
 )
 def test_other_forms_are_read_by_their_density(build):
@@ -385,7 +389,7 @@ def test_mlp_of_grades():
     assert list(model.coords["class"]) == ["poor", "fair", "good"]
     assert [rv.name for rv in model.free_RVs][-2:] == ["Z3", "cutpoints_y"]
     assert not {"variance_Z3", "variance_y"} & set(model.named_vars)
-    point, _ = gibbs(model).step(model.initial_point())
+    point, _ = gibbs(model, **LEAN).step(model.initial_point())
     assert np.isfinite(model.compile_logp(mode="AS_WRITTEN")(point))
     with pytest.raises(ValueError, match="y must hold grades as integers from 0 up, or a pandas categorical"):
         pmg.mlp(X, np.asarray(names), 3, likelihood="ordered")

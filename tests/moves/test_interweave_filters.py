@@ -21,7 +21,7 @@ from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.layers.windows import Windows
 from pymc_gibbsnn.networks.reader import read_network
 from tests import image_models
-from tests.helpers import MODES, check_moments, compile_draw, random_point, value
+from tests.helpers import MOSTLY_PYTHON, check_moments, compile_draw, random_point, value
 from tests.image_models import write
 
 CASES = {
@@ -30,7 +30,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
 @pytest.mark.parametrize("name", CASES)
 def test_gram(mode, name, monkeypatch):
     """Against the matrix F of each image, made by convolving with one weight at a time; all images, and every third."""

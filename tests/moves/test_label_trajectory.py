@@ -89,7 +89,7 @@ def smooth_network(classes):
 @pytest.mark.parametrize(
     ("make", "classes", "mode"),
     [
-        (network, 2, "AS_WRITTEN"), (network, 3, "AS_WRITTEN"), (smooth_network, 3, "AS_WRITTEN"),
+        (network, 2, "AS_WRITTEN"), slow(network, 3, "AS_WRITTEN"), (smooth_network, 3, "AS_WRITTEN"),
         *(slow(make, classes, mode) for make, classes in ((network, 3), (smooth_network, 2)) for mode in MODES[1:]),
     ],
 )  # fmt: skip
@@ -146,7 +146,7 @@ def test_which_networks_have_the_move():
     assert not has_label_trajectory(read_network(pmg.mlp(X, labels / 2, 3)))
 
 
-@pytest.mark.parametrize("mode", DRAWS)
+@pytest.mark.parametrize("mode", ["NUMBA", slow("JAX")])
 def test_the_move_against_quadrature(mode):
     """Of one weight and a bias, whose likelihood is a product of Φ, for a given step size."""
     x, labels = np.array([-1.0, 0.5, 2.0, 1.0]), np.array([0, 1, 1, 0])

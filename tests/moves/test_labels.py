@@ -12,7 +12,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLikelihood
 from pymc_gibbsnn.networks.likelihoods.sign_label import SignLikelihood
-from tests.helpers import MODES, check_mean, compile_draw
+from tests.helpers import MODES, MOSTLY_PYTHON, check_mean, compile_draw, slow
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(30, 2))
@@ -31,7 +31,7 @@ def test_log_density_of_labels():
     np.testing.assert_array_equal(logp, [0, -np.inf, 0, -np.inf, -np.inf])
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
 def test_labels_are_drawn(mode):
     mode = compilation_mode(mode)
     z = np.array([[0.0, 2, 1], [3, 1, 2]])
@@ -44,7 +44,7 @@ def test_labels_are_drawn(mode):
 # Oracle 8
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA", slow("JAX")])
 def test_two_classes_against_quadrature(mode):
     """Rows are chains of their own, started in a corner and run for 30 passes."""
     n, m, noise = 20_000, np.array([0.7, -0.4]), 0.5
@@ -202,7 +202,7 @@ def test_the_largest_of_one_output_is_refused():
         pmg.GibbsNN(model=model, **FAST)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [slow(2), 3])
 def test_class_probabilities_of_a_noisy_network(classes):
     """Shares of labels, as posterior prediction by PyMC gives them."""
     with pmg.mlp(X, Y % classes, 3, noise=0.4, likelihood="probit", prior=None) as model:

@@ -13,14 +13,14 @@ from pymc_gibbsnn.moves.layer_scale import layer_scale, layer_scale_conditional
 from pymc_gibbsnn.moves.noncentred_variance import noncentred_variance
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import MODES, PYTHON, check_mean, compile_draw, random_point, slow, value
+from tests.helpers import LEAN, MOSTLY_PYTHON, PYTHON, check_mean, compile_draw, random_point, slow, value
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 N, D, H = 6, 2, 3
 X = np.random.default_rng(0).normal(size=(N, D))
 PRIORS = {"of_z": (3, 2), "of_a": (4, 1), "of_y": (3, 1)}
 FACTORS = {"of_z": 1.0, "of_a": 1.5, "of_y": 0.5}
-DRAWS = {"NUMBA": 20_000, "JAX": 8_000}  # the distribution to a small error, the backends' to a larger one
+DRAWS = {"AS_WRITTEN": 3_000, "NUMBA": 20_000, "JAX": 8_000}  # to a small error where draws are fast
 
 
 def network(outputs=1, known=(), transform=True, function=lambda z: pt.maximum(z, 0), has_bias=True):
@@ -95,10 +95,11 @@ GRID = np.linspace(-5, 4, 91)
 @pytest.mark.parametrize(
     ("outputs", "known", "mode"),
     [
-        (1, (), "JAX"),
+        slow(1, (), "JAX"),
         slow(1, (), "NUMBA"),
-        (4, (), "NUMBA"),
-        (2, ("of_y",), "NUMBA"),
+        (4, (), "AS_WRITTEN"),
+        slow(4, (), "NUMBA"),
+        slow(2, ("of_y",), "NUMBA"),
         slow(2, ("of_a",), "NUMBA"),
     ],
 )
@@ -123,7 +124,7 @@ def test_collapsed_variances_against_quadrature(outputs, known, mode):
         check_mean(found["of_a"] * found["of_y"], density @ (grid[0] * grid[1]), "product")
 
 
-@pytest.mark.parametrize(("outputs", "mode"), [slow(1, "JAX"), slow(1, "NUMBA"), (4, "NUMBA")])
+@pytest.mark.parametrize(("outputs", "mode"), [slow(1, "JAX"), slow(1, "NUMBA"), (4, "AS_WRITTEN"), slow(4, "NUMBA")])
 def test_noncentred_variance_against_quadrature(outputs, mode):
     model = network(outputs, transform=outputs == 1)
     chain = Chain(noncentred_variance, model, mode)
@@ -141,7 +142,7 @@ def test_noncentred_variance_against_quadrature(outputs, mode):
     density = np.exp(density - np.max(density))
     density /= density.sum()
     for power in (1, 2, 3):
-        check_mean(found["of_z"] ** power, density @ grid**power, f"power {power}")
+        check_mean(found["of_z"] ** power, density @ grid**power, f"power {power}", least_ess=200)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_the_scale_of_a_layer_leaves_the_function_unchanged():
     np.testing.assert_allclose(noise_a, ((new["A2"] - np.maximum(new["Z2"], 0)) ** 2).sum(0))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
 def test_eigenvalues_at_zero_and_scales_far_apart(mode):
     """Variances of 1e-12 beside eigenvalues of 0 and of 1e6 are drawn, not NaN."""
     numbers = [pt.constant(x) for x in (1e-12, 1e-12, 1.0, 1e-3)]
@@ -239,6 +240,6 @@ LABELS = np.arange(N) % 3
 def test_the_log_density_is_that_of_the_model(options):
     """PyMC takes logarithms of plain whole numbers in priors, and of their gamma functions, in single precision."""
     model = pmg.mlp(**{"X": X, "y": X[:, 0], "hidden": H} | options)
-    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, rng=1)
+    step = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, rng=1, **LEAN)
     point, [stats] = step.step(model.initial_point())
     np.testing.assert_allclose(stats["lp"], model.compile_logp(mode="AS_WRITTEN")(point), rtol=0, atol=1e-10)

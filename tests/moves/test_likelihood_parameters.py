@@ -11,7 +11,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.likelihood_parameters import likelihood_parameters
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import PYTHON, check_mean, compile_draw, pm_sample, pmg_sample, slow
+from tests.helpers import LEAN, PYTHON, check_mean, compile_draw, pm_sample, pmg_sample, slow
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 N = 12
@@ -77,7 +77,7 @@ def test_parameters_are_found_and_the_log_density_is_that_of_pymc(name):
     network = read_network(model)
     assert {one.name for one in network.parameters} == FOUND[name]
     with model:
-        step = pmg.GibbsNN(compile_kwargs=PYTHON)
+        step = pmg.GibbsNN(compile_kwargs=PYTHON, **LEAN)
     point = point_of(model)
     for _ in range(3):
         point, [found] = step.step(point)
@@ -127,7 +127,7 @@ def log_density(model, point, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["dispersion", "scale", slow("degrees"), "cutpoints, probit", slow("cutpoints, logistic")]
+    "name", ["dispersion", slow("scale"), slow("degrees"), "cutpoints, probit", slow("cutpoints, logistic")]
 )
 def test_the_conditional_is_that_of_quadrature(name):
     model = model_of(name)
@@ -145,6 +145,7 @@ def test_the_conditional_is_that_of_quadrature(name):
             check_mean(chain[:, i] ** power, float(p @ grid[:, i] ** power), f"number {i} to the power {power}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["AS_WRITTEN", "JAX"])
 def test_other_backends_draw_as_numba_does(mode):
     model = model_of("dispersion")
@@ -177,7 +178,7 @@ def test_what_is_left_to_other_steps():
     assert [one.name for one in read_network(model).parameters] == ["alpha"]
 
 
-@pytest.mark.parametrize("sample", [pm_sample, pmg_sample])
+@pytest.mark.parametrize("sample", [pm_sample, slow(pmg_sample)])
 def test_a_run_needs_no_other_step(sample):
     idata = sample(model_of("cutpoints, probit"), draws=30, tune=30)
     cutpoints = idata["posterior"]["cutpoints"].values

@@ -12,7 +12,7 @@ from pymc_gibbsnn.networks.likelihoods.measurement import MeasurementLikelihood
 from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.starts.fitted_start import can_be_fitted, fitted_start
-from tests.helpers import MODES, compile_draw, pm_sample, value
+from tests.helpers import MOSTLY_PYTHON, compile_draw, pm_sample, value
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 N, D = 6, 2
@@ -132,7 +132,7 @@ def test_a_scale_for_each_row_of_the_last_layer_itself_asks_for_a_latent():
 # Oracle 1: the conditional of Z given y, by quadrature
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
 @pytest.mark.parametrize("degrees", [None, 3.0])
 def test_the_latent_against_quadrature(mode, degrees):
     """Half of the rows have another scale; each row is a chain of its own."""

@@ -16,7 +16,7 @@ from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from pymc_gibbsnn.networks.scales_of_rows import numbers_of_scale
-from tests.helpers import check_moments, compile_draw, in_turn, random_point, slow
+from tests.helpers import MOSTLY_PYTHON, check_moments, compile_draw, random_point, slow
 from tests.samplers.test_gibbs import FAST, NUMBA, PARALLEL, PLAIN, check_geweke, gibbs
 
 N, D = 6, 2
@@ -78,13 +78,13 @@ def test_both_networks_are_read():
         (3, bounded),
     ],
 )
-def test_lp_is_the_log_density_of_the_model(outputs, scale_of):
+@pytest.mark.parametrize("kwargs", [{}, slow(PLAIN), slow({"interweave": "langevin"}), slow(PARALLEL)])
+def test_lp_is_the_log_density_of_the_model(outputs, scale_of, kwargs):
     model = scaled_network(outputs, scale_of=scale_of)
     logp, start = model.compile_logp(mode="AS_WRITTEN"), random_point(model, 0)
-    for kwargs in ({}, PLAIN, {"interweave": "langevin"}):
-        point, [found] = gibbs(model, **kwargs).step(start)
-        np.testing.assert_allclose(found["lp"], logp(point), rtol=1e-9, atol=1e-6)
-        assert all((point[name] != start[name]).all() for name in ("W1", "Z2", "A2", "V1", "H", "B"))
+    point, [found] = gibbs(model, **kwargs).step(start)
+    np.testing.assert_allclose(found["lp"], logp(point), rtol=1e-9, atol=1e-6)
+    assert all((point[name] != start[name]).all() for name in ("W1", "Z2", "A2", "V1", "H", "B"))
 
 
 FORMS = {
@@ -138,7 +138,7 @@ def test_scales_that_are_known_make_a_weighted_regression():
             pmg.GibbsNN(model=model)
     pm.set_data({"error": errors}, model)
     point = model.initial_point()
-    draws = [np.append(point["W"], point["b"]) for _ in range(4000) if (point := step.step(point)[0])]
+    draws = [np.append(point["W"], point["b"]) for _ in range(1500) if (point := step.step(point)[0])]
     covariance = np.linalg.inv(design.T @ design + np.eye(D + 1))
     check_moments(np.array(draws), covariance @ design.T @ (X[:, 0] / (0.5 * errors)), covariance)
 
@@ -252,19 +252,11 @@ def test_wide_data():
     check_geweke(model, 6000, interweave=False, scale_move=False, **NUMBA)
 
 
-def test_the_layer_parallel_order_takes_them_too():
-    model = scaled_network()
-    logp, start = model.compile_logp(mode="AS_WRITTEN"), random_point(model, 0)
-    point, [found] = gibbs(model, **PARALLEL).step(start)
-    np.testing.assert_allclose(found["lp"], logp(point), rtol=1e-9, atol=1e-6)
-
-
 # Oracles: the move by quadrature, the sweep by the prior
 
 
-@pytest.mark.parametrize(
-    ("outputs", "floor", "span", "mode"), in_turn([(None, 0.0, np.inf), (2, 0.7, np.inf), (None, 0.1, 4.0)])
-)
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
+@pytest.mark.parametrize(("outputs", "floor", "span"), [(None, 0.0, np.inf), (2, 0.7, np.inf), (None, 0.1, 4.0)])
 def test_the_move_against_quadrature(outputs, floor, span, mode):
     """Every row is a chain of its own, with the noise of its latents in units of its scale held fixed."""
     copies = 1500
@@ -319,11 +311,14 @@ def test_the_move_against_quadrature(outputs, floor, span, mode):
         np.testing.assert_allclose(found["Z2"][row], mean + c_new * (start["Z2"][row] - mean) / c, rtol=1e-5)
 
 
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
 @pytest.mark.parametrize(
-    ("outputs", "scale_of", "mode"),
-    in_turn(
-        [(None, lambda g: pt.exp(HALF * g)), (3, lambda g: HALF * pmg.row_scale(g, -0.8, 1, 0.5)), (None, bounded)]
-    ),
+    ("outputs", "scale_of"),
+    [
+        slow(None, lambda g: pt.exp(HALF * g)),
+        slow(3, lambda g: HALF * pmg.row_scale(g, -0.8, 1, 0.5)),
+        (None, bounded),
+    ],
 )
 def test_the_move_of_the_level_by_the_density_of_the_model(outputs, scale_of, mode):
     """Along the line on which it moves, which one step shows; the density is that of PyMC."""
@@ -486,6 +481,7 @@ def posterior():
     return model, idata
 
 
+@pytest.mark.slow
 def test_predictions_know_where_noise_is_large(posterior):
     model, idata = posterior
     low, high = np.array([[0.0, -1.5]]), np.array([[0.0, 1.5]])
@@ -506,7 +502,7 @@ def test_predictions_know_where_noise_is_large(posterior):
     assert not {"W1", "W1_noise", "b1_noise", "W2_noise"} & set(rows)  # hidden units can change places
 
 
-@pytest.mark.parametrize("outputs", [None, 1, 2])
+@pytest.mark.parametrize("outputs", [slow(None), slow(1), 2])
 def test_the_noise_of_rows_is_told(outputs):
     """Where the inputs are no pm.Data, too."""
     model = scaled_network(outputs)

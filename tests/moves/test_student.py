@@ -11,7 +11,7 @@ from scipy import integrate, stats
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.likelihoods import student_t
 from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
-from tests.helpers import MODES, compile_draw, pm_sample
+from tests.helpers import MOSTLY_PYTHON, compile_draw, pm_sample
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 N, D = 6, 2
@@ -36,7 +36,7 @@ def network(degrees=4.0, learned=True, noise=1.0):
 # Oracle 1: the conditional of Z given y, by quadrature
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
 def test_the_latent_against_quadrature(mode):
     """Each row is a chain of its own; y far from the mean has two places where Z may be."""
     m, variance, nu, scale = 1.0, 2.0, 3.0, 0.8
@@ -139,6 +139,7 @@ def test_the_density_of_nothing_is_nothing():
 # Oracle 2: the sweep
 
 
+@pytest.mark.slow
 def test_geweke():
     check_geweke(network(), 6000, interweave=False, **NUMBA)
 

@@ -18,7 +18,7 @@ from pymc_gibbsnn.moves.noncentred_scale import NoncentredScale
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import MODES, in_turn, random_point, slow, value
+from tests.helpers import MODES, random_point, slow, slow_but, value
 
 HOMOGENEOUS = ["relu", "leaky_relu", "abs", "identity"]
 NETWORKS = {
@@ -103,7 +103,10 @@ def compiled(mode, dtype="float64"):
     return pytensor.function(inputs, NoncentredScale()(*inputs), mode=with_our_kernels(compilation_mode(mode)))
 
 
-@pytest.mark.parametrize(("c", "function", "mode"), in_turn(product([1, 2, 4], HOMOGENEOUS)))
+QUICK = {*product([1, 2, 4], HOMOGENEOUS, ["AS_WRITTEN"]), (4, "abs", "NUMBA")}
+
+
+@pytest.mark.parametrize(("c", "function", "mode"), slow_but(QUICK, product([1, 2, 4], HOMOGENEOUS, MODES)))
 def test_the_slice_is_that_of_the_density(c, function, mode):
     """A height just below the ratio of densities takes the point, one just above it does not, whatever moved before."""
     for seed, n in enumerate((12, 12, 12, 12, 1100)):

@@ -9,7 +9,7 @@ import pytest
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.variances import moments
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import random_point
+from tests.helpers import LEAN, random_point
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 N, D, H = 5, 2, 3
@@ -147,14 +147,14 @@ def test_vars_choose_which_scales_are_drawn():
 def test_what_users_do():
     with pm.Model() as model:
         one_noise()
-        step = pmg.GibbsNN(anneal=1.0, **FAST)
+        step = pmg.GibbsNN(anneal=1.0, **FAST, **LEAN)
         start = pmg.initial_values(kind="prior", random_seed=1)
         idata = pm.sample(
             20, tune=20, chains=1, step=step, initvals=start, progressbar=False, random_seed=1,
             compute_convergence_checks=False,
         )  # fmt: skip
         other = pmg.sample(
-            20, step=pmg.GibbsNN(interweave=False), tune=5, chains=2, initvals=start, random_seed=1, progressbar=False
+            20, step=pmg.GibbsNN(**LEAN), tune=5, chains=2, initvals=start, random_seed=1, progressbar=False
         )
     assert model["delta"].name in idata["posterior"]
     assert (other["posterior"]["delta"].values > 0).all()

@@ -12,7 +12,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.likelihoods import NOISY
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.starts.fitted_start import can_be_fitted
-from tests.helpers import compile_draw, pm_sample, pmg_sample, random_point
+from tests.helpers import MOSTLY_PYTHON, compile_draw, pm_sample, pmg_sample, random_point
 from tests.samplers.test_gibbs import NUMBA, check_geweke, gibbs
 from tests.test_documents import DOCUMENTS
 
@@ -47,7 +47,7 @@ def test_learned_noise():
     assert "variance_y" not in names
 
 
-@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA", "JAX"])
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
 def test_the_move_of_a_latent_leaves_its_distribution_invariant(counts, mode):
     """Latents that are drawn from their distributions given a count, by quantiles, have the same ones afterwards."""
     rng, grid = np.random.default_rng(6), np.linspace(-8, 8, 20_001)
@@ -70,6 +70,7 @@ def test_the_move_of_a_latent_leaves_its_distribution_invariant(counts, mode):
         assert stats.kstest(np.interp(new[:, i], grid, of_one), "uniform").pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_geweke():
     check_geweke(pmg.mlp(X, COUNTS, [], likelihood="poisson", noise=1.0, prior=None), 6000, **NUMBA)
 

@@ -13,7 +13,17 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.likelihoods.elliptical_slice import elliptical_slice
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from pymc_gibbsnn.prediction.quadrature import log_integral
-from tests.helpers import MODES, PYTHON, compile_draw, in_turn, pm_sample, pmg_sample, random_point, slow_but
+from tests.helpers import (
+    LEAN,
+    MODES,
+    MOSTLY_PYTHON,
+    PYTHON,
+    compile_draw,
+    pm_sample,
+    pmg_sample,
+    random_point,
+    slow_but,
+)
 from tests.samplers.test_gibbs import NUMBA, check_geweke, gibbs
 
 N = 6
@@ -107,7 +117,7 @@ def test_two_networks_in_one_likelihood_are_drawn_in_turn():
         G = pm.Normal("G", X @ pm.Normal("V", 0, 1, shape=2), 0.5)
         pm.NegativeBinomial("y", mu=exp(Z), alpha=exp(G), observed=COUNTS)
     assert [network.layers[-1].name for network in read_networks(model)] == ["G", "Z"]
-    step, point = gibbs(model), random_point(model, 0)
+    step, point = gibbs(model, **LEAN), random_point(model, 0)
     for _ in range(2):
         point, [found] = step.step(point)
     np.testing.assert_allclose(found["lp"], model.compile_logp(**PYTHON)(point), rtol=1e-7)
@@ -192,7 +202,8 @@ CONDITIONALS = {
 }
 
 
-@pytest.mark.parametrize(("name", "mode"), in_turn(CONDITIONALS))
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
+@pytest.mark.parametrize("name", CONDITIONALS)
 def test_the_latent_against_quadrature(name, mode):
     """Latents all of which start at one place, and then those that are drawn from their distribution already."""
     build, values, log_density = CONDITIONALS[name]
@@ -280,7 +291,8 @@ def test_geweke(build):
     check_geweke(model, 12_000, interweave=False, **NUMBA)
 
 
-@pytest.mark.parametrize("name", slow_but({"Poisson"}, FAMILIES))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
 def test_pm_sample(name):
     """Beside NUTS for what is not of the network."""
     model = model_of(name)

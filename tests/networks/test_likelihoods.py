@@ -16,7 +16,7 @@ from pymc_gibbsnn.networks.deterministic import read_classical
 from pymc_gibbsnn.networks.likelihoods import CLASSICAL
 from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLikelihood
 from pymc_gibbsnn.networks.likelihoods.sign_label import SignLikelihood
-from tests.helpers import PYTHON, check_mean, random_point
+from tests.helpers import PYTHON, check_mean, random_point, slow
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, 3))
@@ -56,7 +56,7 @@ def test_log_densities(name):
         np.testing.assert_allclose(float(one) / dispersion + constant, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["poisson", "binomial"])
+@pytest.mark.parametrize("name", [slow("poisson"), "binomial"])
 def test_sampling_counts(name):
     """The network's sweep, its log density included, is the general one."""
     model = pmg.classical_mlp(X, TARGETS[name], [2], likelihood=name, trials=5, batch_size=8, total_size=20)
@@ -137,7 +137,7 @@ def test_bad_targets(y, likelihood, message):
         pmg.classical_mlp(X, y, 2, likelihood=likelihood, trials=5)
 
 
-@pytest.mark.parametrize("name", ["poisson", "binomial"])
+@pytest.mark.parametrize("name", [slow("poisson"), "binomial"])
 def test_means_of_counts(name):
     model = pmg.classical_mlp(X, TARGETS[name], [2], likelihood=name, trials=5)
     draws = {rv.name: RNG.normal(size=(1, 4, *rv.shape.eval())) for rv in model.free_RVs}

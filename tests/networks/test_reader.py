@@ -11,7 +11,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import PYTHON
+from tests.helpers import PYTHON, value
 
 N, D, H = 6, 3, 4
 X = np.random.default_rng(0).normal(size=(N, D))
@@ -505,7 +505,7 @@ def test_a_learned_variance_may_be_divided_by_the_length_of_an_axis():
         w = pm.Normal("W1", 0, pt.sqrt(v / x.shape[1]), shape=D)
         pm.Normal("y", x @ w, pt.sqrt(v) / pm.Data("k", np.int32(4)), observed=Y[:, 0])
     [scale] = read_network(model).variances
-    np.testing.assert_allclose([np.squeeze(use.coefficient.eval()) for use in scale.uses], [1 / 4, D**-0.5])
+    np.testing.assert_allclose([np.squeeze(value(use.coefficient)) for use in scale.uses], [1 / 4, D**-0.5])
 
 
 DIFFERENCES = {  # a mean, the factor of its product, and its offset
@@ -529,7 +529,7 @@ def test_products_and_offsets_may_be_subtracted(form):
         pm.Normal("y", mean(X @ pm.Normal("w", shape=X.shape[1]), *data), 0.1, observed=Y[:, 0])
     [layer] = read_network(model).layers
     assert layer.operator.factor == factor
-    np.testing.assert_allclose(np.broadcast_to(layer.offset.eval(), (N, 1))[:, 0], offset(d, e), rtol=1e-12)
+    np.testing.assert_allclose(np.broadcast_to(value(layer.offset), (N, 1))[:, 0], offset(d, e), rtol=1e-12)
 
 
 def test_offsets_of_small_integers_are_added_as_real_numbers():
@@ -537,4 +537,4 @@ def test_offsets_of_small_integers_are_added_as_real_numbers():
         offsets = [pm.Data(name, np.full(N, 200, "uint8")) for name in "ab"]
         w = pm.Normal("W1", 0, 1, shape=D)
         pm.Normal("y", X @ w + offsets[0] + offsets[1], 0.1, observed=Y[:, 0])
-    np.testing.assert_array_equal(read_network(model).layers[0].offset.eval(), np.full((N, 1), 400))
+    np.testing.assert_array_equal(value(read_network(model).layers[0].offset), np.full((N, 1), 400))

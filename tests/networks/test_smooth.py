@@ -13,7 +13,7 @@ from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.random.smooth_normal import CoupledSmoothNormalRV
-from tests.helpers import MODES, compile_draw, draw_rv, slow_but
+from tests.helpers import MOSTLY_PYTHON, compile_draw, draw_rv, slow_but
 from tests.samplers.test_gibbs import FAST, check_geweke, network
 
 FUNCTIONS = {name: Smooth(apply) for name, apply in SMOOTH.items()}
@@ -54,17 +54,10 @@ CASES = [
     ("softplus", 4.0, 2.0, -1.0, 1.0, 1.0),
     ("wave", 0.3, 1.0, 0.8, 1.5, 0.3),
 ]
-COMPILED = {("wave", "NUMBA"), ("wave", "JAX")}  # others are slow
 
 
-@pytest.mark.parametrize(
-    ("case", "mode"),
-    [
-        pytest.param(case, mode, marks=[pytest.mark.slow] * (mode != "AS_WRITTEN" and (case[0], mode) not in COMPILED))
-        for case in CASES
-        for mode in MODES
-    ],
-)
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
+@pytest.mark.parametrize("case", CASES)
 def test_the_coupled_draw_against_quadrature(case, mode):
     """Rows are chains of their own, of one unit."""
     name, m, v, y, w, noise = case
@@ -93,7 +86,7 @@ def test_the_plain_draw_against_quadrature():
     assert stats.kstest(z[:, 0], conditional_cdf(WAVE, m, v, a / noise, 1 / noise)).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("activation", slow_but({"tanh", "gelu"}, [*SMOOTH, elu]))
+@pytest.mark.parametrize("activation", slow_but({"gelu"}, [*SMOOTH, elu]))
 def test_lp_is_the_log_density_of_the_model(activation):
     model = network(hidden=[3, 2], activation=activation)
     assert all(isinstance(a.function, Smooth) for a in read_network(model).activations)
@@ -104,7 +97,7 @@ def test_lp_is_the_log_density_of_the_model(activation):
 @pytest.mark.parametrize(
     ("activation", "kwargs", "mode"),
     [
-        ("tanh", {}, "NUMBA"),
+        pytest.param("tanh", {}, "NUMBA", marks=pytest.mark.slow),
         pytest.param("gelu", {"collapse": False, "interweave": False}, "NUMBA", marks=pytest.mark.slow),
         pytest.param("sigmoid", {}, "NUMBA", marks=pytest.mark.slow),
         pytest.param("softplus", {}, "JAX", marks=pytest.mark.slow),

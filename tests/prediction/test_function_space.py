@@ -10,6 +10,7 @@ import xarray as xr
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.prediction import function, new_rows
 from pymc_gibbsnn.prediction.function import forward
+from tests.helpers import slow
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(9, 2))
@@ -189,7 +190,7 @@ def linear(draws, x=MANY):
     return np.einsum("nj,cdj->cdn", x, draws["posterior"]["w"].values)
 
 
-@pytest.mark.parametrize("likelihood", MEANS)
+@pytest.mark.parametrize("likelihood", [slow(x) if x.startswith("Hurdle") else x for x in MEANS])
 def test_the_mean_of_any_likelihood_at_new_rows_and_at_some_of_its_own(likelihood):
     observe, mean = MEANS[likelihood]
     with pm.Model() as model:
@@ -220,7 +221,7 @@ def test_several_data_are_given_by_their_names():
     assert pmg.summary(idata, model).loc["output", "numbers"] == 50
 
 
-@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("noisy", [slow(False), True])
 def test_one_of_several_observed_variables_is_named(noisy):
     with pm.Model() as model:
         inputs = pm.Data("X", MANY)

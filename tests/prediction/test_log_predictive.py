@@ -13,6 +13,7 @@ from scipy.stats import multivariate_normal, norm
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn.diagnostics.scoring import log_predictive_density
+from tests.helpers import slow
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(9, 2))
@@ -39,8 +40,7 @@ def check_error(found, expected):
     assert np.abs(np.mean(ratio)) < 5 / np.sqrt(ratio.size)
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("single", [True, False])
+@pytest.mark.parametrize(("depth", "single"), [(1, True), slow(1, False), slow(2, True), (2, False)])
 def test_a_linear_network_in_closed_form(depth, single):
     sds = np.array([0.5, 0.3, 0.4, 0.6, 0.7])[-2 * depth - 1 :]
     y = Y if single else np.c_[Y, -Y]
@@ -59,7 +59,7 @@ def test_a_linear_network_in_closed_form(depth, single):
     check_error(found, expected)
 
 
-@pytest.mark.parametrize("likelihood", ["normal", "probit"])
+@pytest.mark.parametrize("likelihood", [slow("normal"), "probit"])
 def test_a_relu_by_quadrature(likelihood):
     y = (Y > 0).astype(int) if likelihood == "probit" else Y
     model = pmg.mlp(X, y, 1, noise=[0.9, 0.5, 0.6], likelihood=likelihood, prior=None)
@@ -94,9 +94,9 @@ def test_labels_of_several_classes():
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: pmg.classical_mlp(X, np.arange(9) % 3, 3),
+        slow(lambda: pmg.classical_mlp(X, np.arange(9) % 3, 3)),
         lambda: pmg.classical_mlp(X, np.arange(9) % 2, 3, likelihood="bernoulli"),
-        lambda: pmg.wide_mlp(X, Y, 20),
+        slow(lambda: pmg.wide_mlp(X, Y, 20)),
     ],
 )
 def test_classical_networks(build):
@@ -220,8 +220,8 @@ def test_labels_of_an_expression_of_a_latent_are_refused():
         pmg.log_predictive(prior_draws(model), model, X, (Y > 0).astype(int))
 
 
-@pytest.mark.parametrize("categories", [[1, 0], [4, 7], ["no", "yes"]])
-@pytest.mark.parametrize("build", [partial(pmg.mlp, likelihood="probit", noise=0.3), pmg.classical_mlp])
+@pytest.mark.parametrize("categories", [slow([1, 0]), slow([4, 7]), ["no", "yes"]])
+@pytest.mark.parametrize("build", [partial(pmg.mlp, likelihood="probit", noise=0.3), slow(pmg.classical_mlp)])
 def test_labels_may_be_the_names_of_their_classes(build, categories):
     """New labels score as the same ones when they were fitted, in whatever form they are given."""
     numbers = (X[:, 0] > 0).astype(int)
@@ -267,7 +267,7 @@ def test_a_latent_on_which_the_scale_depends_too_is_drawn(through_another):
     np.testing.assert_allclose(found, np.log((of_z * of_y).sum(1) * (grid[1] - grid[0])), atol=0.1)
 
 
-@pytest.mark.parametrize("single", [True, False])
+@pytest.mark.parametrize("single", [slow(True), False])
 def test_noise_by_row_by_quadrature(single):
     """Given G all is linear and normal; G is of one number."""
     y = Y if single else np.c_[Y, -Y]

@@ -17,6 +17,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.prediction import new_rows
+from tests.helpers import LEAN, slow, slow_but
 
 RNG = np.random.default_rng(0)
 X, U = RNG.normal(size=(9, 2)), RNG.normal(size=(9, 1))
@@ -81,7 +82,7 @@ def new_data(name):
     return {"X": X_NEW, "groups": np.array([2, 2, 0, 1])} if name == "scales" else X_NEW
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_but({"noisy", "classes", "scales", "by hand"}, MODELS))
 def test_the_distribution_of_posterior_prediction_by_pymc(name):
     model, idata = fixed(name)
     found = pmg.predict(idata, model, new_data(name), samples=True, random_seed=1)["samples"].values
@@ -113,7 +114,7 @@ def test_the_distribution_of_posterior_prediction_by_pymc(name):
         assert (np.abs(x.mean(0) - y.mean(0)) < 5 * error).all(), (x.mean(0), y.mean(0), error)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_but({"noisy", "binary", "scales", "by hand"}, MODELS))
 def test_predictions_are_those_of_the_new_inputs_whatever_the_model_holds(name):
     model, idata = fixed(name)
     expected = pmg.predict(idata, model, new_data(name), random_seed=1)
@@ -223,7 +224,7 @@ def test_infinite_parameters_hide_no_dependence_on_other_rows():
         pmg.predict(prior_draws(model), model, X_NEW)
 
 
-@pytest.mark.parametrize("options", [{}, {"likelihood": "student"}, {"noise_hidden": 2}])
+@pytest.mark.parametrize("options", [{}, slow({"likelihood": "student"}), slow({"noise_hidden": 2})])
 def test_models_in_single_precision_are_predicted(options):
     with pytensor.config.change_flags(floatX="float32"):
         model = pmg.mlp(X, Y, 3, noise="learned", prior=None, **options)
@@ -402,7 +403,7 @@ def test_recorded_latents_are_warned_of_once():
     quiet = {"tune": 2, "chains": 1, "cores": 1, "progressbar": False, "compute_convergence_checks": False}
     names = ["W1", "b1", "W2", "b2"]
     with pmg.mlp(X, Y, 2, noise=0.5, prior=None) as model:
-        plain = {"interweave": False, "scale_move": False, "compile_kwargs": {"mode": "AS_WRITTEN"}}
+        plain = {"compile_kwargs": {"mode": "AS_WRITTEN"}, **LEAN}
         step = pmg.GibbsNN(**plain)
         with pytest.warns(
             UserWarning, match=r"The latents Z2, A2 are recorded.*var_names=\['W1', 'b1', 'W2', 'b2'\]"
@@ -446,7 +447,9 @@ def frame_of(*columns):
     return pd.DataFrame(X, columns=["a", "b"])[list(columns)]
 
 
-@pytest.mark.parametrize("ask", [pmg.predict, pmg.log_predictive, pmg.function_space, pmg.summary, "continue_from"])
+@pytest.mark.parametrize(
+    "ask", [pmg.predict, *map(slow, [pmg.log_predictive, pmg.function_space, pmg.summary, "continue_from"])]
+)
 def test_the_posterior_of_another_model_is_refused(ask):
     """Of the same names and shapes, but of other columns, or of these in another order, or of another width."""
     if ask == "continue_from":

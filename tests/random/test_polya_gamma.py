@@ -15,7 +15,7 @@ from pymc_gibbsnn.backends.jax_backend import random_state
 from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
 from pymc_gibbsnn.random import _polya_gamma_saddlepoint as saddlepoint
 from pymc_gibbsnn.random.polya_gamma import _attempt, _formulas, polya_gamma
-from tests.helpers import MODES, draw_rv
+from tests.helpers import MODES, draw_rv, slow
 
 N = 20_000
 LEAST_P = 1e-4  # of a test with a fixed seed
@@ -81,7 +81,7 @@ def draws(mode):
     return draw_rv(polya_gamma, [b, z], mode).T
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA", slow("JAX")])
 def test_distribution(mode):
     for x, case in zip(draws(mode), CASES, strict=True):
         assert (x > 0).all()
@@ -114,7 +114,7 @@ def test_against_the_package_polyagamma(mode):
             assert stats.ks_2samp(x, theirs).pvalue > LEAST_P, (b, z)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA", slow("JAX")])
 def test_special_shapes(mode):
     """Zero, whole numbers of another type, what is not served, and no numbers at all."""
     nan, inf = np.nan, np.inf

@@ -1,6 +1,7 @@
 """Each RandomVariable in each backend against its distribution function, tails included."""
 
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from pymc_gibbsnn.random.generalised_inverse_gaussian import generalised_inverse
 from pymc_gibbsnn.random.piecewise_normal import coupled_piecewise_normal, pieces, piecewise_normal
 from pymc_gibbsnn.random.smooth_normal import CoupledSmoothNormalRV
 from pymc_gibbsnn.random.truncated_normal import Interval, truncated_normal
-from tests.helpers import MODES, compile_draw, draw_rv, slow
+from tests.helpers import MODES, compile_draw, draw_rv, slow, slow_but
 
 N = 20_000
 LEAST_P = 1e-4  # of a Kolmogorov-Smirnov test with a fixed seed
@@ -92,8 +93,10 @@ def density_on_grid(m, v, t, kappa, table):
     return np.concatenate(grid), cdf
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", TABLES)
+QUICK = {*product(TABLES, ["AS_WRITTEN", "NUMBA"]), ("relu", "JAX")}
+
+
+@pytest.mark.parametrize(("name", "mode"), slow_but(QUICK, product(TABLES, MODES)))
 def test_piecewise_normal(name, mode):
     table = TABLES[name]
     cases = [
@@ -161,7 +164,7 @@ def test_uniforms_at_both_ends_give_finite_draws(dtype, n):
                 assert (x <= high).all()
 
 
-@pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-11), ("float32", 1e-6)])
+@pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-11), slow("float32", 1e-6)])
 def test_special_functions_of_jax_are_those_of_scipy(dtype, rtol):
     import jax
 
@@ -202,7 +205,7 @@ def test_masses_of_pieces_on_a_grid(name, dtype):
                 np.testing.assert_allclose(mass, expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", slow("NUMBA"), slow("JAX")])
 def test_coupled_piecewise_normal_leaves_its_target(mode):
     """Long from any start, two units of many independent samples follow the joint density, by brute force on a grid."""
     table, v, delta = ACTIVATIONS["relu"], 0.5, 0.2

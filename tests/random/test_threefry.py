@@ -58,7 +58,7 @@ DRAWS = {
 }
 
 
-@pytest.mark.parametrize(("double", "spread"), [(False, False), (True, True), slow(False, True), slow(True, False)])
+@pytest.mark.parametrize(("double", "spread"), [slow(False, False), (True, True), slow(False, True), slow(True, False)])
 def test_numbers_are_those_of_the_keys_of_jax(double, spread):
     data = np.array([[1, 2], [3, MAX], [0, 0]], np.uint32)
 

@@ -66,7 +66,7 @@ def two_networks():
 
 PARALLEL = {"collapse": False, "interweave": False, "schedule": "layer-parallel"}
 PLAIN = {"collapse": False, "scale_move": False, "interweave": False}
-QUICK = {("by weight", "AS_WRITTEN"), ("by weight", "JAX")}
+QUICK = {("by weight", "AS_WRITTEN")}
 NETWORKS = {
     "by weight": (lambda: written(sds=("weight", "weight"), noise=None), PLAIN),
     "by weight, default": (lambda: written(sds=("weight", "weight")), {}),

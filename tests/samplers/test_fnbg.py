@@ -105,7 +105,7 @@ def run(likelihood, activation, mode, dtype="float64"):
     ("likelihood", "mode"),
     [
         ("categorical", "NUMBA"),
-        ("categorical", "JAX"),
+        slow("categorical", "JAX"),
         *(
             pytest.param(likelihood, mode, marks=pytest.mark.slow)
             for likelihood in ("bernoulli", "normal")
@@ -163,7 +163,7 @@ def logp_ratio(model, old, new):
     return logp(new) - logp(old)
 
 
-@pytest.mark.parametrize("general", [False, True])
+@pytest.mark.parametrize("general", [False, slow(True)])
 @in_python()
 def test_log_ratios_and_what_is_refused(general, monkeypatch):
     """Each proposal against direct densities, from the state with all earlier rejected blocks put back."""
@@ -213,6 +213,7 @@ def test_log_ratios_and_what_is_refused(general, monkeypatch):
     np.testing.assert_allclose(lp, model.compile_logp(mode="AS_WRITTEN")(point(theta)), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_flat_acceptance_without_a_likelihood():
     """13 blocks of 3 with prior N(0, 1) and scale 1.2: .375 each."""
     with pm.Model():

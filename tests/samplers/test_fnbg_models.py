@@ -124,12 +124,12 @@ def test_stratified_batches():
     _, batches = read_minibatches([pm.Minibatch(labels, batch_size=10)])
     batches = replace(batches, labels=pt.constant(labels))
     draw, counts = compile_draw(lambda rng: batches.draw(rng, batches.start())), np.zeros(30)
-    for _ in range(3000):
+    for _ in range(900):
         rows = draw()
         counts += np.bincount(rows, minlength=30)
         of_class = np.bincount(labels[rows], minlength=3)
         assert (np.abs(of_class - np.array([7, 3, 20]) / 3) < 2).all()
-    assert (np.abs(counts - 1000) < 5 * np.sqrt(1000)).all()
+    assert (np.abs(counts - 300) < 5 * np.sqrt(300)).all()
 
 
 def test_batches_change_from_sweep_to_sweep_and_carry_total_size():
@@ -149,6 +149,7 @@ def test_batches_change_from_sweep_to_sweep_and_carry_total_size():
 # Tuning, drivers
 
 
+@pytest.mark.slow
 def test_scales_are_tuned_and_then_stay(model):
     idata = sample(
         model, 300, step=pmg.FNBG(model=model, compile_kwargs=PYTHON), tune=1500, chains=1, discard_tuned_samples=True
@@ -207,7 +208,7 @@ ACROSS_NODES = [[0, 12, 16], list(set(range(31)) - {0, 12, 16})]
 @pytest.mark.parametrize(
     ("blocks", "batch"),
     [
-        (ACROSS_NODES, None),
+        slow(ACROSS_NODES, None),
         *(slow("all", batch) for batch in (None, 10)),
         slow(ACROSS_NODES, 10),
         *(slow(blocks, batch) for blocks in ("node", 2, "layer") for batch in (None, 10)),

@@ -22,7 +22,7 @@ def test_without_likelihood_the_prior_is_kept_and_all_is_accepted(sampler):
         pm.MvNormal("z", x, covariance)
         pm.MvNormal("rows", np.zeros(2), covariance, shape=(2, 2))
         step = sampler(beta=1, compile_kwargs=PYTHON, rng=1)
-    values, stats = run(step, 1500)
+    values, stats = run(step, 500)
     np.testing.assert_allclose(stats["acceptance_rate"], 1, atol=1e-9)
     assert (stats["accepted"] == 1).all()
     logp = model.compile_logp(mode="AS_WRITTEN")({name: x[7] for name, x in values.items()})
@@ -44,7 +44,7 @@ def test_a_linear_readout_alone_is_drawn_exactly_and_all_is_accepted(sampler, ro
         w, b = pm.Normal("w", 0, 0.7, shape=(4, 2)), pm.Normal("b", 0.5, 1.3, shape=2)
         pm.Normal("y", x @ w + b, 0.6, observed=y)
         step = sampler(reparametrise=True, compile_kwargs=PYTHON, rng=1)
-    values, stats = run(step, 2000)
+    values, stats = run(step, 500)
     np.testing.assert_allclose(stats["acceptance_rate"], 1, atol=1e-12)
     design = np.c_[x, np.ones(rows)]
     precision = design.T @ design / 0.36 + np.diag(1 / np.r_[np.full(4, 0.49), 1.69])

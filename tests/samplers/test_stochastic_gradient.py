@@ -34,7 +34,7 @@ def unit_mass(step_size, friction, noise_estimate=0.0, **kwargs):
 @pytest.mark.parametrize(
     ("langevin", "hamiltonian"),
     [
-        ([{"step_size": 8e-4, "temperature": 0.7}], [unit_mass(0.04, 0.2, MEANS.b / 3, temperature=0.7)]),
+        slow([{"step_size": 8e-4, "temperature": 0.7}], [unit_mass(0.04, 0.2, MEANS.b / 3, temperature=0.7)]),
         pytest.param(
             [{"step_size": 8e-4}, {"step_size": 4e-4}, {"step_size": 4e-4, "temperature": 0.1}],
             [unit_mass(0.04, 0.2), unit_mass(0.02, 0.1), unit_mass(0.02, 0.2, MEANS.b)],
@@ -214,7 +214,7 @@ TOY = Toy()
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        slow({}),
         pytest.param({"noise": "gaussian"}, marks=pytest.mark.slow),
         pytest.param({"scheme": "B", "momentum": 0.0}, marks=pytest.mark.slow),
         pytest.param({"scheme": "C", "bound": "diagonal"}, marks=pytest.mark.slow),

@@ -8,7 +8,7 @@ import pytest
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.starts.annealing import annealed, choose_highest_variance
-from tests.helpers import PYTHON, pm_sample, value
+from tests.helpers import LEAN, PYTHON, pm_sample, slow, value
 
 X = np.random.default_rng(0).normal(size=(8, 2))
 Y = np.maximum(X[:, 0], 0) + 0.1 * np.random.default_rng(1).normal(size=8)
@@ -31,11 +31,11 @@ def test_noise_falls_to_its_own_value(model):
     assert value(same.layers[0].noise) == value(network.layers[0].noise)
 
 
-@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("cores", [slow(1), 2])
 def test_the_share_of_tuning_to_come_reaches_the_sweep(model, cores):
     """The mean squared noise in units of the annealed variance stays near 1 only if both fall together."""
     with model:
-        step = pmg.GibbsNN(anneal=1e4, compile_kwargs=PYTHON)
+        step = pmg.GibbsNN(anneal=1e4, compile_kwargs=PYTHON, **LEAN)
     idata = pm_sample(model, draws=30, step=step, tune=30, cores=cores, discard_tuned_samples=False)
     warmup, after = (idata[group]["noise_Z2"].values for group in ("warmup_sample_stats", "sample_stats"))
     assert warmup.shape == (2, 30)
@@ -55,7 +55,6 @@ def test_the_share_of_tuning_to_come_reaches_the_sweep(model, cores):
 # By default, for networks that cannot be fitted
 
 IMAGES = np.random.default_rng(2).normal(size=(8, 4, 4))
-LEAN = {"interweave": False, "scale_move": False}
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +143,7 @@ def test_other_chains_are_not_annealed(steps, images, start, tune):
         assert [*found] == [*chain(plain, point, tune, 5)]
 
 
+@pytest.mark.slow
 def test_annealing_in_jax(monkeypatch):
     """Of two chains, the one that starts at zero is annealed, and only while it tunes."""
     monkeypatch.setattr("pymc_gibbsnn.samplers.gibbs.can_be_fitted", lambda network: False)

@@ -30,7 +30,7 @@ from pymc_gibbsnn.starts.evidence import learned_scales
 from pymc_gibbsnn.starts.fitted_start import can_be_fitted, fitted_start
 from pymc_gibbsnn.starts.least_squares import Fit, LeastSquares
 from pymc_gibbsnn.starts.quasi_newton import Found, QuasiNewton
-from tests.helpers import PYTHON, pmg_sample, slow
+from tests.helpers import LEAN, PYTHON, pmg_sample, slow
 
 RNG = np.random.default_rng(0)
 WIDTHS, NOISES = [(4, 3), (3, 4), (2, 4)], [1e-4, 2e-4, 3e-4, 1e-4, 2e-4]  # (c, d) of W̃: no bias in the second layer
@@ -111,7 +111,7 @@ def test_units_that_do_the_same_become_one():
     np.testing.assert_allclose(output(problem, wider), output(problem, pruned))
 
 
-@pytest.mark.parametrize("widths", [(4, 5, 1), (3, 3, 3, 2)])
+@pytest.mark.parametrize("widths", [slow((4, 5, 1)), (3, 3, 3, 2)])
 def test_the_teacher_is_found(widths):
     study = pmg.teacher_student(widths, n=150, n_test=5, noise=0.01, noisy=False, random_seed=1)
     network, point = read_network(study.model), study.model.initial_point()
@@ -143,7 +143,7 @@ IMAGES = np.random.default_rng(2).normal(size=(12, 6, 6))
         lambda: pmg.cnn(RNG.normal(size=(12, 1, 6, 6)), Y, 2, noise="learned", prior=None),
         lambda: pmg.mlp(np.zeros((12, 400)), Y, 40, noise=0.1, prior=None),
         lambda: pmg.mlp(np.zeros((12, 100)), Y, 20, noise="learned", prior=None),
-        lambda: pmg.cnn(np.zeros((200, 28, 28)), np.zeros(200), 64, noise=0.1, prior=None),
+        slow(lambda: pmg.cnn(np.zeros((200, 28, 28)), np.zeros(200), 64, noise=0.1, prior=None)),
     ],
     ids=[
         "class labels of dense layers",
@@ -169,7 +169,8 @@ def _with_noise_of(sigma):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda y: pmg.mlp(X, y, 3, noise=0.1, prior=None), lambda y: pmg.cnn(IMAGES, y, 2, noise=0.1, prior=None)]
+    "make",
+    [lambda y: pmg.mlp(X, y, 3, noise=0.1, prior=None), slow(lambda y: pmg.cnn(IMAGES, y, 2, noise=0.1, prior=None))],
 )
 def test_data_that_cannot_be_fitted(make):
     model = make(1e200 * Y)
@@ -230,7 +231,7 @@ def test_learned_scales_end_where_the_evidence_is_stationary():
     assert point["t_log__"] == model.initial_point()["t_log__"]  # the scale of hidden noise alone
 
 
-@pytest.mark.parametrize("factor", [0.1, 10.0, -1.0])
+@pytest.mark.parametrize("factor", [slow(0.1), slow(10.0), -1.0])
 def test_a_factor_of_the_weights_does_not_change_learned_scales(factor):
     """Weights with a factor, and a prior that makes up for it, are the same model."""
 
@@ -278,14 +279,14 @@ def test_learned_scales_that_multiply_each_other_settle():
     assert sums[-1] == pytest.approx(sums[-2], abs=0.01)
 
 
-@pytest.mark.parametrize("noise", [1e-4, 1e-6])
+@pytest.mark.parametrize("noise", [slow(1e-4), 1e-6])
 def test_inputs_that_are_not_standardised(noise):
     """The covariance of the weights is then close to singular."""
     model = pmg.mlp(1e4 * X, Y, 5, noise=noise, prior=None)
     assert fitted_start(read_network(model), model.initial_point(), np.random.default_rng(1))
 
 
-@pytest.mark.parametrize("likelihood", ["normal", "student"])
+@pytest.mark.parametrize("likelihood", [slow("normal"), "student"])
 def test_learned_noise_is_fitted(likelihood):
     """The fit finds the teacher and the size of the noise; a few outliers do not matter under Student's t."""
     study = pmg.teacher_student((3, 4, 1), n=200, n_test=5, noise=0.1, noisy=False, random_seed=1)
@@ -319,6 +320,7 @@ def images_of(study, point):
     return a.reshape(len(a), -1) @ point["W2"].T + point["b2"]
 
 
+@pytest.mark.slow
 def test_a_convolutional_teacher_is_found():
     model = pmg.cnn(np.zeros((150, 6, 6)), np.zeros(150), 2, size=3, pool=2, noise=0.01, prior=None)
     study = pmg.teacher_student(model, 150, n_test=5, noisy=False, random_seed=1)
@@ -328,7 +330,8 @@ def test_a_convolutional_teacher_is_found():
     assert (images_of(study, point) - study.y).std() < 0.03
 
 
-@pytest.mark.parametrize("classes", [2, slow(3)])
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [2, 3])
 def test_labels_of_images_are_fitted_by_their_probabilities(classes):
     labels = np.arange(150) % classes
     model = pmg.cnn(np.zeros((150, 6, 6)), labels, 2, size=3, pool=2, noise=0.1, likelihood="probit", prior=None)
@@ -400,6 +403,7 @@ def test_logistic_probabilities_are_close_to_those_of_normal_noise(classes):
         assert np.exp(found.eval(mode="AS_WRITTEN")) == pytest.approx(p[i, y[i]], abs=0.05)
 
 
+@pytest.mark.slow
 def test_a_part_of_the_data_is_fitted_where_all_is_too_much_work():
     images = np.random.default_rng(1).normal(size=(3000, 28, 28))
     network = read_network(pmg.cnn(images, images[:, 0, 0], 8, size=4, stride=2, noise=0.1, prior=None))
@@ -455,14 +459,12 @@ def test_learned_priors_and_factors():
 
 # In the drivers
 
-LEAN = {"interweave": False, "scale_move": False, "compile_kwargs": PYTHON}
-
 
 @pytest.fixture(scope="module")
 def steps():
     """A step that looks for a start and one that does not, compiled once for all tests below."""
     model = pmg.mlp(X, Y, 3, noise=0.05, prior=None)
-    return [pmg.GibbsNN(model=model, anneal=anneal, **LEAN) for anneal in ("auto", None)]
+    return [pmg.GibbsNN(model=model, anneal=anneal, compile_kwargs=PYTHON, **LEAN) for anneal in ("auto", None)]
 
 
 def chain(step, point, *, tune, seed=1):
@@ -513,7 +515,7 @@ def test_a_start_is_looked_for_by_a_driver_that_tunes_and_where_the_user_chose_n
 def test_targets_may_change_under_a_step_that_is_called_by_hand():
     """As in Geweke's joint test."""
     model = pmg.mlp(X, Y, 3, noise=0.3, prior=None)
-    step = pmg.GibbsNN(model=model, rng=1, **LEAN)
+    step = pmg.GibbsNN(model=model, rng=1, compile_kwargs=PYTHON, **LEAN)
     point, _ = step.step(model.initial_point())
     model.set_data("y_data", Y + 1)
     point, [stats] = step.step(point)
@@ -541,7 +543,7 @@ def test_starts_in_jax(steps, monkeypatch):
     "build",
     [
         lambda: pmg.mlp(X, Y, 3, noise=0.3, prior=None),
-        lambda: pmg.mlp(X, Y, 3, noise=0.3, activation="tanh", prior=None),
+        slow(lambda: pmg.mlp(X, Y, 3, noise=0.3, activation="tanh", prior=None)),
         slow(lambda: pmg.cnn(IMAGES, IMAGES[:, 0, 0], 2, noise=0.3, prior=None)),
     ],
     ids=["relu", "tanh", "images"],

@@ -83,7 +83,7 @@ def test_the_readout_is_drawn_from_its_conditional(name):
     model = MODELS[name]()
     numbers = Numbers(ReadoutTarget(model))
     phi = numbers.random(np.random.default_rng(4))
-    states = numbers.states(phi, draws=4000)
+    states = numbers.states(phi, draws=800)
     _, psi, residual = direct_marginal(model, states[0])
     columns = states[0]["W1"].shape[0] == model["X"].get_value().shape[1]
     scale = np.r_[np.linspace(0.6, 0.9, psi.shape[1] - 1) if columns else np.full(psi.shape[1] - 1, 0.7), 1.1]

@@ -77,7 +77,7 @@ def check_distribution(draws, sampler, size, least_ess=400):
 STEPS = [(pmg.PCN, 0.6), (pmg.PCNL, 0.7), (pmg.MALA, 0.6)]
 
 
-@pytest.mark.parametrize("sampler", [pmg.PCN, slow(pmg.PCNL), slow(pmg.MALA)])
+@pytest.mark.parametrize("sampler", [slow(pmg.PCN), slow(pmg.PCNL), slow(pmg.MALA)])
 def test_the_distribution_of_a_chain_on_minibatches(sampler):
     size = dict(STEPS)[sampler]
     draws, stats = run(step(sampler, regression(), size, compile_kwargs=PYTHON, rng=1), 3000)
@@ -112,7 +112,7 @@ def test_in_numba():
     check_distribution(idata["posterior"]["w"].values, pmg.MALA, 0.6)
 
 
-@pytest.mark.parametrize(("sampler", "mode"), [(pmg.PCNL, "AS_WRITTEN"), (pmg.MALA, "JAX")])
+@pytest.mark.parametrize(("sampler", "mode"), [(pmg.PCNL, "AS_WRITTEN"), slow(pmg.MALA, "JAX")])
 def test_lp_at_a_fixed_point_is_that_of_another_batch_each_time(sampler, mode):
     model = regression(X_200, Y_200, 10, total_size=200)
     _, stats = run(step(sampler, model, 1e-9, compile_kwargs={"mode": mode}, rng=1), 250, {"w": np.array(0.7)})

@@ -94,7 +94,7 @@ def warnings_without(what: str, *names: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-@pytest.mark.parametrize(("what", "names"), [("function", NAMES[:1]), slow("function", NAMES), slow("fit", NAMES)])
+@pytest.mark.parametrize(("what", "names"), [slow("function", NAMES[:1]), slow("function", NAMES), slow("fit", NAMES)])
 def test_without_a_private_name_pytensor_compiles(what, names):
     """A function is right and a fit goes on, and the user is told once, of whichever name is missing."""
     found = warnings_without(what, *names)

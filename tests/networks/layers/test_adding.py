@@ -80,6 +80,7 @@ def test_a_sweep(kwargs):
     np.testing.assert_allclose(stats["lp"], network.compile_logp(mode="AS_WRITTEN")(after), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_geweke():
     check_geweke(model(), 12_000, **NUMBA)
 
