@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-digits test test-slow test-all docs links notebooks lint package clean
+.PHONY: demo demo-digits test test-slow test-all docs links notebooks notebooks-part lint package clean
 
 demo: $(VENV)/examples
 	OMP_NUM_THREADS=1 $(BIN)/python notebooks/wine.py
@@ -14,10 +14,11 @@ demo-digits: $(VENV)/examples
 test: $(VENV)/test
 	$(BIN)/python -m pytest tests pymc_gibbsnn
 
-# One of twenty-four parts of the slow tests: which one, the hash of the last commit says; where there is none, the first.
-PART ?= $$((0x$$(git rev-parse --verify --short=8 HEAD 2>/dev/null || echo 0) % 24))
+# One of 32 parts of the slow tests, and of 5 of the notebooks: its number, counted round, is the hash of the last commit;
+# where there is none, 0.
+PART ?= $$((0x$$(git rev-parse --verify --short=8 HEAD 2>/dev/null || echo 0)))
 test-slow: $(VENV)/test
-	$(BIN)/python -m pytest tests pymc_gibbsnn -m slow --part $(PART)/24
+	$(BIN)/python -m pytest tests pymc_gibbsnn -m slow --part $(PART)/32
 
 test-all: $(VENV)/test
 	$(BIN)/python -m pytest tests pymc_gibbsnn -m "slow or not slow"
@@ -30,6 +31,9 @@ links: $(VENV)/docs
 
 notebooks: $(VENV)/examples $(VENV)/jax $(VENV)/store
 	$(BIN)/python notebooks/execute.py
+
+notebooks-part: $(VENV)/examples $(VENV)/jax $(VENV)/store
+	$(BIN)/python notebooks/execute.py --part $(PART)/5
 
 lint: $(VENV)/test
 	$(BIN)/ruff check .

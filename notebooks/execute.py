@@ -49,9 +49,12 @@ def execute(path: Path, write: bool) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="run in full and save the outputs")
+    parser.add_argument("--part", metavar="K/N", default="0/1", help="every N-th notebook, from number K on")
     parser.add_argument("notebooks", nargs="*", type=Path, help="by default all in this folder")
     arguments = parser.parse_args()
     if not arguments.write:
         os.environ["NOTEBOOK_DRAWS"] = "100"
-    for path in arguments.notebooks or sorted(Path(__file__).parent.glob("*.ipynb")):
+    first, count = map(int, arguments.part.split("/"))
+    paths = arguments.notebooks or sorted(Path(__file__).parent.glob("*.ipynb"))
+    for path in paths[first % count :: count]:
         execute(path.resolve(), arguments.write)
