@@ -11,7 +11,7 @@ from pymc_gibbsnn.networks.likelihoods.lognormal import LogNormalLikelihood
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.starts.fitted_start import fitted_start
 from pymc_gibbsnn.starts.working_response import working_response
-from tests.helpers import LEAN, PYTHON, pmg_sample, random_point, slow_but
+from tests.helpers import LEAN, PYTHON, pmg_sample, random_point
 
 N = 80
 RNG = np.random.default_rng(0)
@@ -50,7 +50,7 @@ def test_what_is_written_is_read_and_has_the_log_density_of_pymc(name):
     known = {"lognormal": LogNormalLikelihood, "normal": CensoredLikelihood}
     assert name not in known or type(network.observation) is known[name]
     assert not set(network.variables) ^ set(model.value_vars)  # all is drawn with the network
-    step, point = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, rng=1), random_point(model, 0)
+    step, point = pmg.GibbsNN(model=model, compile_kwargs=PYTHON, rng=1, **LEAN), random_point(model, 0)
     for _ in range(2):
         point, [found] = step.step(point)
     np.testing.assert_allclose(found["lp"], model.compile_logp(**PYTHON)(point), rtol=1e-7)
@@ -66,7 +66,8 @@ def test_numbers_for_each_datum_are_data():
     assert "exposure" in pmg.cnn(images, DATA["poisson"][0], 1, likelihood="poisson", exposure=HOURS).named_vars
 
 
-@pytest.mark.parametrize("name", slow_but({"negative_binomial"}, DATA))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DATA)
 def test_what_users_do(name):
     """By pmg.sample alone; what is predicted follows the function."""
     model, arguments = model_of(name), DATA[name][1]
