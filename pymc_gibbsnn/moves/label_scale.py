@@ -31,7 +31,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -45,9 +45,9 @@ from pymc_gibbsnn.moves.collapsed_variances import step_sizes
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.networks.likelihoods.label_likelihood import LabelLikelihood
-from pymc_gibbsnn.networks.network import LearnedVariance
+from pymc_gibbsnn.networks.network import Layer, LearnedVariance, Network
 
-__all__ = ["label_scale", "label_scale_density"]
+__all__ = ["label_scale", "label_scale_density", "scales_of"]
 
 
 def label_scale(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkState]:
@@ -59,7 +59,8 @@ def label_scale(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkSt
     rng, uniforms = draw(uniform, rng, zero, one, size=(2,))
     u = step_sizes(uniforms[0]) * xi
     u = pt.switch(pt.log1p(-uniforms[1]) < log_density(u) - log_density(zero), u, 0)
-    values = values | {r.value: r.value_of(r.log_precision(values[r.value]) - 2 * u) for r in _own_scales(state)}
+    scales = scales_of(state.network, state.network.layers[-1:])
+    values = values | {r.value: r.value_of(r.log_precision(values[r.value]) - 2 * u) for r in scales}
     new = {
         "weights": (*state.weights[:-1], w * pt.exp(u)),
         "outputs": (*state.outputs[:-1], z + pt.expm1(u) * linear),
@@ -69,7 +70,8 @@ def label_scale(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkSt
 
 def label_scale_density(state: NetworkState) -> tuple[Callable[[Variable], Variable], Variable]:
     """Return the log density of u, up to a constant, as a function of u; and Ã W̃ᵀ (n, k)."""
-    layer, w, scales = state.network.layers[-1], state.weights[-1], _own_scales(state)
+    layer, w = state.network.layers[-1], state.weights[-1]
+    scales = scales_of(state.network, [layer])
     observation, operator = cast(LabelLikelihood, state.network.observation), layer.operator
     m = layer.mean(state.input(len(state.posts)), w)
     noise, linear = state.outputs[-1] - m, layer.centred(m)
@@ -91,10 +93,10 @@ def label_scale_density(state: NetworkState) -> tuple[Callable[[Variable], Varia
     return log_density, linear
 
 
-def _own_scales(state: NetworkState) -> list[LearnedVariance]:
-    """List the learned scales of the last weights and biases alone: at most one for the weights, one for the biases."""
-    rest, scales = set(state.network.layers[-1].operator.variables), []
-    for scale in state.network.variances:
+def scales_of(network: Network, layers: Sequence[Layer]) -> list[LearnedVariance]:
+    """List the learned scales of the weights and biases of these layers alone, at most one for each of them."""
+    rest, scales = {v for layer in layers for v in layer.operator.variables}, []
+    for scale in network.variances:
         users = {use.value for use in scale.uses}
         if users <= rest:
             scales.append(scale)

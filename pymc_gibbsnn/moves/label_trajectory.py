@@ -1,4 +1,4 @@
-r"""All weights below class labels, moved together by Hamiltonian dynamics, with latents behind labels integrated out.
+r"""All weights below class labels and the scales of their priors, moved together by Hamiltonian dynamics.
 
 Model, in the letters of :mod:`pymc_gibbsnn.moves`, for a network whose last layer gives labels,
 
@@ -8,27 +8,36 @@ Model, in the letters of :mod:`pymc_gibbsnn.moves`, for a network whose last lay
 Given Z_{L+1} the weights are known as from a regression with n k targets, each to within its noise. The labels say far
 less, least where classes are far apart, and moves given Z_{L+1} cross the posterior in small steps. So all W̃ move with
 the noises E and F held fixed, and Z and A with them [1]_, as in :mod:`pymc_gibbsnn.moves.interweaving`, but through all
-layers at once. The latent Z_y of the label is integrated out, as in :mod:`pymc_gibbsnn.moves.label_scale`. With M the
-mean of Z_{L+1} at the new weights, exactly
+layers at once. The latent Z_y of the label is integrated out, as in :mod:`pymc_gibbsnn.moves.label_scale`. Learned
+precisions τ ~ Gamma(α, β) of the priors of weights, if they serve nothing else, move too, or learned variances 1/τ. In
+the coordinates
 
-    log π(W̃) = Σ_i log P_i − ½ Σ Λ W̃² + const,
+    x = Λ^{1/2} W̃,   u = ½ log(τ_0/τ),   with τ_0 the precisions before the move,
+
+W̃ is e^u x/Λ_0^{1/2}, with the u of its precision, or 0 where that is known. With M the mean of Z_{L+1}, exactly
+
+    log π(x, u) = Σ_i log P_i − ½ Σ x² − Σ_τ (2 α u + β τ_0 e^{−2u}) + const,
 
     argmax:   P_i = Φ((M_y − max_j (M_j + E_j))/√Δ),   over the classes j other than y,
     sign:     P_i = Φ(±M/√Δ),                          with + for the label 1 and − for 0.
 
-In the coordinates x = Λ^{1/2} W̃, with momenta p ~ N(0, I), a proposal is the end of 30 steps of the leapfrog method
-[2]_,
+With q = (x, u) and momenta p ~ N(0, I), a proposal is the end of 30 steps of the leapfrog method [2]_,
 
-    x ← x + h p/2,   p ← p + h ∇ log π,   x ← x + h p/2,
+    q ← q + h p/2,   p ← p + h ∇ log π,   q ← q + h p/2,
 
 in which two half steps in a row are one step. It is accepted with probability min(1, exp(H − H')), H = ½ pᵀp − log π,
-which makes the move exact. The size h of the steps is a tuned one times (1 + u)/2, with u uniform and the same for all
-of them; the acceptance is tuned to 0.8. A metric learned while tuning, of the form s ÃᵀÃ + Λ, allowed steps three times
-as long, and yet outputs moved no faster.
+which makes the move exact. From move to move most of the momentum is kept, so that paths in a row make a long one [3]_:
 
-The gradient is that of backpropagation: with δ_l = ∂ log π/∂Z_l,
+    p ← 0.9 p + (1 − 0.9²)^{1/2} ξ,   ξ ~ N(0, I),   where p is turned round if the proposal before was rejected.
 
-    ∇_l = Ã_lᵀ δ_{l+1} − Λ_l W̃_l,   δ_l = (δ_{l+1} W_l) ∘ σ'(Z_l),   δ_{L+1} = (φ/Φ)(m/√Δ) ∂m/∂Z_{L+1}/√Δ,
+The size h of the steps is a tuned one times (1 + v)/2, with v uniform and the same for all of them. The acceptance is
+tuned to 0.9, since rejections break long paths. Metrics learned while tuning from the curvature of log π in x allowed
+longer steps, and yet outputs moved more slowly: directions that are steep at a point are not narrow in the posterior.
+
+The gradient is that of backpropagation: with δ_l = ∂ log π/∂Z_l and G_l = (Ã_lᵀ δ_{l+1})ᵀ ∘ e^u/Λ_0^{1/2},
+
+    ∇_x = G − x,   ∇_u = Σ G x − 2 α + 2 β τ_0 e^{−2u},   with a sum over the weights whose precision it is,
+    δ_l = (δ_{l+1} W_l) ∘ σ'(Z_l),   δ_{L+1} = (φ/Φ)(m/√Δ) ∂m/∂Z_{L+1}/√Δ,
 
 where m/√Δ is the argument of Φ above. It is written out, since that of PyTensor has shapes that JAX does not know in a
 loop.
@@ -39,12 +48,13 @@ References
 ----------
 .. [1] Y. Yu, X.-L. Meng. To center or not to center: that is not the question. J. Comput. Graph. Stat. 20 (2011).
 .. [2] R. M. Neal. MCMC using Hamiltonian dynamics. Handbook of Markov Chain Monte Carlo (2011).
+.. [3] A. M. Horowitz. A generalized guided Monte Carlo algorithm. Physics Letters B 268 (1991).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -57,25 +67,28 @@ from pytensor.tensor.type import TensorType
 
 from pymc_gibbsnn._robbins_monro import robbins_monro
 from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.moves.label_scale import scales_of
 from pymc_gibbsnn.moves.site import Move, NetworkState
-from pymc_gibbsnn.networks.given import loose
+from pymc_gibbsnn.networks.given import given, loose, sizes
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.likelihoods.label_likelihood import LabelLikelihood
-from pymc_gibbsnn.networks.network import Activation, Network
+from pymc_gibbsnn.networks.network import Activation, LearnedVariance, Network
 from pymc_gibbsnn.random.log_normal_cdf import log_normal_cdf
 
-__all__ = ["has_label_trajectory", "label_density", "label_trajectory", "moved_with", "path"]
+__all__ = ["has_label_trajectory", "label_density", "label_trajectory", "moved_with", "path", "with_precisions"]
 
 STEPS = 30  # of the leapfrog method, in a move
-TARGET_ACCEPTANCE = 0.8
+KEPT = 0.9  # the share of the momentum that is kept from move to move
+TARGET_ACCEPTANCE = 0.9
 TUNE_STEPS = 1000  # how many tuning steps the move needs
 
 
-class StepSize(NamedTuple):
+class Memory(NamedTuple):
     """What the move remembers."""
 
     log_step: Variable  # log h
     tuned: Variable  # how many moves the chain has made
+    momentum: Variable  # p, of all x and then of all u, in one vector
 
 
 class Report(NamedTuple):
@@ -97,19 +110,19 @@ def has_label_trajectory(network: Network) -> bool:
 def label_trajectory(network: Network) -> Move:
     """Make the move of all weights of a network of dense layers that gives class labels, which tunes its step size."""
     dtype, count = network.inputs.dtype, sum(math.prod(layer.operator.augmented_shape) for layer in network.layers)
-    memory = StepSize(pt.constant(np.asarray(-math.log(count) / 2, dtype)), pt.zeros((), dtype=dtype))
+    size = count + _learned(network)
+    log_step = pt.constant(np.asarray(-math.log(count) / 2, dtype))
+    memory = Memory(log_step, pt.zeros((), dtype=dtype), given(np.zeros(size, dtype)))
 
-    def step(rng: Variable, state: NetworkState, memory: StepSize) -> tuple[Variable, NetworkState, StepSize, Report]:
+    def step(rng: Variable, state: NetworkState, memory: Memory) -> tuple[Variable, NetworkState, Memory, Report]:
         zero, one = pt.constant(np.array([0, 1], dtype))
-        momenta = []
-        for layer in state.network.layers:
-            rng, xi = draw(normal, rng, zero, one, size=layer.operator.size)
-            momenta.append(xi)
+        rng, xi = draw(normal, rng, zero, one, size=sizes((size,)))
         rng, uniforms = draw(uniform, rng, zero, one, size=(2,))
-        weights, new_momenta = path(state, momenta, pt.exp(memory.log_step) * (1 + uniforms[0]) / 2)
+        p = pt.switch(memory.tuned > 0, KEPT * memory.momentum + math.sqrt(1 - KEPT**2) * xi, xi)
+        weights, u, new_p = path(state, p, pt.exp(memory.log_step) * (1 + uniforms[0]) / 2)
         new = moved_with(state, weights)
-        kinetic = sum((p**2).sum() - (q**2).sum() for p, q in zip(momenta, new_momenta, strict=True)) / 2
-        log_ratio = label_density(state, new) - label_density(state, state) + kinetic
+        change = label_density(state, new, u) - label_density(state, state, pt.zeros_like(u))
+        log_ratio = change + ((p**2).sum() - (new_p**2).sum()) / 2
         log_ratio = pt.switch(pt.isnan(log_ratio), -np.inf, log_ratio)
         accept = pt.log1p(-uniforms[1]) < log_ratio
         acceptance = pt.exp(pt.minimum(log_ratio, 0))
@@ -119,24 +132,26 @@ def label_trajectory(network: Network) -> Move:
             )
             for name in ("weights", "outputs", "posts")
         }
+        state = replace(with_precisions(state, pt.switch(accept, u, 0)), **chosen)
         tuned = memory.tuned + 1
         log_step = robbins_monro(memory.log_step, tuned, acceptance, TARGET_ACCEPTANCE, state.tuning)
-        return rng, replace(state, **chosen), StepSize(log_step, tuned), Report(acceptance, pt.exp(memory.log_step))
+        remembered = Memory(log_step, tuned, pt.switch(accept, new_p, -p))
+        return rng, state, remembered, Report(acceptance, pt.exp(memory.log_step))
 
     return Move.of(network.layers[-1].name, step, memory, Report, TUNE_STEPS, {"log_step": "step_size"})
 
 
 def path(
-    state: NetworkState, momenta: Sequence[Variable], h: Variable, steps: int = STEPS
-) -> tuple[list[Variable], list[Variable]]:
+    state: NetworkState, momentum: Variable, h: Variable, steps: int = STEPS
+) -> tuple[list[Variable], Variable, Variable]:
     """Follow the dynamics from the weights of a state.
 
     Parameters
     ----------
     state : NetworkState
         The state.
-    momenta : sequence of Variable
-        The momentum of the weights of each layer, in the coordinates x.
+    momentum : Variable, (weights and learned precisions,)
+        The momentum of the x of each layer, in rows, and then of all u.
     h : Variable, ()
         The size of the steps.
     steps : int
@@ -144,8 +159,12 @@ def path(
 
     Returns
     -------
-    weights, momenta : list of Variable
-        W̃ and p at the end.
+    weights : list of Variable
+        W̃ of each layer at the end.
+    u : Variable, (learned precisions,)
+        All u, one precision after the other.
+    momentum : Variable
+        The momentum.
     """
     network, observation = state.network, cast(LabelLikelihood, state.network.observation)
     operators = [cast(Dense, layer.operator) for layer in network.layers]
@@ -156,21 +175,31 @@ def path(
     shifts = [
         e if layer.offset is None else e + layer.offset for layer, e in zip(network.layers, of_outputs, strict=True)
     ]
-    deviations = [1 / pt.sqrt(operator.precision) for operator in operators]
+    places, deviations = _places(network), [1 / pt.sqrt(operator.precision) for operator in operators]
+    priors = [_gamma(state, scale) for scale in _scales(network)]
+    alpha, rate = (_in_line([prior[i] for prior in priors], h.dtype) for i in range(2))
     ones = [operator.ones for operator in operators if operator.ones is not None]
-    kinds = [loose(TensorType(p.dtype, o.augmented_shape)) for p, o in zip(momenta, operators, strict=True)]
-    start = [w / s + h / 2 * p for w, s, p in zip(state.weights, deviations, momenta, strict=True)]
+    shapes = [*(operator.augmented_shape for operator in operators), (_learned(network),)]
+    momenta, start = _apart(momentum, shapes), []
+    for w, s, p in zip(state.weights, deviations, momenta[:-1], strict=True):
+        start.append(w / s + h / 2 * p)
+    start.append(h / 2 * momenta[-1])
+    kinds = [loose(TensorType(h.dtype, shape)) for shape in shapes]
     moving = [[kind.filter_variable(x) for kind, x in zip(kinds, part, strict=True)] for part in (start, momenta)]
     # All that is computed of the state enters the loop by name: what does not is computed anew in each of its turns
-    fixed = [deviations, shifts, of_posts, ones, [h, network.inputs, marks, pt.sqrt(network.layers[-1].noise)]]
+    rest = [alpha, rate, h, network.inputs, marks, pt.sqrt(network.layers[-1].noise)]
+    fixed = [places, deviations, shifts, of_posts, ones, rest]
 
     def leap(*now: Variable) -> list[Variable]:
         """Make one step, at the middle of which the gradient is computed."""
         arrays = iter(now)
-        x, p, deviations, shifts, noises, ones, rest = ([next(arrays) for _ in part] for part in [*moving, *fixed])
-        h, a, marks, sigma = rest
+        q, p, places, deviations, shifts, noises, ones, rest = (
+            [next(arrays) for _ in part] for part in [*moving, *fixed]
+        )
+        (*x, u), (alpha, rate, h, a, marks, sigma) = q, rest
         of_rows = iter(ones)
         maps = [o if o.ones is None else replace(o, ones=next(of_rows)) for o in operators]
+        deviations = [s * factors for s, factors in zip(deviations, _factors(u, places), strict=True)]
         w = [s * x_ for s, x_ in zip(deviations, x, strict=True)]
         inputs, z = [a], []
         for l, operator in enumerate(maps):
@@ -178,14 +207,18 @@ def path(
             if l < len(functions):
                 inputs.append(functions[l](z[l]) + noises[l])
         margin, slopes = observation.margin(z[-1], marks)
-        u = margin / sigma
-        delta = slopes * pt.exp(-(u**2) / 2 - log_normal_cdf(u)) / (math.sqrt(2 * math.pi) * sigma)
+        r = margin / sigma
+        delta = slopes * pt.exp(-(r**2) / 2 - log_normal_cdf(r)) / (math.sqrt(2 * math.pi) * sigma)
+        sums = pt.zeros_like(_padded(u))
         for l in reversed(range(len(maps))):
-            gradient = maps[l].moments(inputs[l], delta).T * deviations[l] - x[l]
-            p[l] = kinds[l].filter_variable(p[l] + h * gradient)
+            gradient = maps[l].moments(inputs[l], delta).T * deviations[l]
+            p[l] = p[l] + h * (gradient - x[l])
+            sums = pt.inc_subtensor(sums[places[l].ravel()], (gradient * x[l]).ravel())
             if l:
                 delta = (delta @ maps[l].linear(w[l])) * functions[l - 1].derivative(z[l - 1])
-        return [kind.filter_variable(x_ + h * p_) for kind, x_, p_ in zip(kinds, x, p, strict=True)] + p
+        p[-1] = p[-1] + h * (sums[:-1] - 2 * alpha + 2 * rate * pt.exp(-2 * u))
+        p = [kind.filter_variable(p_) for kind, p_ in zip(kinds, p, strict=True)]
+        return [kind.filter_variable(q_ + h * p_) for kind, q_, p_ in zip(kinds, q, p, strict=True)] + p
 
     ends = pytensor.scan(
         leap,
@@ -194,8 +227,45 @@ def path(
         n_steps=steps,
         return_updates=False,
     )
-    x, p = ([end[-1] for end in part] for part in (ends[: len(kinds)], ends[len(kinds) :]))
-    return [s * (x_ - h / 2 * p_) for s, x_, p_ in zip(deviations, x, p, strict=True)], p
+    q, p = ([end[-1] for end in part] for part in (ends[: len(kinds)], ends[len(kinds) :]))
+    *x, u = (q_ - h / 2 * p_ for q_, p_ in zip(q, p, strict=True))
+    factors = _factors(u, places)
+    return [s * factor * x_ for s, factor, x_ in zip(deviations, factors, x, strict=True)], u, _in_line(p, h.dtype)
+
+
+def moved_with(state: NetworkState, weights: Sequence[Variable]) -> NetworkState:
+    """Return the state with other weights W̃, in which all noises are as they were and Z and A have moved."""
+    a, outputs, posts = state.network.inputs, [], []
+    of_outputs, of_posts = _noises(state)
+    for l, (layer, w) in enumerate(zip(state.network.layers, weights, strict=True)):
+        outputs.append(layer.mean(a, w) + of_outputs[l])
+        if l < len(of_posts):
+            a = state.network.activations[l].function(outputs[l]) + of_posts[l]
+            posts.append(a)
+    return replace(state, weights=tuple(weights), outputs=tuple(outputs), posts=tuple(posts))
+
+
+def with_precisions(state: NetworkState, u: Variable) -> NetworkState:
+    """Return the state with learned precisions moved by u."""
+    values = dict(state.values)
+    for scale, part in _by_scale(state.network, u):
+        values[scale.value] = scale.value_of(scale.log_precision(values[scale.value]) - 2 * part)
+    return replace(state, values=values, network=state.read(values))
+
+
+def label_density(state: NetworkState, moved: NetworkState, u: Variable) -> Variable:
+    """Compute log π at the weights of a state that has moved, with the noises of the one from which it came, and u."""
+    network, last = state.network, state.network.layers[-1]
+    noise = _noises(state)[0][-1]
+    density = cast(LabelLikelihood, network.observation).log_probability_of_means(
+        moved.outputs[-1] - noise, noise, last.noise
+    )
+    for layer, w, factors in zip(network.layers, moved.weights, _factors(u, _places(network)), strict=True):
+        density -= (layer.operator.precision * (w / factors) ** 2).sum() / 2
+    for scale, part in _by_scale(network, u):
+        alpha, rate = _gamma(state, scale)
+        density -= (2 * alpha * part + rate * pt.exp(-2 * part)).sum()
+    return density
 
 
 def _noises(state: NetworkState) -> tuple[list[Variable], list[Variable]]:
@@ -212,26 +282,58 @@ def _noises(state: NetworkState) -> tuple[list[Variable], list[Variable]]:
     return of_outputs, of_posts
 
 
-def moved_with(state: NetworkState, weights: Sequence[Variable]) -> NetworkState:
-    """Return the state with other weights W̃, in which all noises are as they were and Z and A have moved."""
-    a, outputs, posts = state.network.inputs, [], []
-    of_outputs, of_posts = _noises(state)
-    for l, (layer, w) in enumerate(zip(state.network.layers, weights, strict=True)):
-        outputs.append(layer.mean(a, w) + of_outputs[l])
-        if l < len(of_posts):
-            a = state.network.activations[l].function(outputs[l]) + of_posts[l]
-            posts.append(a)
-    return replace(state, weights=tuple(weights), outputs=tuple(outputs), posts=tuple(posts))
+def _scales(network: Network) -> list[LearnedVariance]:
+    """List the learned precisions that move."""
+    return scales_of(network, network.layers)
 
 
-def label_density(state: NetworkState, moved: NetworkState) -> Variable:
-    """Compute log π at the weights of a state that has moved, with the noises of the one from which it came."""
-    layers, last = state.network.layers, state.network.layers[-1]
-    noise = _noises(state)[0][-1]
-    density = cast(LabelLikelihood, state.network.observation).log_probability_of_means(
-        moved.outputs[-1] - noise, noise, last.noise
-    )
-    return (
-        density
-        - sum((layer.operator.precision * w**2).sum() for layer, w in zip(layers, moved.weights, strict=True)) / 2
-    )
+def _learned(network: Network) -> int:
+    """Count the learned precisions that move."""
+    return sum(math.prod(scale.shape) for scale in _scales(network))
+
+
+def _gamma(state: NetworkState, scale: LearnedVariance) -> tuple[Variable, Variable]:
+    """Compute α and β τ_0 of a learned precision, in its shape."""
+    zeros = given(np.zeros(scale.shape, scale.alpha.dtype))
+    return scale.alpha + zeros, scale.rate * pt.exp(scale.log_precision(state.values[scale.value])) + zeros
+
+
+def _places(network: Network) -> list[Variable]:
+    """For each layer, the numbers (c, d) of the precisions that weights have; the last number if theirs is known."""
+    count, start, numbers = _learned(network), 0, {}
+    for scale in _scales(network):
+        numbers |= {use.value: start + use.which for use in scale.uses}
+        start += math.prod(scale.shape)
+    places = []
+    for layer in network.layers:
+        operator = replace(cast(Dense, layer.operator), factor=1.0, bias_factor=1.0)
+        known = operator.values(np.full(operator.augmented_shape, count))
+        places.append(given(operator.matrix({v: numbers.get(v, x) for v, x in known.items()})))
+    return places
+
+
+def _factors(u: Variable, places: Sequence[Variable]) -> list[Variable]:
+    """Compute for each layer the e^u of weights, 1 for those of a known precision."""
+    return [pt.exp(_padded(u))[place] for place in places]
+
+
+def _padded(u: Variable) -> Variable:
+    """Append a 0 for all precisions that are known."""
+    return pt.concatenate([u, pt.zeros((1,), u.dtype)])
+
+
+def _in_line(parts: Sequence[Variable], dtype: str) -> Variable:
+    """Write arrays, if there are any, in one vector."""
+    return pt.concatenate([*(part.ravel() for part in parts), pt.zeros((0,), dtype)])
+
+
+def _apart(vector: Variable, shapes: Sequence[tuple[int, ...]]) -> list[Variable]:
+    """Take a vector apart into arrays of these shapes."""
+    ends = [given(np.asarray(end)) for end in np.cumsum([0, *map(math.prod, shapes)])]
+    return [vector[a:b].reshape(sizes(shape)) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)]
+
+
+def _by_scale(network: Network, u: Variable) -> Iterator[tuple[LearnedVariance, Variable]]:
+    """Take u apart into those of each learned precision, in its shape."""
+    scales = _scales(network)
+    return zip(scales, _apart(u, [scale.shape for scale in scales]), strict=True)

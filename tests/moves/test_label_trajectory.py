@@ -14,7 +14,15 @@ from scipy.stats import norm
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
-from pymc_gibbsnn.moves.label_trajectory import has_label_trajectory, label_density, label_trajectory, moved_with, path
+from pymc_gibbsnn.moves.label_scale import scales_of
+from pymc_gibbsnn.moves.label_trajectory import (
+    has_label_trajectory,
+    label_density,
+    label_trajectory,
+    moved_with,
+    path,
+    with_precisions,
+)
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.given import Given
 from pymc_gibbsnn.networks.reader import read_network
@@ -49,21 +57,39 @@ def noises(state):
     return np.concatenate([value(x).ravel() for x in found])
 
 
+def moved_numbers(model):
+    """How many learned precisions move, and how the volume of values depends on each u: its factor in the logarithm."""
+    count, powers = 0, []
+    for scale in scales_of(read_network(model), read_network(model).layers):
+        size = int(np.prod(scale.shape))
+        power = np.zeros(size) if scale.is_log else np.full(size, -2.0 if scale.is_precision else 2.0)
+        for use in scale.uses:
+            np.add.at(power, use.which.ravel(), 1)
+        powers.append(power)
+        count += size
+    return count, np.concatenate([*powers, np.zeros(0)])
+
+
 @pytest.mark.parametrize(
-    ("classes", "kwargs"),
-    [(2, {}), (3, {"prior": "variances", "offset": np.array([0.5, -1.0, 0.2])}), (4, {"prior": "not its own"})],
-)
-def test_the_target_is_the_joint_density_with_the_latent_of_the_label_integrated_out(classes, kwargs):
-    """All other noises stay as they are."""
+    ("classes", "kwargs", "learned"),
+    [
+        (2, {}, 0), (2, {"prior": "precision"}, 1), (3, {"prior": "shared"}, 1),
+        (3, {"prior": "variances", "offset": np.array([0.5, -1.0, 0.2])}, 3), (4, {"prior": "not its own"}, 1),
+    ],
+)  # fmt: skip
+def test_the_target_is_the_joint_density_with_the_latent_of_the_label_integrated_out(classes, kwargs, learned):
+    """All other noises stay as they are, and so do weights in units of their prior deviations where only u moves."""
     model = network(classes, rows=1, **kwargs)
     point = random_point(model, 1)
     point |= {name: np.exp(x) for name, x in point.items() if name == "scale"}  # not a logarithm
     state = state_at(model, {v: pt.constant(point[v.name]) for v in model.value_vars})
     logp, draws = model.compile_logp(mode="AS_WRITTEN"), np.random.default_rng(2)
+    count, powers = moved_numbers(model)
+    assert count == learned
 
-    def both(weights):
-        weights = [pt.constant(w) for w in weights]
-        moved = moved_with(state, weights)
+    def both(weights, u):
+        weights, u_moved = [pt.constant(w) for w in weights], pt.constant(u)
+        moved = moved_with(with_precisions(state, u_moved), weights)
         new = {v.name: value(x) for v, x in moved.new_values.items()}
         z, found = new["Z4"].copy(), []
         ends = (z[0, 1:].max(), z[0, 1:].max() + 16) if classes > 2 else (-40, 0)  # where the label is 0
@@ -71,10 +97,11 @@ def test_the_target_is_the_joint_density_with_the_latent_of_the_label_integrated
         for x in ends[0] + (nodes + 1) / 2 * (ends[1] - ends[0]):
             z[(0, 0) if classes > 2 else 0] = x
             found.append(logp(new | {"Z4": z}))
-        return value(label_density(state, moved)), logsumexp(found, b=heights)
+        return value(label_density(state, moved, u_moved)), logsumexp(found, b=heights) + powers @ u
 
     old = [value(w) for w in state.weights]
-    (found, expected), (found_new, expected_new) = both(old), both([w + draws.normal(size=w.shape) for w in old])
+    found, expected = both(old, np.zeros(count))
+    found_new, expected_new = both([w + draws.normal(size=w.shape) for w in old], draws.normal(0, 0.5, count))
     np.testing.assert_allclose(found_new - found, expected_new - expected, rtol=1e-9, atol=1e-9)
     moved = moved_with(state, [w + 1 for w in state.weights])
     np.testing.assert_allclose(noises(moved), noises(state), atol=1e-12)
@@ -98,24 +125,36 @@ def test_the_path_is_that_of_the_gradient_of_the_target(make, classes, mode):
     model, h = make(classes), 0.05
     point, draws = random_point(model, 1), np.random.default_rng(2)
     state = state_at(model, {v: pt.constant(point[v.name]) for v in model.value_vars})
-    precisions = [value(layer.operator.precision) for layer in state.network.layers]
-    old = [value(w) for w in state.weights]
-    momenta = [draws.normal(size=w.shape) for w in old]
-    names = [pt.matrix(f"W{l}") for l in range(len(old))]
-    slope = pytensor.function(names, pt.grad(label_density(state, moved_with(state, names)), names), mode="AS_WRITTEN")
-    w, p = [w.copy() for w in old], [p.copy() for p in momenta]
+    old, (count, _) = [value(w) for w in state.weights], moved_numbers(model)
+    deviations = [value(layer.operator.precision) ** -0.5 for layer in state.network.layers]
+    q = np.concatenate([*((w / s).ravel() for w, s in zip(old, deviations, strict=True)), np.zeros(count)])
+    p = momentum = draws.normal(size=len(q))
+    ends = np.cumsum([0, *(w.size for w in old)])
+
+    def at(q):
+        u = q[ends[-1] :]
+        layers = with_precisions(state, u).network.layers
+        x = [q[a:b].reshape(w.shape) for a, b, w in zip(ends, ends[1:], old, strict=False)]
+        return [x_ / layer.operator.precision**0.5 for x_, layer in zip(x, layers, strict=True)], u
+
+    variable = pt.vector("q", shape=q.shape)
+    weights, u = at(variable)
+    density = label_density(state, moved_with(state, weights), u)
+    slope = pytensor.function([variable], pt.grad(density, variable), mode="AS_WRITTEN")
     for _ in range(4):
-        w = [w + h / 2 * p / s**0.5 for w, p, s in zip(w, p, precisions, strict=True)]
-        p = [p + h * g / s**0.5 for g, p, s in zip(slope(*w), p, precisions, strict=True)]
-        w = [w + h / 2 * p / s**0.5 for w, p, s in zip(w, p, precisions, strict=True)]
+        q = q + h / 2 * p
+        p = p + h * slope(q)
+        q = q + h / 2 * p
 
     values = {v: shared(point[v.name], v.name) for v in model.value_vars}
-    ends = path(state_at(model, values), [shared(p) for p in momenta], pytensor.shared(h), 4)
-    ends = of_known_lengths([*ends[0], *ends[1]])
-    follow = pytensor.function([], ends, mode=with_our_kernels(compilation_mode(mode)))
-    for found, expected in zip(follow(), w + p, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
-    assert max(np.abs(new - before).max() for new, before in zip(w, old, strict=True)) > 0.1
+    found, found_u, found_p = path(state_at(model, values), shared(momentum), pytensor.shared(h), 4)
+    follow = pytensor.function(
+        [], of_known_lengths([*found, found_u, found_p]), mode=with_our_kernels(compilation_mode(mode))
+    )
+    expected, new = at(pt.constant(q))[0], follow()
+    for x, y in zip(new, [*map(value, expected), q[ends[-1] :], p], strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-10)
+    assert max(np.abs(w - before).max() for w, before in zip(new, old, strict=False)) > 0.1
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -138,6 +177,26 @@ def test_the_move_keeps_all_noises(classes):
     assert all((value(w) != value(old)).all() for w, old in zip(weights, state.weights, strict=True))
 
 
+@pytest.mark.parametrize(("step", "sign"), [(1e-6, 1), (20.0, -1)])
+def test_momentum_goes_on_after_an_accepted_proposal_and_turns_round_after_a_rejected_one(step, sign):
+    model = network(3)
+    point = random_point(model, 1)
+    state = state_at(model, {v: pt.constant(point[v.name]) for v in model.value_vars})
+    move = label_trajectory(read_network(model))
+    momentum = 1000 * np.random.default_rng(0).normal(size=value(move.start["momentum_Z4"]).shape)
+    memory = {"log_step_Z4": np.log(step), "tuned_Z4": 1.0, "momentum_Z4": momentum}
+    memory = {name: pt.constant(x) for name, x in memory.items()}
+
+    def build(rng):
+        rng, _, carry, stats = move.step(rng, state, memory)
+        return rng, carry["momentum_Z4"], stats["acceptance_Z4"]
+
+    new, acceptance = compile_draw(build)()
+    assert acceptance < 1e-6 if sign < 0 else acceptance > 0.9
+    noise = (sign * new - 0.9 * momentum) / (1 - 0.9**2) ** 0.5
+    assert 0.5 < noise.std() < 1.5
+
+
 def test_which_networks_have_the_move():
     X = np.random.default_rng(0).normal(size=(12, 2))
     labels = np.arange(12) % 3
@@ -148,38 +207,44 @@ def test_which_networks_have_the_move():
 
 @pytest.mark.parametrize("mode", ["NUMBA", slow("JAX")])
 def test_the_move_against_quadrature(mode):
-    """Of one weight and a bias, whose likelihood is a product of Φ, for a given step size."""
+    """Of a weight of learned precision and a bias, whose likelihood is a product of Φ, with the momentum carried on."""
     x, labels = np.array([-1.0, 0.5, 2.0, 1.0]), np.array([0, 1, 1, 0])
     with pm.Model() as model:
-        w, b = pm.Normal("w", 0, 1.5, shape=1), pm.Normal("b", 0, 0.8)
+        w = pm.Normal("w", 0, pm.Gamma("tau", 3, 2) ** -0.5, shape=1)
+        b = pm.Normal("b", 0, 0.8)
         pmg.SignLabel("y", pm.Normal("Z", pt.constant(x[:, None]) @ w + b, 0.7), observed=labels)
     point = random_point(model, 1)
     values = {v: shared(point[v.name], v.name) for v in model.value_vars}
     move = label_trajectory(read_network(model))
-    memory = {name: pytensor.shared(value(v), name) for name, v in move.start.items()}
-    memory["log_step_Z"].set_value(np.log(0.3))
-    moving = {v.name: values[v] for v in model.value_vars}
+    memory = {name: shared(value(v), name) for name, v in move.start.items()}
+    memory["log_step_Z"].set_value(np.log(0.2))
+    moving = {v.name: v for v in values.values() if v.name != "Z"}
+    moving |= {name: memory[name] for name in ("momentum_Z", "tuned_Z")}
 
     def build(rng):
-        rng, state, _, stats = move.step(rng, state_at(model, values), memory)
-        new = {v.name: x for v, x in state.new_values.items()}
-        return of_known_lengths([rng, new["w"], new["b"], stats["acceptance_Z"]])
+        rng, state, carry, stats = move.step(rng, state_at(model, values), memory)
+        new = {v.name: x for v, x in state.new_values.items()} | carry
+        return of_known_lengths([rng, *(new[name] for name in moving), stats["acceptance_Z"]])
 
     draw, found, share = compile_draw(build, mode), [], []
     for _ in range(DRAWS[mode]):
-        w, b, acceptance = draw()
-        moving["w"].set_value(w, borrow=True)
-        moving["b"].set_value(b, borrow=True)
-        found.append((w.item(), b.item()))
+        *new, acceptance = draw()
+        for variable, x_new in zip(moving.values(), new, strict=True):
+            variable.set_value(x_new, borrow=True)
+        found.append([np.asarray(x_new).item() for x_new in new[:3]])
         share.append(acceptance)
-    assert 0.3 < np.mean(share) < 0.999
-    w, b = np.meshgrid(np.linspace(-8, 8, 401), np.linspace(-5, 5, 301), indexing="ij")
-    density = norm(0, 1.5).logpdf(w) + norm(0, 0.8).logpdf(b)
+    assert 0.3 < np.mean(share) < 0.9999
+    log_tau, w, b = np.meshgrid(
+        np.linspace(-5, 3, 81), np.linspace(-12, 12, 401), np.linspace(-4, 4, 101), indexing="ij"
+    )
+    density = 3 * log_tau - 2 * np.exp(log_tau) + norm(0, np.exp(-log_tau / 2)).logpdf(w) + norm(0, 0.8).logpdf(b)
     density += sum(norm.logcdf((2 * y - 1) * (w * x_ + b) / 0.7) for x_, y in zip(x, labels, strict=True))
     density = np.exp(density - density.max())
     density /= density.sum()
-    chain_w, chain_b = np.array(found).T
-    for name, of_chain, of_grid in (
-        ("w", chain_w, w), ("b", chain_b, b), ("w²", chain_w**2, w**2), ("wb", chain_w * chain_b, w * b),
-    ):  # fmt: skip
-        check_mean(of_chain, (density * of_grid).sum(), name, least_ess=300)
+    chain, grid = dict(zip(moving, np.array(found).T, strict=False)), {"tau_log__": log_tau, "w": w, "b": b}
+    for name, f in {
+        "w": lambda v: v["w"], "b": lambda v: v["b"], "log tau": lambda v: v["tau_log__"],
+        "w²": lambda v: np.tanh(v["w"]) ** 2, "w b": lambda v: np.tanh(v["w"]) * v["b"],
+        "(log tau)²": lambda v: v["tau_log__"] ** 2, "w log tau": lambda v: np.tanh(v["w"]) * v["tau_log__"],
+    }.items():  # fmt: skip
+        check_mean(f(chain), (density * f(grid)).sum(), name, least_ess=300)
