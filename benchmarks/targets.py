@@ -24,8 +24,9 @@ What is there already is not computed again, so a run can be broken off and resu
     python benchmarks/targets.py FOLDER --table
 
 FOLDER holds ``uci_bikesharing.npz`` and ``uci_wine_red.npz`` with X, y and the numbers of the test rows of each split,
-``split_0_test``, ... R-hat and ESS are those of the network's output at 50 test rows: the median and the largest, and
-the median ESS of all draws. NLL is the mean negative log probability, or log density, of test targets in their units.
+``split_0_test``, ... R-hat and ESS are those of the network's output at 50 test rows, for grades less the mean of
+the cutpoints, since grades do not tell a number that is added to both: the median and the largest, and the median ESS
+of all draws. NLL is the mean negative log probability, or log density, of test targets in their units.
 ``less`` is the NLL less that of the best other method on the same rows, chosen with hindsight among those that see the
 same data and are no network in a default call, and ``error`` its standard error over test rows.
 """
@@ -128,6 +129,8 @@ def sample(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int, **of_mod
     if np.ndim(of_model.get("lower", 0)):
         new["lower"] = np.full(JUDGED, -np.inf)
     outputs = pmg.function_space(idata, model, new)["output"].values
+    if "cutpoints_y" in idata["posterior"]:
+        outputs = outputs - idata["posterior"]["cutpoints_y"].values.mean(-1, keepdims=True)
     data = xr.Dataset({"x": (("chain", "draw", "row"), outputs)})
     rhat, ess = (f(data)["x"].values for f in (az.rhat, az.ess))
     chains = {"R-hat": float(np.median(rhat)), "largest": float(rhat.max()), "ESS": float(np.median(ess))}
