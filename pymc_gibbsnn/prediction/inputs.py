@@ -9,7 +9,10 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 from pymc.data import MinibatchOp
+from pymc.distributions.censored import CensoredRV
+from pymc.distributions.continuous import TruncatedNormalRV
 from pymc.distributions.distribution import PartialObservedRV
+from pymc.distributions.truncated import TruncatedRV
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
@@ -18,7 +21,7 @@ from pytensor.tensor.elemwise import DimShuffle
 
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
-from pymc_gibbsnn._data import array_of, finite, named_columns, of_dtype, refuse_lazy, warn_of_units
+from pymc_gibbsnn._data import array_of, finite, named_columns, numbers_in, of_dtype, refuse_lazy, warn_of_units
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import is_elemwise, shapes_of
 from pymc_gibbsnn.networks.likelihoods import find_centred
@@ -26,6 +29,8 @@ from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.prediction.conditionals import distribution_node
 
 __all__ = ["Inputs", "check_columns", "evaluate_leaf", "evenly_spaced", "find_observed", "is_leaf", "observed_value"]
+
+BOUNDED = (CensoredRV, TruncatedRV, TruncatedNormalRV)  # whose last two inputs are bounds
 
 
 def find_observed(model: pm.Model, name: str | None = None) -> Variable:
@@ -125,6 +130,8 @@ class Inputs:
         self._central = set(above if kind is None else ancestors([kind.centre(node)]))
         indices = [x for v in above if v.owner and isinstance(v.owner.op, SUBTENSORS) for x in v.owner.inputs[1:]]
         self._indices = {_as_it_came(x) for x in indices}
+        bounds = [x for v in above if v.owner and isinstance(v.owner.op, BOUNDED) for x in v.owner.inputs[-2:]]
+        self._bounds = {_as_it_came(x) for x in bounds}  # which may be infinite, and far from the old ones
         self.targets = [v for v in targets if v in known]
         self.data = {v.name: v for v in above if v in known and v not in targets}
         self.constants = [v for v in above if isinstance(v, Constant) and np.ndim(v.data) >= 1 and v not in targets]
@@ -157,7 +164,7 @@ class Inputs:
         replaced, arrays = [], []
         for name, (group, x) in new.items():
             given, x = x, self.checked(name, group[0], x)
-            if X_new is not None:
+            if X_new is not None and group[0] not in self._bounds:
                 warn_of_units(name, x, evaluate_leaf(group[0]), given, stacklevel=5)
             for leaf in group:
                 replaced.append(self.batches.get(leaf, leaf))
@@ -225,7 +232,12 @@ class Inputs:
             whole = str(("m", *old.shape[1:])).replace("'", "")
             of = f"'{leaf.name}'" if leaf.name else "the inputs"
             raise ValueError(f"{name} must have shape {whole}, rows like those of {of}; found {x.shape}.")
-        x = of_dtype(name, finite(name, given), old.dtype, leaf.name)
+        if leaf in self._bounds:
+            given = numbers_in(name, given)
+            finite(name, np.where(np.isinf(given), 0, given))
+        else:
+            given = finite(name, given)
+        x = of_dtype(name, given, old.dtype, leaf.name)
         if leaf in self._indices and np.any(x < 0) and not np.any(old < 0):
             raise ValueError(
                 f"{name} holds {x.min()}, but '{leaf.name}' is an index, of groups, say, where it would count from the "

@@ -15,7 +15,7 @@ For a binary label, P(y = 1 | Z) = Φ(m/s), with mean m and variance s² as abov
 pre-activations, let u be the noise of pre-activation y in its standard deviations; P(y | A, u) is the product over the
 others j of Φ((m_y + s u − m_j)/s), and A and u are drawn. For any other likelihood the density is PyMC's, given the
 variables on which it depends; if each datum depends on one number of a last latent alone, this is integrated out by
-adaptive quadrature (:mod:`pymc_gibbsnn.prediction.quadrature`). A classical network has no latents, and nothing is
+quadrature (:mod:`pymc_gibbsnn.prediction.quadrature`). A classical network has no latents, and nothing is
 drawn.
 """
 
@@ -43,7 +43,7 @@ from pymc_gibbsnn.networks.reader import read_networks
 from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node
 from pymc_gibbsnn.prediction.inputs import Inputs, check_columns, find_observed, observed_value
 from pymc_gibbsnn.prediction.new_rows import NewRows
-from pymc_gibbsnn.prediction.outcomes import class_names, count_classes, log_density, log_normal
+from pymc_gibbsnn.prediction.outcomes import class_names, count_classes, is_smooth, log_density, log_normal
 from pymc_gibbsnn.prediction.predict import name_axes
 from pymc_gibbsnn.prediction.provenance import posterior_for
 from pymc_gibbsnn.prediction.quadrature import log_integral
@@ -372,7 +372,8 @@ class _Density:
                 each = self._of_pymc(distribution, y)
                 return (each if each.size == z.size else _by_row(each)).reshape(z.shape)
 
-            densities.append(_by_row(log_integral(given, mean[i : i + size], sigma[i : i + size])))
+            part_of = mean[i : i + size], sigma[i : i + size]
+            densities.append(_by_row(log_integral(given, *part_of, is_smooth(self.rows.last))))
         return np.concatenate(densities)
 
 

@@ -32,13 +32,30 @@ from pymc_gibbsnn.networks.likelihoods.factorised import without_checks
 from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node, in_numpy
 from pymc_gibbsnn.prediction.distributions import IN_NUMPY, stand_ins, variable_of
 
-__all__ = ["class_names", "count_classes", "has_classes", "log_density", "log_normal", "mean_of", "probabilities"]
+__all__ = [
+    "class_names",
+    "count_classes",
+    "has_classes",
+    "is_smooth",
+    "log_density",
+    "log_normal",
+    "mean_of",
+    "probabilities",
+]
 
 # The distributions of which PyMC's mean serves; some others, such as Wald's, have parameters that it leaves out.
 MEANS = (
     NormalRV, StudentTRV, LaplaceRV, LogisticRV, LogNormalRV, GammaRV, ExponentialRV, BetaRV, PoissonRV, NegBinomialRV,
     BinomialRV, BetaBinomialRV, MvNormalRV,
 )  # fmt: skip
+
+# The distributions whose log densities are analytic, and log-concave in the usual parameters
+SMOOTH = (PoissonRV, NegBinomialRV, BinomialRV, BetaBinomialRV, GammaRV, ExponentialRV, BetaRV, NormalRV, LogisticRV)
+
+
+def is_smooth(observed: Conditional) -> bool:
+    """Whether the log density of an observed variable should be smooth in what its parameters depend on."""
+    return isinstance(observed.op, SMOOTH)
 
 
 def has_classes(observed: Variable) -> bool:

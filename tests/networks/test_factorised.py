@@ -421,11 +421,12 @@ def test_log_predictive_integrates_the_activations_below_too():
         np.testing.assert_allclose(densities, logsumexp(terms + np.log(u[1] - u[0]), axis=0), atol=1e-6)
 
 
+@pytest.mark.parametrize("is_smooth", [False, True])
 @pytest.mark.parametrize("y", [0, 500, 100_000])
 @pytest.mark.parametrize("s", [0.01, 0.1, 3.0])
-def test_quadrature_far_from_the_mean(y, s):
+def test_quadrature_far_from_the_mean(y, s, is_smooth):
     """By Laplace's approximation with its next term, which is exact to 1e-6 for many counts; a plain sum for none."""
-    found = log_integral(lambda z: y * z - np.exp(z) - gammaln(y + 1), np.zeros(1), np.full(1, s))
+    found = log_integral(lambda z: y * z - np.exp(z) - gammaln(y + 1), np.zeros(1), np.full(1, s), is_smooth)
     u = np.linspace(-40, 1300, 4_000_001) if y else np.linspace(-12, 12, 1_000_001)
     if y:  # around the mode, which Newton's method finds
         mode = np.log(y)
@@ -434,3 +435,30 @@ def test_quadrature_far_from_the_mean(y, s):
         u = (mode + np.linspace(-12, 12, 1_000_001) / np.sqrt(1 / s**2 + np.exp(mode))) / s
     terms = y * s * u - np.exp(s * u) - gammaln(y + 1) + stats.norm.logpdf(u) + np.log(u[1] - u[0])
     np.testing.assert_allclose(found, logsumexp(terms), rtol=1e-12, atol=1e-6)
+
+
+def count_calls(density, mean, is_smooth=True):
+    """Integrate a log density for latents of variance 1; return the result, and how often the density was computed."""
+    calls = []
+
+    def counted(z):
+        calls.append(z)
+        return density(z)
+
+    return log_integral(counted, mean, np.ones(1), is_smooth), len(calls)
+
+
+@pytest.mark.parametrize("case", ["counts", "kink", "two modes"])
+def test_quadrature_of_what_should_be_smooth(case):
+    """Counts need half of the evaluations at most; a kink, or a second mode in a few data, is noticed."""
+    mean = np.linspace(0.5, 2, 101)
+    y = np.random.default_rng(2).poisson(np.exp(mean))
+    density = {
+        "counts": lambda z: stats.poisson.logpmf(y, np.exp(z)),
+        "kink": lambda z: -3 * abs(z - 0.3),
+        "two modes": lambda z: stats.norm.logpdf(3, z**2, 0.1),
+    }[case]
+    exact, slow = count_calls(density, mean, is_smooth=False)
+    found, quick = count_calls(density, mean)
+    assert (quick < 0.5 * slow) == (case == "counts")
+    np.testing.assert_allclose(found, exact, atol=1e-8)

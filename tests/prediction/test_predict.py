@@ -800,3 +800,21 @@ def test_distributions_that_pymc_builds_of_others(likelihood):
     assert residual.std(0).min() > 0
     found = pmg.log_predictive(idata, model, X_NEW, np.ones(4, int))
     np.testing.assert_allclose(found["log_likelihood"], log_density(f), rtol=1e-6)
+
+
+def test_bounds_of_new_rows_may_be_infinite():
+    """As those of the data may; the row without bounds has the density of what is not censored."""
+    x, y = np.linspace(-1, 1, 8)[:, None], np.linspace(-1, 1, 8)
+    model = pmg.mlp(x, y, 2, likelihood="normal", noise=0.5, prior=None, upper=np.r_[np.full(7, 5.0), np.inf])
+    draws = {rv.name: np.full((1, 2, *rv.shape.eval()), 0.5) for rv in model.free_RVs if rv.name[0] in "Wb"}
+    posterior = {"posterior": az.convert_to_dataset(draws)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pmg.predict(posterior, model)
+        new = {"X": x[[0, 0, 0]], "upper": [np.inf, 7.0, 0.0]}
+        output = pmg.function_space(posterior, model, new)["output"].values
+        density = pmg.log_predictive(posterior, model, new, np.zeros(3), random_seed=1)["log_likelihood"].values
+    np.testing.assert_allclose(output, output[0, 0, 0])
+    assert np.all(density[..., 2] > density[..., 0])  # a mass, not a density
+    with pytest.raises(ValueError, match="upper holds 1 values that are NaN"):
+        pmg.predict(posterior, model, {"X": x[:2], "upper": [np.nan, 1.0]})
