@@ -1,19 +1,22 @@
 """Classification of small sets of data: how good predicted probabilities are, and how long they take.
 
-One setting serves all sets: a noisy network of 50 ReLU units with learned noise and prior scales, by GibbsNN, and the
-classical Bayesian network of the same size, by MALA, beside logistic regression and an ordinary network of this size,
-whose strengths of regularisation are cross-validated. The sets are scikit-learn's digits and breast cancer (a quarter
-of the rows is the test set, drawn anew for each split), and 2,000 images of MNIST and of Fashion-MNIST (drawn anew for
-each split; tested on the first 5,000 test images). Settings were chosen on splits 10 to 12. What is there already is
-not computed again, so a run can be broken off and resumed.
+GibbsNN is called as one calls it with nothing but data: a noisy network of 50 ReLU units with a probit likelihood.
+Beside it stand the classical Bayesian network of the same size, by MALA, and logistic regression, an ordinary network
+of this size, a random forest and gradient boosting, with regularisation chosen by cross-validation on the training
+part. The sets are scikit-learn's digits and breast cancer (a quarter of the rows is the test set, drawn anew for each
+split), ionosphere, sonar and australian of the UCI repository (their own splits), and 2,000 images of MNIST and of
+Fashion-MNIST (drawn anew for each split; tested on the first 5,000 test images). What is there already is not computed
+again, so a run can be broken off and resumed.
 
 ::
 
     OMP_NUM_THREADS=1 python benchmarks/classification.py FOLDER [--sets digits ...] [--splits 5] [--methods ...]
     python benchmarks/classification.py FOLDER --table
 
-FOLDER holds ``mnist.npz`` and ``fashion_mnist.npz`` with x_train, y_train, x_test and y_test. Scores: accuracy, mean
-negative log probability of the test labels (NLL), Brier score, and expected calibration error (ECE).
+FOLDER holds ``mnist.npz`` and ``fashion_mnist.npz`` with x_train, y_train, x_test and y_test, and
+``uci_ionosphere.npz`` and so on with X, y and the rows of test sets, split_0_test and so on. Scores: accuracy, mean
+negative log probability of the test labels (NLL), Brier score, and expected calibration error (ECE); and the largest
+and the median R-hat of the outputs of GibbsNN at 50 test rows, less their mean over classes, which labels do not tell.
 """
 
 from __future__ import annotations
@@ -21,29 +24,40 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import arviz as az
 import numpy as np
 import pymc as pm
 from common import RESULTS, print_table, score_splits, scores_by_method
 from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.neural_network import MLPClassifier
 
 import pymc_gibbsnn as pmg
 
-SETS = ("digits", "cancer", "mnist", "fashion_mnist")
-SCORES = ("accuracy", "NLL", "Brier", "ECE")
-UNITS = 50
+IMAGES = ("mnist", "fashion_mnist")
+SETS = ("cancer", "ionosphere", "sonar", "australian", "digits", *IMAGES)
+SCORES = ("accuracy", "NLL", "Brier", "ECE", "R-hat", "largest R-hat")
+UNITS, JUDGED = 50, 50
+MANY = 100  # features; where there are more, chains have 200 draws in place of 500
+Fit = np.ndarray | tuple[np.ndarray, dict[str, float]]
 
 
-def gibbs(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray:
-    """Probabilities of the classes, (point, class)."""
-    with pmg.mlp(X, y, UNITS, noise="learned", prior="learned", likelihood="probit") as model:
+def gibbs(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> Fit:
+    """Probabilities of the classes, (point, class), and R-hat of outputs."""
+    draws = 200 if X.shape[1] > MANY else 500
+    with pmg.mlp(X, y, UNITS, likelihood="probit") as model:
         idata = pm.sample(
-            1000, tune=1000, chains=4, cores=1, step=pmg.GibbsNN(sweeps_per_draw=1),
+            draws, tune=draws, chains=4, cores=1, step=pmg.GibbsNN(sweeps_per_draw=1),
             var_names=pmg.without_latents(), random_seed=seed, progressbar=False, compute_convergence_checks=False,
         )  # fmt: skip
-        return pmg.predict(idata, model, X_test, random_seed=seed)["probability"].values
+        outputs = pmg.function_space(idata, model, X_test[:JUDGED])["output"]
+        if outputs.ndim == 4:
+            outputs = outputs - outputs.mean(outputs.dims[-1])
+        rhat = az.rhat(outputs.to_dataset(name="x"))["x"].values
+        p = pmg.predict(idata, model, X_test, random_seed=seed)["probability"].values
+    return p, {"R-hat": float(np.median(rhat)), "largest R-hat": float(rhat.max())}
 
 
 def mala(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray:
@@ -66,29 +80,66 @@ def network(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.n
     return GridSearchCV(ordinary, grid, cv=5, scoring="neg_log_loss").fit(X, y).predict_proba(X_test)
 
 
-METHODS = {"GibbsNN": gibbs, "MALA": mala, "logistic regression": logistic, "network": network}
+def forest(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray:
+    trees = RandomForestClassifier(500, random_state=seed)
+    grid = {"min_samples_leaf": [1, 3, 10]}
+    return GridSearchCV(trees, grid, cv=5, scoring="neg_log_loss").fit(X, y).predict_proba(X_test)
 
 
-def load(folder: Path, name: str, split: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """X, X_test, y, y_test. Features of one kind, such as pixels, have one scale: what hardly varies stays small."""
+def boosting(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray:
+    trees = HistGradientBoostingClassifier(early_stopping=True, max_iter=300, random_state=seed)
+    grid = {"learning_rate": [0.03, 0.1], "max_leaf_nodes": [4, 16]}
+    return GridSearchCV(trees, grid, cv=3, scoring="neg_log_loss").fit(X, y).predict_proba(X_test)
+
+
+METHODS = {
+    "GibbsNN": gibbs,
+    "MALA": mala,
+    "logistic regression": logistic,
+    "network": network,
+    "random forest": forest,
+    "boosting": boosting,
+}
+
+
+def load(folder: Path, name: str, split: int) -> tuple[np.ndarray, ...] | None:
+    """X, X_test, y, y_test, or None where there is no such split.
+
+    Features of one kind, such as pixels, have one scale: what hardly varies stays small.
+    """
     if name in ("digits", "cancer"):
         X, y = (load_digits if name == "digits" else load_breast_cancer)(return_X_y=True)
         X, X_test, y, y_test = train_test_split(X, y, test_size=0.25, random_state=split, stratify=y)
+    elif name not in IMAGES:
+        file = np.load(folder / f"uci_{name}.npz")
+        if f"split_{split}_test" not in file:
+            return None
+        test = np.isin(np.arange(len(file["y"])), file[f"split_{split}_test"])
+        X, X_test, y, y_test = (
+            file["X"][~test],
+            file["X"][test],
+            file["y"][~test].astype(int),
+            file["y"][test].astype(int),
+        )
     else:
         file = np.load(folder / f"{name}.npz")
         rows = np.random.default_rng(split).choice(len(file["x_train"]), 2000, replace=False)
         X, X_test = (x.reshape(len(x), -1) / 255 for x in (file["x_train"][rows], file["x_test"][:5000]))
         y, y_test = file["y_train"][rows].astype(int), file["y_test"][:5000].astype(int)
     centre = X.mean(axis=0)
-    scale = X.std(axis=0) if name == "cancer" else (X - centre).std()
+    scale = (X - centre).std() if name in ("digits", *IMAGES) else np.maximum(X.std(axis=0), 1e-9)
     return (X - centre) / scale, (X_test - centre) / scale, y, y_test
 
 
-def score(folder: Path, name: str, split: int, method: str) -> dict[str, float]:
+def score(folder: Path, name: str, split: int, method: str) -> dict[str, float] | None:
     """Fit a method to the training part of a split, and score its probabilities of the test labels."""
-    X, X_test, y, y_test = load(folder, name, split)
-    start = time.perf_counter()
-    p = METHODS[method](X, y, X_test, split)
+    if (data := load(folder, name, split)) is None:
+        return None
+    X, X_test, y, y_test = data
+    start, rhat = time.perf_counter(), {}
+    p: Fit = METHODS[method](X, y, X_test, split)
+    if isinstance(p, tuple):
+        p, rhat = p
     seconds = time.perf_counter() - start
     p = p if p.ndim == 2 else np.stack([1 - p, p], axis=1)
     return {
@@ -97,7 +148,7 @@ def score(folder: Path, name: str, split: int, method: str) -> dict[str, float]:
         "Brier": float(pmg.scoring.brier(p, y_test)),
         "ECE": float(pmg.scoring.expected_calibration_error(p, y_test)),
         "seconds": seconds,
-    }
+    } | rhat
 
 
 if __name__ == "__main__":

@@ -201,7 +201,7 @@ def scores_by_method(
         if not splits:
             continue
         row = {"set": name, "method": method, "splits": len(splits)}
-        row |= {score: _mean([values[score] for values in splits.values()]) for score in scores}
+        row |= {score: _mean([values[score] for values in splits.values() if score in values]) for score in scores}
         row[f"NLL less {methods[0]}'s"] = _mean(nll_differences(results, name, method, methods[0]))
         row["seconds"] = float(np.median([values["seconds"] for values in splits.values()]))
         rows.append(row)

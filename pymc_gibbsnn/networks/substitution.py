@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pymc.distributions.distribution import SymbolicRandomVariable
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.random.op import RandomVariable
@@ -13,7 +13,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pymc_gibbsnn._compat import inner_graph, with_inner_graph
 from pymc_gibbsnn.backends.draw import apply_to_types
 
-__all__ = ["remade", "substitute"]
+__all__ = ["remade", "substitute", "unchanged"]
 
 
 def substitute(expressions: Sequence[Variable], replacements: Mapping[Variable, Variable]) -> list[Variable]:
@@ -29,6 +29,16 @@ def substitute(expressions: Sequence[Variable], replacements: Mapping[Variable, 
             for old, replacement in zip(node.outputs, remade(node, inputs).outputs, strict=True):
                 new.setdefault(old, replacement)
     return [new.get(x, x) for x in expressions]
+
+
+def unchanged(expressions: Sequence[Variable], changing: Sequence[Variable]) -> list[Variable]:
+    """List what expressions are computed of beside variables that change: the last that does not depend on these."""
+    depends, found = set(changing), {}
+    for node in toposort(expressions, blockers=list(changing)):
+        if any(x in depends for x in node.inputs):
+            depends.update(node.outputs)
+            found |= dict.fromkeys(node.inputs)
+    return [x for x in found if x not in depends and not isinstance(x, Constant)]
 
 
 def remade(node: Apply, inputs: Sequence[Variable]) -> Apply:

@@ -52,8 +52,8 @@ from pymc_gibbsnn.moves.collapsed_variances import collapsed_variances
 from pymc_gibbsnn.moves.integrated_latent import last_latent_integrated
 from pymc_gibbsnn.moves.interweave_filters import activation_above, interweave_filters
 from pymc_gibbsnn.moves.interweaving import interweaving, kinds_of_interweaving
+from pymc_gibbsnn.moves.joint_trajectory import has_joint_trajectory, joint_trajectory
 from pymc_gibbsnn.moves.label_scale import label_scale
-from pymc_gibbsnn.moves.label_trajectory import has_label_trajectory, label_trajectory
 from pymc_gibbsnn.moves.layer_parallel import all_postactivations, all_preactivations, all_weights_above_data
 from pymc_gibbsnn.moves.layer_scale import layer_scale
 from pymc_gibbsnn.moves.likelihood_parameters import likelihood_parameters
@@ -124,8 +124,9 @@ def gibbs(
         included, in the data layer and 24 in others, and Langevin for wider layers and for activations without a slope
         or without linear pieces. The filters of a convolution have one move of their own
         (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool and then a dense layer;
-        "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers below class labels
-        also move together, by Hamiltonian dynamics (:mod:`pymc_gibbsnn.moves.label_trajectory`).
+        "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers below a last latent that
+        is neither observed nor integrated out, as below class labels or counts, also move together, by Hamiltonian
+        dynamics (:mod:`pymc_gibbsnn.moves.joint_trajectory`).
     schedule : {"sequential", "layer-parallel"}
         The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.moves.layer_parallel`); it is neither
         collapsed nor interweaved.
@@ -145,7 +146,7 @@ def gibbs(
         squared noise of a variable divided by its variance; ``acceptance_W1`` and so on, the acceptance of a layer's
         interweaving moves; ``acceptance_G``, by the name of a latent G on which the scales of rows depend, that of its
         moves; ``step_size_W1`` and so on, their step size 1 − ρ where they are Langevin steps; ``acceptance_Z3`` and
-        ``step_size_Z3``, by the name of the latent of class labels, those of the joint move of all weights below.
+        ``step_size_Z3``, by the name of the last latent, those of the joint move of all weights below.
 
     Raises
     ------
@@ -344,8 +345,8 @@ def _sweep(
         moves.append(stretched_scales(*stretched[len(network.activations) - 1]))
     if scale_move and learns[-1] and network.observation is not None and network.observation.ignores_scale:
         moves.append(label_scale)  # c, λ
-    if interweave and has_label_trajectory(network):
-        moves.append(label_trajectory(network))  # all W̃, and Z and A with them
+    if interweave and has_joint_trajectory(network):
+        moves.append(joint_trajectory(network))  # all W̃, and Z and A with them
     of_data = [likelihood_parameters] if network.parameters else []
     if network.sets_noise_of is not None:
         moves.append(row_scales(network))  # Z_{L+1}, and with it all noise of a row of another network

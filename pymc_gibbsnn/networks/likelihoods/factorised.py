@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from typing import ClassVar
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.logprob.utils import CheckParameterValue
+from pytensor.gradient import DisconnectedInputError, NullTypeGradError
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs, toposort
 from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
@@ -77,6 +78,16 @@ class FactorisedLikelihood(LatentLikelihood):
         """Whether there is one log density for each number of Z."""
         return not self.is_by_row
 
+    @cached_property
+    def has_slopes(self) -> bool:
+        """Whether PyTensor knows the derivative of the density."""
+        z = pt.zeros_like(self.latent)
+        try:
+            pt.grad(substitute([self.density], {self.latent: z})[0].sum(), z)
+        except (NotImplementedError, NullTypeGradError, DisconnectedInputError):
+            return False
+        return True
+
     def row_shapes(self, layer: Operator) -> list[tuple[int, ...]]:
         """Return the shapes that a row of y may have: any, where it depends on a whole row of Z."""
         return [evaluate(self.value).shape[1:]] if self.is_by_row else super().row_shapes(layer)
@@ -106,7 +117,7 @@ class FactorisedLikelihood(LatentLikelihood):
     def _rows(self, z: Variable) -> Variable:
         """Compute the log densities of all data, in their shape, given Z (n, units)."""
         shape = self.latent.type.shape[1:]
-        z = z if len(shape) == 1 else z.reshape((z.shape[0], *shape))
+        z = {0: z[:, 0], 1: z}[len(shape)] if len(shape) < 2 else z.reshape((z.shape[0], *shape))
         [density] = substitute([self.density], {self.latent: z})
         return density
 

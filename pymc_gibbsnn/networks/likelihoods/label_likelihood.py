@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 
 import numpy as np
@@ -24,6 +25,7 @@ class LabelLikelihood(LatentLikelihood):
     is_deterministic = True
     ignores_scale = True
     is_logistic = True
+    has_slopes = True
 
     @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:
@@ -139,9 +141,16 @@ class LabelLikelihood(LatentLikelihood):
         -------
         Variable, ()
         """
-        marks = self.marks(mean)
+        marks = self.marks(noise)
         margin, _ = self.margin(mean + self.seen(noise, marks), marks)
         return log_normal_cdf(margin / pt.sqrt(variance)).sum()
+
+    def slopes_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
+        """Compute the derivative (n, units) of :meth:`log_probability_of_means` with respect to the means."""
+        marks, sigma = self.marks(noise), pt.sqrt(variance)
+        margin, slopes = self.margin(mean + self.seen(noise, marks), marks)
+        r = margin / sigma
+        return slopes * pt.exp(-(r**2) / 2 - log_normal_cdf(r)) / (math.sqrt(2 * math.pi) * sigma)
 
     @classmethod
     def probabilities(cls, y: np.ndarray, z: np.ndarray) -> np.ndarray:

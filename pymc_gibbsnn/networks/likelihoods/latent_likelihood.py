@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 
 from pymc_gibbsnn.networks.likelihoods.elliptical_slice import elliptical_slice
@@ -78,6 +79,8 @@ class LatentLikelihood(Likelihood):
     """Whether ``log_probability``, if there is one, is exact, not an estimate by a draw."""
     label: ClassVar[Callable | None] = None
     """``label(z)``: the data without noise, such as labels, of latents Z (..., units); None if all have noise."""
+    has_slopes: bool = False
+    """Whether all weights also move with the noises of Z held fixed, by :meth:`slopes_of_means`."""
     noise: Variable | None = None
 
     @property
@@ -127,6 +130,28 @@ class LatentLikelihood(Likelihood):
             The variance ΔZ of its noise.
         """
         return self.log_densities(z)
+
+    def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
+        """Compute Σ log p(y | Z) at Z = mean + noise, as a move of the means with their noises held fixed needs it.
+
+        A likelihood may integrate noises out; those are not used.
+
+        Parameters
+        ----------
+        mean, noise : Variable, (n, units)
+            The mean of Z and its noise.
+        variance : Variable, ()
+            The variance of the noise.
+
+        Returns
+        -------
+        Variable, ()
+        """
+        return self.log_densities(mean + noise).sum()
+
+    def slopes_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
+        """Compute the derivative (n, units) of :meth:`log_probability_of_means` with respect to the means."""
+        return pt.grad(self.log_probability_of_means(mean, noise, variance), mean)
 
     def draw_latent(
         self, rng: Variable, z: Variable, m: Variable, noise: Variable

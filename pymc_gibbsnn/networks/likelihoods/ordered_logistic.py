@@ -31,6 +31,7 @@ class OrderedLogisticLikelihood(OrderedGrades):
     """The likelihood y ~ OrderedLogistic(Z, c)."""
 
     form = "pm.OrderedLogistic('{name}', Z, cutpoints)"
+    has_slopes = True
 
     @classmethod
     def find(cls, p: Variable) -> Iterator[tuple[Variable, ...]]:

@@ -1,4 +1,4 @@
-"""The joint move of all weights below class labels: its density by brute force, and the move against quadrature."""
+"""The joint move of all weights: its density by brute force, and the move against quadrature."""
 
 from dataclasses import replace
 
@@ -14,15 +14,15 @@ from scipy.stats import norm
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
-from pymc_gibbsnn.moves.label_scale import scales_of
-from pymc_gibbsnn.moves.label_trajectory import (
-    has_label_trajectory,
-    label_density,
-    label_trajectory,
+from pymc_gibbsnn.moves.joint_trajectory import (
+    has_joint_trajectory,
+    joint_density,
+    joint_trajectory,
     moved_with,
     path,
     with_precisions,
 )
+from pymc_gibbsnn.moves.label_scale import scales_of
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.given import Given
 from pymc_gibbsnn.networks.reader import read_network
@@ -97,7 +97,7 @@ def test_the_target_is_the_joint_density_with_the_latent_of_the_label_integrated
         for x in ends[0] + (nodes + 1) / 2 * (ends[1] - ends[0]):
             z[(0, 0) if classes > 2 else 0] = x
             found.append(logp(new | {"Z4": z}))
-        return value(label_density(state, moved, u_moved)), logsumexp(found, b=heights) + powers @ u
+        return value(joint_density(state, moved, u_moved)), logsumexp(found, b=heights) + powers @ u
 
     old = [value(w) for w in state.weights]
     found, expected = both(old, np.zeros(count))
@@ -113,11 +113,52 @@ def smooth_network(classes):
     return pmg.mlp(X, labels, [1, 3], likelihood="probit", activation="tanh", noise=0.4)
 
 
+X5 = np.random.default_rng(0).normal(size=(5, 2))
+
+
+def graded_network():
+    """A network of one hidden layer, whose data are grades."""
+    with pm.Model() as model:
+        W1 = pm.Normal("W1", 0, 1, shape=(3, 2))
+        A2 = pm.Normal("A2", pt.tanh(pm.Normal("Z2", X5 @ W1.T, 0.5)), 0.5)
+        mean = A2 @ pm.Normal("W2", 0, pm.Gamma("scale", 3, 2) ** -0.5, shape=3) + 0.3
+        pm.OrderedLogistic("y", pm.Normal("Z3", mean, 0.8), np.array([-0.5, 1.0]), observed=np.arange(5) % 3)
+    return model
+
+
+OTHERS = {  # data whose distribution depends on the last latent, without labels
+    "counts": lambda: pmg.mlp(X5, np.array([0, 3, 1, 2, 9]), [2], likelihood="negative_binomial"),
+    "shares": lambda: pmg.mlp(X5, np.linspace(0.1, 0.8, 5), [1, 2], likelihood="beta", activation="tanh", prior=None),
+    "classes": lambda: pmg.mlp(X5, np.arange(5) % 3, [2], likelihood="categorical"),
+    "grades": graded_network,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_target_is_the_joint_density(name):
+    model, draws = OTHERS[name](), np.random.default_rng(2)
+    point, logp = random_point(model, 1), model.compile_logp(mode="AS_WRITTEN")
+    state = state_at(model, {v: pt.constant(point[v.name]) for v in model.value_vars})
+    count, powers = moved_numbers(model)
+    old = [value(w) for w in state.weights]
+
+    def both(weights, u):
+        moved = moved_with(with_precisions(state, pt.constant(u)), [pt.constant(w) for w in weights])
+        new = {v.name: value(x) for v, x in moved.new_values.items()}
+        return value(joint_density(state, moved, pt.constant(u))), logp(new) + powers @ u
+
+    found, expected = both(old, np.zeros(count))
+    found_new, expected_new = both([w + draws.normal(size=w.shape) for w in old], draws.normal(0, 0.5, count))
+    np.testing.assert_allclose(found_new - found, expected_new - expected, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("make", "classes", "mode"),
     [
-        (network, 2, "AS_WRITTEN"), slow(network, 3, "AS_WRITTEN"), (smooth_network, 3, "AS_WRITTEN"),
+        (network, 2, "AS_WRITTEN"), (network, 3, "AS_WRITTEN"), (smooth_network, 3, "AS_WRITTEN"),
         *(slow(make, classes, mode) for make, classes in ((network, 3), (smooth_network, 2)) for mode in MODES[1:]),
+        *((lambda name: OTHERS[name](), name, "AS_WRITTEN") for name in OTHERS),
+        *(slow(lambda name: OTHERS[name](), name, mode) for name in OTHERS for mode in MODES[1:]),
     ],
 )  # fmt: skip
 def test_the_path_is_that_of_the_gradient_of_the_target(make, classes, mode):
@@ -139,7 +180,7 @@ def test_the_path_is_that_of_the_gradient_of_the_target(make, classes, mode):
 
     variable = pt.vector("q", shape=q.shape)
     weights, u = at(variable)
-    density = label_density(state, moved_with(state, weights), u)
+    density = joint_density(state, moved_with(state, weights), u)
     slope = pytensor.function([variable], pt.grad(density, variable), mode="AS_WRITTEN")
     for _ in range(4):
         q = q + h / 2 * p
@@ -162,7 +203,7 @@ def test_the_move_keeps_all_noises(classes):
     model = network(classes)
     point = random_point(model, 1)
     state = state_at(model, {v: pt.constant(point[v.name]) for v in model.value_vars})
-    move = label_trajectory(read_network(model))
+    move = joint_trajectory(read_network(model))
     memory = move.start | {"log_step_Z4": pt.constant(np.log(0.01))}
 
     def build(rng):
@@ -182,7 +223,7 @@ def test_momentum_goes_on_after_an_accepted_proposal_and_turns_round_after_a_rej
     model = network(3)
     point = random_point(model, 1)
     state = state_at(model, {v: pt.constant(point[v.name]) for v in model.value_vars})
-    move = label_trajectory(read_network(model))
+    move = joint_trajectory(read_network(model))
     momentum = 1000 * np.random.default_rng(0).normal(size=value(move.start["momentum_Z4"]).shape)
     memory = {"log_step_Z4": np.log(step), "tuned_Z4": 1.0, "momentum_Z4": momentum}
     memory = {name: pt.constant(x) for name, x in memory.items()}
@@ -200,9 +241,9 @@ def test_momentum_goes_on_after_an_accepted_proposal_and_turns_round_after_a_rej
 def test_which_networks_have_the_move():
     X = np.random.default_rng(0).normal(size=(12, 2))
     labels = np.arange(12) % 3
-    assert has_label_trajectory(read_network(pmg.mlp(X, labels, [3, 2], likelihood="probit")))
-    assert not has_label_trajectory(read_network(pmg.mlp(X, labels, 3, likelihood="probit", activation="sign")))
-    assert not has_label_trajectory(read_network(pmg.mlp(X, labels / 2, 3)))
+    assert has_joint_trajectory(read_network(pmg.mlp(X, labels, [3, 2], likelihood="probit")))
+    assert not has_joint_trajectory(read_network(pmg.mlp(X, labels, 3, likelihood="probit", activation="sign")))
+    assert not has_joint_trajectory(read_network(pmg.mlp(X, labels / 2, 3)))
 
 
 @pytest.mark.parametrize("mode", ["NUMBA", slow("JAX")])
@@ -215,7 +256,7 @@ def test_the_move_against_quadrature(mode):
         pmg.SignLabel("y", pm.Normal("Z", pt.constant(x[:, None]) @ w + b, 0.7), observed=labels)
     point = random_point(model, 1)
     values = {v: shared(point[v.name], v.name) for v in model.value_vars}
-    move = label_trajectory(read_network(model))
+    move = joint_trajectory(read_network(model))
     memory = {name: shared(value(v), name) for name, v in move.start.items()}
     memory["log_step_Z"].set_value(np.log(0.2))
     moving = {v.name: v for v in values.values() if v.name != "Z"}

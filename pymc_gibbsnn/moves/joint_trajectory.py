@@ -1,22 +1,23 @@
-r"""All weights below class labels and the scales of their priors, moved together by Hamiltonian dynamics.
+r"""All weights of a network and the scales of their priors, moved together by Hamiltonian dynamics.
 
-Model, in the letters of :mod:`pymc_gibbsnn.moves`, for a network whose last layer gives labels,
+Model, in the letters of :mod:`pymc_gibbsnn.moves`, for a network of dense layers with data y given the last latent,
 
-    Z_{l+1} = Ã_l W̃_lᵀ + E_{l+1},   A_l = σ(Z_l) + F_l,   W̃_l ~ N(0, 1/Λ_l),
-    y = argmax Z_{L+1}, or y = 1[Z_{L+1} > 0].
+    Z_{l+1} = Ã_l W̃_lᵀ + E_{l+1},   A_l = σ(Z_l) + F_l,   W̃_l ~ N(0, 1/Λ_l),   y ~ p(y | Z_{L+1}).
 
-Given Z_{L+1} the weights are known as from a regression with n k targets, each to within its noise. The labels say far
-less, least where classes are far apart, and moves given Z_{L+1} cross the posterior in small steps. So all W̃ move with
-the noises E and F held fixed, and Z and A with them [1]_, as in :mod:`pymc_gibbsnn.moves.interweaving`, but through all
-layers at once. The latent Z_y of the label is integrated out, as in :mod:`pymc_gibbsnn.moves.label_scale`. Learned
-precisions τ ~ Gamma(α, β) of the priors of weights, if they serve nothing else, move too, or learned variances 1/τ. In
-the coordinates
+Given Z_{L+1} the weights are known as from a regression with n k targets, each to within the noise of Z_{L+1}. Data such
+as class labels or counts may say far less than that, and moves given Z_{L+1} then cross the posterior in steps as small
+as this noise. Where Z_{L+1} cannot be integrated out, all W̃ move with the noises E and F held fixed, and Z and A with
+them [1]_, as in :mod:`pymc_gibbsnn.moves.interweaving`, but through all layers at once. Learned precisions τ ~ Gamma(α,
+β) of the priors of weights, if they serve nothing else, move too, or learned variances 1/τ. In the coordinates
 
     x = Λ^{1/2} W̃,   u = ½ log(τ_0/τ),   with τ_0 the precisions before the move,
 
 W̃ is e^u x/Λ_0^{1/2}, with the u of its precision, or 0 where that is known. With M the mean of Z_{L+1}, exactly
 
-    log π(x, u) = Σ_i log P_i − ½ Σ x² − Σ_τ (2 α u + β τ_0 e^{−2u}) + const,
+    log π(x, u) = Σ_i log P_i − ½ Σ x² − Σ_τ (2 α u + β τ_0 e^{−2u}) + const,   P_i = p(y_i | M_i + E_i).
+
+Below labels by argmax or sign the latent Z_y of the label is integrated out, as in
+:mod:`pymc_gibbsnn.moves.label_scale`:
 
     argmax:   P_i = Φ((M_y − max_j (M_j + E_j))/√Δ),   over the classes j other than y,
     sign:     P_i = Φ(±M/√Δ),                          with + for the label 1 and − for 0.
@@ -37,12 +38,11 @@ longer steps, and yet outputs moved more slowly: directions that are steep at a 
 The gradient is that of backpropagation: with δ_l = ∂ log π/∂Z_l and G_l = (Ã_lᵀ δ_{l+1})ᵀ ∘ e^u/Λ_0^{1/2},
 
     ∇_x = G − x,   ∇_u = Σ G x − 2 α + 2 β τ_0 e^{−2u},   with a sum over the weights whose precision it is,
-    δ_l = (δ_{l+1} W_l) ∘ σ'(Z_l),   δ_{L+1} = (φ/Φ)(m/√Δ) ∂m/∂Z_{L+1}/√Δ,
+    δ_l = (δ_{l+1} W_l) ∘ σ'(Z_l),   δ_{L+1} = ∂ Σ log P_i/∂M.
 
-where m/√Δ is the argument of Φ above. It is written out, since that of PyTensor has shapes that JAX does not know in a
-loop.
+It is written out, since that of PyTensor has shapes that JAX does not know in a loop.
 
-Z_y is left out of date: the draw of Z_{L+1} given the labels, which does not read Z_y, must follow.
+Below labels Z_y is left out of date: the draw of Z_{L+1} given the labels, which does not read Z_y, must follow.
 
 References
 ----------
@@ -71,11 +71,11 @@ from pymc_gibbsnn.moves.label_scale import scales_of
 from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.given import given, loose, sizes
 from pymc_gibbsnn.networks.layers.dense import Dense
-from pymc_gibbsnn.networks.likelihoods.label_likelihood import LabelLikelihood
+from pymc_gibbsnn.networks.likelihoods import LatentLikelihood
 from pymc_gibbsnn.networks.network import Activation, LearnedVariance, Network
-from pymc_gibbsnn.random.log_normal_cdf import log_normal_cdf
+from pymc_gibbsnn.networks.substitution import substitute, unchanged
 
-__all__ = ["has_label_trajectory", "label_density", "label_trajectory", "moved_with", "path", "with_precisions"]
+__all__ = ["has_joint_trajectory", "joint_density", "joint_trajectory", "moved_with", "path", "with_precisions"]
 
 STEPS = 30  # of the leapfrog method, in a move
 KEPT = 0.9  # the share of the momentum that is kept from move to move
@@ -98,17 +98,18 @@ class Report(NamedTuple):
     step_size: Variable
 
 
-def has_label_trajectory(network: Network) -> bool:
-    """Whether the move can be made: data are class labels, and layers dense, with slopes by which weights matter."""
+def has_joint_trajectory(network: Network) -> bool:
+    """Whether the move can be made: likelihood and activations have slopes, and layers are dense."""
     return (
-        isinstance(network.observation, LabelLikelihood)
+        network.observation is not None
+        and network.observation.has_slopes
         and all(layer.operator.is_product for layer in network.layers)
         and not any(activation is None or activation.function.is_scale_free for activation in network.activations)
     )
 
 
-def label_trajectory(network: Network) -> Move:
-    """Make the move of all weights of a network of dense layers that gives class labels, which tunes its step size."""
+def joint_trajectory(network: Network) -> Move:
+    """Make the move of all weights of a network, which tunes its step size."""
     dtype, count = network.inputs.dtype, sum(math.prod(layer.operator.augmented_shape) for layer in network.layers)
     size = count + _learned(network)
     log_step = pt.constant(np.asarray(-math.log(count) / 2, dtype))
@@ -121,7 +122,7 @@ def label_trajectory(network: Network) -> Move:
         p = pt.switch(memory.tuned > 0, KEPT * memory.momentum + math.sqrt(1 - KEPT**2) * xi, xi)
         weights, u, new_p = path(state, p, pt.exp(memory.log_step) * (1 + uniforms[0]) / 2)
         new = moved_with(state, weights)
-        change = label_density(state, new, u) - label_density(state, state, pt.zeros_like(u))
+        change = joint_density(state, new, u) - joint_density(state, state, pt.zeros_like(u))
         log_ratio = change + ((p**2).sum() - (new_p**2).sum()) / 2
         log_ratio = pt.switch(pt.isnan(log_ratio), -np.inf, log_ratio)
         accept = pt.log1p(-uniforms[1]) < log_ratio
@@ -166,15 +167,17 @@ def path(
     momentum : Variable
         The momentum.
     """
-    network, observation = state.network, cast(LabelLikelihood, state.network.observation)
+    network = state.network
     operators = [cast(Dense, layer.operator) for layer in network.layers]
     functions = [cast(Activation, activation).function for activation in network.activations]
-    of_outputs, of_posts = _noises(state)
-    marks = observation.marks(of_outputs[-1])
-    of_outputs[-1] = observation.seen(of_outputs[-1], marks)
+    (*of_outputs, last_noise), of_posts = _noises(state)
     shifts = [
-        e if layer.offset is None else e + layer.offset for layer, e in zip(network.layers, of_outputs, strict=True)
+        e if layer.offset is None else e + layer.offset
+        for layer, e in zip(network.layers, [*of_outputs, pt.zeros_like(last_noise)], strict=True)
     ]
+    mean = state.outputs[-1].type()
+    slopes = network.observation.slopes_of_means(mean, last_noise, network.layers[-1].noise)
+    of_slopes = unchanged([slopes], [mean])
     places, deviations = _places(network), [1 / pt.sqrt(operator.precision) for operator in operators]
     priors = [_gamma(state, scale) for scale in _scales(network)]
     alpha, rate = (_in_line([prior[i] for prior in priors], h.dtype) for i in range(2))
@@ -187,16 +190,15 @@ def path(
     kinds = [loose(TensorType(h.dtype, shape)) for shape in shapes]
     moving = [[kind.filter_variable(x) for kind, x in zip(kinds, part, strict=True)] for part in (start, momenta)]
     # All that is computed of the state enters the loop by name: what does not is computed anew in each of its turns
-    rest = [alpha, rate, h, network.inputs, marks, pt.sqrt(network.layers[-1].noise)]
-    fixed = [places, deviations, shifts, of_posts, ones, rest]
+    fixed = [places, deviations, shifts, of_posts, ones, of_slopes, [alpha, rate, h, network.inputs]]
 
     def leap(*now: Variable) -> list[Variable]:
         """Make one step, at the middle of which the gradient is computed."""
         arrays = iter(now)
-        q, p, places, deviations, shifts, noises, ones, rest = (
+        q, p, places, deviations, shifts, noises, ones, of_slopes_now, rest = (
             [next(arrays) for _ in part] for part in [*moving, *fixed]
         )
-        (*x, u), (alpha, rate, h, a, marks, sigma) = q, rest
+        (*x, u), (alpha, rate, h, a) = q, rest
         of_rows = iter(ones)
         maps = [o if o.ones is None else replace(o, ones=next(of_rows)) for o in operators]
         deviations = [s * factors for s, factors in zip(deviations, _factors(u, places), strict=True)]
@@ -206,9 +208,7 @@ def path(
             z.append(operator.forward(inputs[l], w[l]) + shifts[l])
             if l < len(functions):
                 inputs.append(functions[l](z[l]) + noises[l])
-        margin, slopes = observation.margin(z[-1], marks)
-        r = margin / sigma
-        delta = slopes * pt.exp(-(r**2) / 2 - log_normal_cdf(r)) / (math.sqrt(2 * math.pi) * sigma)
+        [delta] = substitute([slopes], dict(zip([mean, *of_slopes], [z[-1], *of_slopes_now], strict=True)))
         sums = pt.zeros_like(_padded(u))
         for l in reversed(range(len(maps))):
             gradient = maps[l].moments(inputs[l], delta).T * deviations[l]
@@ -253,11 +253,11 @@ def with_precisions(state: NetworkState, u: Variable) -> NetworkState:
     return replace(state, values=values, network=state.read(values))
 
 
-def label_density(state: NetworkState, moved: NetworkState, u: Variable) -> Variable:
+def joint_density(state: NetworkState, moved: NetworkState, u: Variable) -> Variable:
     """Compute log π at the weights of a state that has moved, with the noises of the one from which it came, and u."""
     network, last = state.network, state.network.layers[-1]
     noise = _noises(state)[0][-1]
-    density = cast(LabelLikelihood, network.observation).log_probability_of_means(
+    density = cast(LatentLikelihood, network.observation).log_probability_of_means(
         moved.outputs[-1] - noise, noise, last.noise
     )
     for layer, w, factors in zip(network.layers, moved.weights, _factors(u, _places(network)), strict=True):
