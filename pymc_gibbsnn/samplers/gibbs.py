@@ -124,9 +124,9 @@ def gibbs(
         included, in the data layer and 24 in others, and Langevin for wider layers and for activations without a slope
         or without linear pieces. The filters of a convolution have one move of their own
         (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool and then a dense layer;
-        "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers below a last latent that
-        is neither observed nor integrated out, as below class labels or counts, also move together, by Hamiltonian
-        dynamics (:mod:`pymc_gibbsnn.moves.joint_trajectory`).
+        "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers below a last latent
+        that is neither observed nor integrated out, as below class labels or counts, also move together, by
+        Hamiltonian dynamics (:mod:`pymc_gibbsnn.moves.joint_trajectory`).
     schedule : {"sequential", "layer-parallel"}
         The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.moves.layer_parallel`); it is neither
         collapsed nor interweaved.
