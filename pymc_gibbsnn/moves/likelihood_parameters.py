@@ -15,6 +15,11 @@ for one of them alone, by turns at random. The logarithm of the step size h is u
 than enough: an interval that is too long shrinks to the length of the slice, one that is too short makes short steps.
 Where a single parameter is normal with a standard deviation from 0.01 to 2, autocorrelation times are 1 to 12 sweeps.
 
+Ordered grades do not tell a number t that is added to all cutpoints, to the bias b of the last layer and to Z. As PyMC
+transforms them, θ_1 is the first cutpoint, and the other θ are logarithms of differences. So there is a second line,
+
+    (θ_1 + t, b + t, Z + t),   π(t) ∝ p(θ_1 + t, θ_2, ...) exp(−½ Λ_b (b + t)²) Π_i p(y_i | Z_i + t, θ_1 + t, ...).
+
 References
 ----------
 .. [1] M. K. Cowles. Accelerating Monte Carlo Markov chain convergence for cumulative-link generalized linear models.
@@ -24,20 +29,26 @@ References
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random import normal, uniform
 
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.collapsed_variances import step_sizes
 from pymc_gibbsnn.moves.site import NetworkState
+from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.likelihoods.ordered_grades import OrderedGrades
+from pymc_gibbsnn.networks.network import Network, Parameter
 from pymc_gibbsnn.networks.substitution import substitute
 from pymc_gibbsnn.random.slice_sampling import search_slice
 
-__all__ = ["likelihood_parameters"]
+__all__ = ["cutpoint_shift", "has_cutpoint_shift", "likelihood_parameters"]
 
 SMALLEST, LARGEST = 1.0, 10.0  # step sizes h
 TRIES = 8  # points on the line
@@ -70,6 +81,55 @@ def likelihood_parameters(rng: Variable, state: NetworkState) -> tuple[Variable,
     rng, _, t = search_slice(rng, log_density(theta), low + uniforms[3], (low, low + 1), line, log_density, TRIES)
     values = state.values | {one.value: x for one, x in zip(parameters, line(t), strict=True)}
     return rng, replace(state, values=values, network=state.read(values))
+
+
+def has_cutpoint_shift(network: Network) -> bool:
+    """Whether data are grades around one latent with a bias, and their cutpoints are one parameter."""
+    operator = network.layers[-1].operator
+    return (
+        isinstance(network.observation, OrderedGrades)
+        and len(_cutpoints(network)) == 1
+        and isinstance(operator, Dense)
+        and operator.has_bias
+        and operator.shape[0] == 1
+        and operator.ones is None
+    )
+
+
+def cutpoint_shift(network: Network) -> Callable:
+    """Make the move of all cutpoints, the last bias and the last latent by one number."""
+    [cutpoints] = (parameter.value for parameter in _cutpoints(network))
+    dtype = network.inputs.dtype
+
+    def shifted(state: NetworkState, t: Variable) -> NetworkState:
+        values = state.values | {cutpoints: pt.inc_subtensor(state.values[cutpoints][0], t)}
+        w, z = pt.inc_subtensor(state.weights[-1][:, -1], t), state.outputs[-1] + t
+        return replace(state, values=values, weights=(*state.weights[:-1], w), outputs=(*state.outputs[:-1], z))
+
+    def move(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkState]:
+        symbol, (zero, one) = pt.scalar(dtype=dtype), pt.constant(np.array([0, 1], dtype))
+        new = shifted(state, symbol)
+        bias, precision = new.weights[-1][0, -1], state.network.layers[-1].operator.precision[0, -1]
+        density = _log_density(new, {}) - precision * bias**2 / 2
+
+        def log_density(t: Variable) -> Variable:
+            return substitute([density], {symbol: t})[0]
+
+        rng, uniforms = draw(uniform, rng, zero, one, size=(3,))
+        h = step_sizes(uniforms[0], SMALLEST, LARGEST)
+        interval = (-h * uniforms[1], h * (1 - uniforms[1]))
+        start = h * (uniforms[2] - uniforms[1])
+        rng, _, t = search_slice(rng, log_density(zero), start, interval, lambda t: t, log_density, TRIES)
+        state = shifted(state, t)
+        return rng, replace(state, network=state.read(state.values))
+
+    return move
+
+
+def _cutpoints(network: Network) -> list[Parameter]:
+    """List the parameters of which cutpoints are made."""
+    below = set(ancestors([cast(OrderedGrades, network.observation).cutpoints]))
+    return [parameter for parameter in network.parameters if parameter.value in below]
 
 
 def _log_density(state: NetworkState, theta: dict[Variable, Variable]) -> Variable:

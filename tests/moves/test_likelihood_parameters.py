@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.moves.likelihood_parameters import likelihood_parameters
+from pymc_gibbsnn.moves.likelihood_parameters import cutpoint_shift, has_cutpoint_shift, likelihood_parameters
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import LEAN, PYTHON, check_mean, compile_draw, pm_sample, pmg_sample, slow
+from tests.helpers import LEAN, MODES, PYTHON, check_mean, compile_draw, pm_sample, pmg_sample, slow
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 N = 12
@@ -57,12 +57,13 @@ FOUND = {
 }
 
 
-def model_of(name):
+def model_of(name, bias=0.0):
     observe, y = LIKELIHOODS[name]
     with pm.Model() as model:
         Z2 = pm.Normal("Z2", pm.Data("X", X) @ pm.Normal("W1", 0, 1, shape=(2, 2)), NOISE)
         A2 = pm.Normal("A2", pt.maximum(Z2, 0), NOISE)
-        observe(pm.Normal("Z3", A2 @ pm.Normal("W2", 0, 0.5, shape=2), NOISE), pm.Data("y_data", y))
+        b = pm.Normal("b2", 0, bias) if bias else 0.0
+        observe(pm.Normal("Z3", A2 @ pm.Normal("W2", 0, 0.5, shape=2) + b, NOISE), pm.Data("y_data", y))
     return model
 
 
@@ -154,10 +155,69 @@ def test_other_backends_draw_as_numba_does(mode):
     check_mean(other[:, 0], numba[:, 0].mean(), mode, numba.std() / np.sqrt(5000), least_ess=200)
 
 
+# Cutpoints with the bias
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("cutpoints, probit", "AS_WRITTEN"),
+        *(slow("cutpoints, logistic", mode) for mode in MODES),
+        *(slow("cutpoints, probit", mode) for mode in MODES[1:]),
+    ],
+)
+def test_the_shift_of_cutpoints_against_quadrature(name, mode):
+    model = model_of(name, bias=0.7)
+    network, point = read_network(model), point_of(model)
+    assert has_cutpoint_shift(network)
+    logp = model.compile_logp(mode="AS_WRITTEN")
+
+    def at(t):
+        cutpoints = point["cutpoints_ordered__"] + [t, 0]
+        return point | {"cutpoints_ordered__": cutpoints, "b2": point["b2"] + t, "Z3": point["Z3"] + t}
+
+    t = np.linspace(-5, 5, 2001)
+    p = np.array([logp(at(t_)) for t_ in t])
+    p = np.exp(p - p.max()) / np.exp(p - p.max()).sum()
+    moving = {
+        v: pytensor.shared(np.asarray(point[v.name]), v.name, shape=np.shape(point[v.name]))
+        for v in network.variables if v.name in ("cutpoints_ordered__", "b2", "Z3")
+    }  # fmt: skip
+    values = {v: pt.constant(point[v.name]) for v in network.variables} | moving
+
+    def build(rng):
+        rng, state = cutpoint_shift(network)(rng, NetworkState.begin(network.at, values, pt.constant(0.0)))
+        new = state.new_values
+        return rng, *(new[v] for v in moving)
+
+    draw, found = compile_draw(build, mode), []
+    for _ in range(20_000 if mode == "NUMBA" else 3000):
+        new = draw()
+        for variable, x in zip(moving.values(), new, strict=True):
+            variable.set_value(np.asarray(x))
+        found.append(moving[next(v for v in moving if v.name == "b2")].get_value() - point["b2"])
+    moved = {v.name: variable.get_value() for v, variable in moving.items()}
+    for key, x in at(found[-1]).items():
+        np.testing.assert_allclose(moved.get(key, x), x, atol=1e-9)
+    for power in (1, 2):
+        check_mean(np.array(found) ** power, p @ t**power, f"shift to the power {power}", least_ess=300)
+
+
+def test_which_cutpoints_move_with_the_bias():
+    assert not has_cutpoint_shift(read_network(model_of("cutpoints, logistic")))
+    assert not has_cutpoint_shift(read_network(model_of("dispersion", bias=0.7)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_geweke(name):
     check_geweke(model_of(name), 6000, interweave=False, **NUMBA)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cutpoints, probit", "cutpoints, logistic"])
+def test_geweke_with_a_bias(name):
+    check_geweke(model_of(name, bias=0.7), 6000, interweave=False, **NUMBA)
 
 
 # What users meet

@@ -292,6 +292,18 @@ def test_geweke(build):
 
 
 @pytest.mark.slow
+def test_geweke_with_the_joint_move_of_weights():
+    """With the scale of the last weights learned."""
+    with pm.Model() as model:
+        Z2 = pm.Normal("Z2", X @ pm.Normal("W1", 0, 0.5, shape=(2, 2)), 0.5)
+        A2 = pm.Normal("A2", pt.maximum(Z2, 0), 0.5)
+        scale = pm.Gamma("scale", 8, 1) ** -0.5
+        Z3 = pm.Normal("Z3", A2 @ pm.Normal("W2", 0, scale, shape=2) + pm.Normal("b2", 0, 0.4), 0.4)
+        pm.Poisson("y", exp(Z3), observed=pm.Data("y_data", COUNTS))
+    check_geweke(model, 6000, **NUMBA)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_pm_sample(name):
     """Beside NUTS for what is not of the network."""
