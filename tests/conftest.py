@@ -1,7 +1,6 @@
 import gc
 import os
 import signal
-import sys
 
 # A program in the background of a shell ignores Ctrl-C, which some tests are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -32,12 +31,9 @@ matplotlib.use("Agg")
 
 import pytest  # noqa: E402
 from pytensor.compile.mode import Mode, register_mode  # noqa: E402
-from pytensor.graph.replace import clone_replace  # noqa: E402
 from pytensor.link.c.op import ExternalCOp  # noqa: E402
 from pytensor.link.vm import VMLinker  # noqa: E402
 from pytensor.scan import op  # noqa: E402
-from pytensor.tensor import basic  # noqa: E402
-from pytensor.tensor.shape import Shape, Shape_i  # noqa: E402
 
 # Most graphs of tests are evaluated a few times, as they are written: to rewrite them would take far longer.
 IN_PYTHON = VMLinker(use_cloop=False, c_thunks=False)
@@ -63,31 +59,6 @@ def load_once(self, files):
 
 
 ExternalCOp.load_c_code = load_once
-
-
-# For each draw that is written down, PyTensor infers its lengths from a copy of all that is drawn before: two thirds of
-# the time that a sweep takes in a test. The types of variables say as much of their lengths.
-infer_from_graphs = basic.infer_static_shape
-
-
-def infer_from_types(shape):
-    sizes = [basic.as_tensor_variable(size, ndim=0) for size in shape]
-    found, todo, stand_ins = set(), [*sizes], {}
-    while todo:
-        variable = todo.pop()
-        if variable in found or variable.owner is None:
-            continue
-        found.add(variable)
-        if isinstance(variable.owner.op, Shape | Shape_i):
-            [x] = variable.owner.inputs
-            stand_ins[x] = x.type()
-        else:
-            todo += variable.owner.inputs
-    return sizes, infer_from_graphs(clone_replace(sizes, stand_ins) if stand_ins else sizes)[1]
-
-
-for module in ("basic", "random.op", "reshape"):
-    sys.modules[f"pytensor.tensor.{module}"].infer_static_shape = infer_from_types
 
 
 def pytest_addoption(parser):

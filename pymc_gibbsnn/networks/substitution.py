@@ -8,10 +8,11 @@ from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
+from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn._compat import inner_graph, with_inner_graph
-from pymc_gibbsnn.backends.draw import apply_to_types
+from pymc_gibbsnn.backends.draw import apply_to_types, lengths_of_types
 
 __all__ = ["remade", "substitute", "unchanged"]
 
@@ -49,6 +50,11 @@ def remade(node: Apply, inputs: Sequence[Variable]) -> Apply:
     """
     if isinstance(node.op, RandomVariable):
         return apply_to_types(node.op, *inputs)
+    if isinstance(node.op, Alloc | AllocEmpty):
+        [array] = node.outputs  # such as those that a loop fills, of the lengths of what it begins with
+        first = len(inputs) - array.ndim
+        of_types = node.op.make_node(*inputs[:first], *lengths_of_types(inputs[first:]))
+        return Apply(node.op, [*inputs], [x.clone() for x in of_types.outputs])
     if isinstance(node.op, SymbolicRandomVariable) and [x.type for x in inputs] != node.op.input_types:
         inner = inner_graph(node.op)
         stand_ins = [x.type() for x in inputs]

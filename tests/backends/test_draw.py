@@ -43,6 +43,24 @@ def test_what_parameters_are_computed_from_is_not_looked_at():
     assert not Traced.asked
 
 
+def test_what_a_size_is_computed_from_is_not_looked_at():
+    """Nor what arrays are computed from that have the lengths of others, such as those that a loop fills."""
+    rng, x, y = random_generator_type("rng"), pt.tensor("x", shape=(None, 1)), pt.tensor("y", shape=(None, 1))
+    long = Traced()(2 * x)
+    lengths = (3, long.shape[0] + 1, long.shape[1])
+    filled = pt.full(lengths, 0.5), pt.empty(lengths)
+    Traced.asked = 0
+    next_rng, z = draw(normal, rng, 0.0, pt.exp(x[:1]), size=lengths)
+    copies = substitute([next_rng, z, *filled], {x: y})
+    assert not Traced.asked
+    theirs = normal.make_node(rng, lengths, 0.0, pt.exp(x[:1])).outputs[1]
+    assert Traced.asked
+    assert theirs.type.shape == (3, None, 1)
+    assert [v.type.shape for v in (z, *copies[1:])] == [theirs.type.shape] * 4
+    drawn = compile_draw(lambda inner: substitute(copies, {rng: inner, y: pt.constant(np.zeros((4, 1)))}))()
+    assert [found.shape for found in drawn] == [(3, 5, 1)] * 3
+
+
 @pytest.mark.parametrize("size", [None, (4, 1), (2, 4, 1)])
 def test_known_lengths_of_axes_stay_known(size):
     rng, mean = random_generator_type("rng"), pt.tensor("mean", shape=(None, 1))

@@ -9,6 +9,7 @@ import xarray as xr
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.drivers import program as programs
 from pymc_gibbsnn.drivers import until
+from pymc_gibbsnn.drivers.mixing import ess_of
 from tests.helpers import pmg_sample
 
 X = np.random.default_rng(0).normal(size=(30, 2))
@@ -102,16 +103,41 @@ def test_chains_that_do_not_move_have_no_effective_draws():
     assert found["posterior"].sizes["draw"] == 300
 
 
+def random_posterior(model, draws):
+    """Two chains of independent weights."""
+    rng, start = np.random.default_rng(1), model.initial_point()
+    values = {
+        rv.name: rng.normal(size=(2, draws, *start[rv.name].shape)) for rv in model.free_RVs if rv.name[0] in "Wb"
+    }
+    dims = {name: ["chain", "draw", *(f"{name}_{i}" for i in range(x.ndim - 2))] for name, x in values.items()}
+    coords = {"chain": [0, 1], "draw": np.arange(draws)}
+    return xr.Dataset({name: (dims[name], x) for name, x in values.items()}, coords)
+
+
+@pytest.mark.parametrize("still", [[], [1], [0, 1]], ids=["none", "one", "both"])
+def test_draws_of_a_chain_that_does_not_move_do_not_end_a_run(still):
+    """ArviZ takes equal draws for independent ones."""
+    model = pmg.mlp(X, X[:, 0], 2, noise=0.3, prior=None)
+    posterior = random_posterior(model, 150)
+    for x in posterior.values():
+        x.values[still] = x.values[still, :1]
+    run_until = until.Until({"ess": 50}, model, 0.0)
+    run_until.take(posterior)
+    assert run_until.is_reached == (not still)
+
+
+def test_numbers_that_do_not_change_have_no_effective_draws():
+    x = np.random.default_rng(1).normal(size=(2, 150, 3))
+    x[..., 1] = 1
+    assert len(ess_of(x)) == 2
+    assert not len(ess_of(x[..., 1:2]))
+
+
 def test_a_run_ends_by_the_numbers_of_the_summary():
     """The same rows and statistics, of outputs or probabilities, whatever the run records beside them."""
-    rng = np.random.default_rng(1)
     for likelihood, y in (("normal", X[:, 0]), ("probit", np.arange(30) % 3)):
         with pmg.mlp(X, y, 2, noise=0.3, prior=None, likelihood=likelihood) as model:
-            names = [rv.name for rv in model.free_RVs if rv.name[0] in "Wb"]
-        values = {name: rng.normal(size=(2, 150, *model.initial_point()[name].shape)) for name in names}
-        coords = {"chain": [0, 1], "draw": np.arange(150)}
-        dims = {name: ["chain", "draw", *(f"{name}_{i}" for i in range(x.ndim - 2))] for name, x in values.items()}
-        posterior = xr.Dataset({name: (dims[name], x) for name, x in values.items()}, coords)
+            posterior = random_posterior(model, 150)
         row = "output" if likelihood == "normal" else "probability"
         least = pmg.summary({"posterior": posterior}, model).loc[row, "ess_bulk"]
         run_until = until.Until({"ess": least - 1e-6}, model, 0.0)

@@ -12,7 +12,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLikelihood
 from pymc_gibbsnn.networks.likelihoods.sign_label import SignLikelihood
-from tests.helpers import MODES, MOSTLY_PYTHON, check_mean, compile_draw, slow
+from tests.helpers import LEAN, MODES, MOSTLY_PYTHON, check_mean, compile_draw, pm_sample, slow
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(30, 2))
@@ -86,6 +86,21 @@ def test_binary_labels_against_the_truncated_normal(mode):
 
 
 # Oracle 17: the probit model with the last latent integrated out, by NUTS
+
+
+def test_probit_regression_by_pm_sample_against_quadrature():
+    """In Numba, where users run it."""
+    x, s = np.random.default_rng(6).normal(size=(8, 1)), 0.7
+    y = (x[:, 0] > 0.3).astype(int)
+    model = pmg.mlp(x, y, [], noise=s, likelihood="probit", prior=None)
+    step = pmg.GibbsNN(model=model, sweeps_per_draw=12, compile_kwargs={"mode": "NUMBA"}, **LEAN)
+    idata = pm_sample(model, 800, step, tune=20)
+    w, b = np.meshgrid(*[np.linspace(-6, 6, 241)] * 2)
+    z = (2 * y - 1) * (w[..., None] * x[:, 0] + b[..., None])
+    weights = stats.norm.pdf(w) * stats.norm.pdf(b) * stats.norm.cdf(z / s).prod(-1)
+    drawn = [idata["posterior"][name].values.reshape(2, -1) for name in ("W1", "b1")]
+    for f in (lambda w, b: w, lambda w, b: b, lambda w, b: w**2, lambda w, b: w * b, lambda w, b: b**2):
+        check_mean(f(*drawn), np.average(f(w, b), weights=weights))
 
 
 @pytest.mark.slow

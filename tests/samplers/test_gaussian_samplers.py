@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from scipy.stats import norm
 
 import pymc_gibbsnn as pmg
 from tests.gaussian_models import MODELS, WIDE_X, X, run
@@ -63,6 +64,20 @@ def test_where_the_network_is_linear_in_all_its_weights_nothing_is_lost():
     values, stats = run(step, 1500)
     np.testing.assert_allclose(stats["acceptance_rate"], 1, atol=1e-12)
     check_moments(values["w"][5:] / 2, np.zeros(3), np.eye(3))
+
+
+def test_a_classical_network_by_pm_sample_against_quadrature():
+    """In Numba, where users run it."""
+    x, y = np.array([[-1.0], [0.4], [1.5]]), np.array([-0.6, 0.9, 0.5])
+    with pmg.classical_mlp(x, y, 1, activation="tanh", likelihood="normal", noise=0.8, bias=False):
+        step = pmg.PCN(beta=0.7, sweeps_per_draw=10, compile_kwargs={"mode": "NUMBA"})
+        idata = pm.sample(800, tune=20, chains=2, cores=1, step=step, random_seed=1, **QUIET)
+    w, v = np.meshgrid(*[np.linspace(-6, 6, 241)] * 2)
+    weights = norm.pdf(w) * norm.pdf(v)
+    weights *= norm.pdf(y, v[..., None] * np.tanh(w[..., None] * x[:, 0]), 0.8).prod(-1)
+    drawn = [idata["posterior"][name].values.reshape(2, -1) for name in ("W1", "W2")]
+    for f in (lambda w, v: v * np.tanh(w), lambda w, v: (v * np.tanh(w)) ** 2, lambda w, v: w**2, lambda w, v: v**2):
+        check_mean(f(*drawn), np.average(f(w, v), weights=weights))
 
 
 @pytest.mark.parametrize("refresh", [slow(1.0), 0.3])
