@@ -221,13 +221,16 @@ def path(
         p = [kind.filter_variable(p_) for kind, p_ in zip(kinds, p, strict=True)]
         return [kind.filter_variable(q_ + h * p_) for kind, q_, p_ in zip(kinds, q, p, strict=True)] + p
 
+    # In search of known lengths, PyTensor looks at all that first values are computed from: they come in afterwards
+    starts = {kind(): x for part in moving for kind, x in zip(kinds, part, strict=True)}
     ends = pytensor.scan(
         leap,
-        outputs_info=[*moving[0], *moving[1]],
+        outputs_info=[*starts],
         non_sequences=[array for part in fixed for array in part],
         n_steps=steps,
         return_updates=False,
     )
+    ends = substitute(ends, starts)
     q, p = ([end[-1] for end in part] for part in (ends[: len(kinds)], ends[len(kinds) :]))
     *x, u = (q_ - h / 2 * p_ for q_, p_ in zip(q, p, strict=True))
     factors = _factors(u, places)
