@@ -10,6 +10,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type import TensorType
 
 from pymc_gibbsnn._compat import inner_graph, with_inner_graph
 from pymc_gibbsnn.backends.draw import apply_to_types, lengths_of_types
@@ -33,13 +34,22 @@ def substitute(expressions: Sequence[Variable], replacements: Mapping[Variable, 
 
 
 def unchanged(expressions: Sequence[Variable], changing: Sequence[Variable]) -> list[Variable]:
-    """List what expressions are computed of beside variables that change: the last that does not depend on these."""
-    depends, found = set(changing), {}
+    """List the arrays that expressions are computed of beside variables that change: the last that depend on none."""
+    depends, todo = set(changing), []
     for node in toposort(expressions, blockers=list(changing)):
         if any(x in depends for x in node.inputs):
             depends.update(node.outputs)
-            found |= dict.fromkeys(node.inputs)
-    return [x for x in found if x not in depends and not isinstance(x, Constant)]
+            todo += node.inputs
+    found: dict[Variable, None] = {}
+    while todo:
+        x = todo.pop()
+        if x in depends or isinstance(x, Constant):
+            continue
+        if isinstance(x.type, TensorType) or x.owner is None:
+            found[x] = None
+        else:
+            todo += x.owner.inputs  # of a number, such as an index, which is no array
+    return list(found)
 
 
 def remade(node: Apply, inputs: Sequence[Variable]) -> Apply:
