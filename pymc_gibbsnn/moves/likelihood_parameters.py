@@ -84,11 +84,11 @@ def likelihood_parameters(rng: Variable, state: NetworkState) -> tuple[Variable,
 
 
 def has_cutpoint_shift(network: Network) -> bool:
-    """Whether data are grades around one latent with a bias, and their cutpoints are one parameter."""
+    """Whether data are grades around one latent with a bias, and their cutpoints are one parameter, a vector."""
     operator = network.layers[-1].operator
     return (
         isinstance(network.observation, OrderedGrades)
-        and len(_cutpoints(network)) == 1
+        and [len(parameter.shape) for parameter in _cutpoints(network)] == [1]
         and isinstance(operator, Dense)
         and operator.has_bias
         and operator.shape[0] == 1

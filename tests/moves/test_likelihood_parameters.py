@@ -204,6 +204,13 @@ def test_the_shift_of_cutpoints_against_quadrature(name, mode):
 
 
 def test_which_cutpoints_move_with_the_bias():
+    with pm.Model() as model:
+        z = pm.Normal("Z", X @ pm.Normal("W", 0, 1, shape=2) + pm.Normal("b", 0, 1), NOISE)
+        cutpoints = pt.stack([np.float64(-1), pm.HalfNormal("highest", 1)])
+        pm.OrderedLogistic("y", z, cutpoints=cutpoints, compute_p=False, observed=GRADES)
+    network = read_network(model)
+    assert {one.name for one in network.parameters} == {"highest"}
+    assert not has_cutpoint_shift(network)  # one number cannot move all of them
     assert not has_cutpoint_shift(read_network(model_of("cutpoints, logistic")))
     assert not has_cutpoint_shift(read_network(model_of("dispersion", bias=0.7)))
 

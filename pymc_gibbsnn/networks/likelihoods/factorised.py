@@ -117,7 +117,8 @@ class FactorisedLikelihood(LatentLikelihood):
     def _rows(self, z: Variable) -> Variable:
         """Compute the log densities of all data, in their shape, given Z (n, units)."""
         shape = self.latent.type.shape[1:]
-        z = {0: z[:, 0], 1: z}[len(shape)] if len(shape) < 2 else z.reshape((z.shape[0], *shape))
+        if len(shape) != 1:
+            z = z.reshape((z.shape[0], *shape)) if shape else z[:, 0]
         [density] = substitute([self.density], {self.latent: z})
         return density
 
