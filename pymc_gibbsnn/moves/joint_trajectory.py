@@ -251,9 +251,8 @@ def moved_with(state: NetworkState, weights: Sequence[Variable]) -> NetworkState
 
 def with_precisions(state: NetworkState, u: Variable) -> NetworkState:
     """Return the state with learned precisions moved by u."""
-    values = dict(state.values)
-    for scale, part in _by_scale(state.network, u):
-        values[scale.value] = scale.value_of(scale.log_precision(values[scale.value]) - 2 * part)
+    moved = {scale.value: scale.scaled(state.values[scale.value], part) for scale, part in _by_scale(state.network, u)}
+    values = state.values | moved
     return replace(state, values=values, network=state.read(values))
 
 

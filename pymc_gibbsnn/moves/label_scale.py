@@ -60,7 +60,7 @@ def label_scale(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkSt
     u = step_sizes(uniforms[0]) * xi
     u = pt.switch(pt.log1p(-uniforms[1]) < log_density(u) - log_density(zero), u, 0)
     scales = scales_of(state.network, state.network.layers[-1:])
-    values = values | {r.value: r.value_of(r.log_precision(values[r.value]) - 2 * u) for r in scales}
+    values = values | {scale.value: scale.scaled(values[scale.value], u) for scale in scales}
     new = {
         "weights": (*state.weights[:-1], w * pt.exp(u)),
         "outputs": (*state.outputs[:-1], z + pt.expm1(u) * linear),

@@ -178,6 +178,10 @@ class LearnedVariance:
         log = value if self.is_log else pt.log(value)
         return log if self.is_precision else -log
 
+    def scaled(self, value: Variable, u: Variable) -> Variable:
+        """Compute the value after all standard deviations that depend on it were multiplied by e^u."""
+        return self.value_of(self.log_precision(value) - 2 * u)
+
     def value_of(self, log_precision: Array) -> Array:
         """Compute the value of its value variable from log τ, or −log v."""
         log = log_precision if self.is_precision else -log_precision
