@@ -15,8 +15,9 @@ again, so a run can be broken off and resumed.
 
 FOLDER holds ``mnist.npz`` and ``fashion_mnist.npz`` with x_train, y_train, x_test and y_test, and
 ``uci_ionosphere.npz`` and so on with X, y and the rows of test sets, split_0_test and so on. Scores: accuracy, mean
-negative log probability of the test labels (NLL), Brier score, and expected calibration error (ECE); and the largest
-and the median R-hat of the outputs of GibbsNN at 50 test rows, less their mean over classes, which labels do not tell.
+negative log probability of the test labels (NLL), Brier score, and expected calibration error (ECE); and the median
+and the largest R-hat and the median ESS of the outputs of GibbsNN at 50 test rows, less their mean over classes, which
+labels do not tell.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import arviz as az
 import numpy as np
 import pymc as pm
-from common import RESULTS, print_table, score_splits, scores_by_method
+from common import RESULTS, mixing, print_table, score_splits, scores_by_method, some_images
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegressionCV
@@ -38,26 +38,25 @@ import pymc_gibbsnn as pmg
 
 IMAGES = ("mnist", "fashion_mnist")
 SETS = ("cancer", "ionosphere", "sonar", "australian", "digits", *IMAGES)
-SCORES = ("accuracy", "NLL", "Brier", "ECE", "R-hat", "largest R-hat")
+SCORES = ("accuracy", "NLL", "Brier", "ECE", "R-hat", "largest", "ESS")
 UNITS, JUDGED = 50, 50
 MANY = 100  # features; where there are more, chains have 200 draws in place of 500
 Fit = np.ndarray | tuple[np.ndarray, dict[str, float]]
 
 
 def gibbs(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> Fit:
-    """Probabilities of the classes, (point, class), and R-hat of outputs."""
+    """Probabilities of the classes, (point, class), and how outputs mix."""
     draws = 200 if X.shape[1] > MANY else 500
     with pmg.mlp(X, y, UNITS, likelihood="probit") as model:
         idata = pm.sample(
             draws, tune=draws, chains=4, cores=1, step=pmg.GibbsNN(sweeps_per_draw=1),
             var_names=pmg.without_latents(), random_seed=seed, progressbar=False, compute_convergence_checks=False,
         )  # fmt: skip
-        outputs = pmg.function_space(idata, model, X_test[:JUDGED])["output"]
+        outputs = pmg.function_space(idata, model, X_test[:JUDGED])["output"].values
         if outputs.ndim == 4:
-            outputs = outputs - outputs.mean(outputs.dims[-1])
-        rhat = az.rhat(outputs.to_dataset(name="x"))["x"].values
+            outputs = outputs - outputs.mean(axis=-1, keepdims=True)
         p = pmg.predict(idata, model, X_test, random_seed=seed)["probability"].values
-    return p, {"R-hat": float(np.median(rhat)), "largest R-hat": float(rhat.max())}
+    return p, mixing(outputs)
 
 
 def mala(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray:
@@ -115,17 +114,10 @@ def load(folder: Path, name: str, split: int) -> tuple[np.ndarray, ...] | None:
         if f"split_{split}_test" not in file:
             return None
         test = np.isin(np.arange(len(file["y"])), file[f"split_{split}_test"])
-        X, X_test, y, y_test = (
-            file["X"][~test],
-            file["X"][test],
-            file["y"][~test].astype(int),
-            file["y"][test].astype(int),
-        )
+        X, X_test, y, y_test = file["X"][~test], file["X"][test], file["y"][~test], file["y"][test]
+        y, y_test = y.astype(int), y_test.astype(int)
     else:
-        file = np.load(folder / f"{name}.npz")
-        rows = np.random.default_rng(split).choice(len(file["x_train"]), 2000, replace=False)
-        X, X_test = (x.reshape(len(x), -1) / 255 for x in (file["x_train"][rows], file["x_test"][:5000]))
-        y, y_test = file["y_train"][rows].astype(int), file["y_test"][:5000].astype(int)
+        X, X_test, y, y_test = some_images(folder, name, 2000, split)
     centre = X.mean(axis=0)
     scale = (X - centre).std() if name in ("digits", *IMAGES) else np.maximum(X.std(axis=0), 1e-9)
     return (X - centre) / scale, (X_test - centre) / scale, y, y_test
@@ -136,10 +128,10 @@ def score(folder: Path, name: str, split: int, method: str) -> dict[str, float] 
     if (data := load(folder, name, split)) is None:
         return None
     X, X_test, y, y_test = data
-    start, rhat = time.perf_counter(), {}
+    start, of_chains = time.perf_counter(), {}
     p: Fit = METHODS[method](X, y, X_test, split)
     if isinstance(p, tuple):
-        p, rhat = p
+        p, of_chains = p
     seconds = time.perf_counter() - start
     p = p if p.ndim == 2 else np.stack([1 - p, p], axis=1)
     return {
@@ -148,7 +140,7 @@ def score(folder: Path, name: str, split: int, method: str) -> dict[str, float] 
         "Brier": float(pmg.scoring.brier(p, y_test)),
         "ECE": float(pmg.scoring.expected_calibration_error(p, y_test)),
         "seconds": seconds,
-    } | rhat
+    } | of_chains
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import arviz as az
 import numpy as np
+import xarray as xr
 
 import pymc_gibbsnn as pmg
 
@@ -95,6 +97,22 @@ def time_in_turn(runs: Mapping[str, Callable[[], None]], repeats: int) -> dict[s
             run()
             seconds[name][i] = time.perf_counter() - start
     return seconds
+
+
+def mixing(outputs: np.ndarray) -> dict[str, float]:
+    """The median and the largest R-hat of outputs, an array (chain, draw, ...), and the median ESS of all draws."""
+    dims = ("chain", "draw", *(f"dim_{i}" for i in range(outputs.ndim - 2)))
+    data = xr.Dataset({"x": (dims, outputs)})
+    rhat, ess = (f(data)["x"].values for f in (az.rhat, az.ess))
+    return {"R-hat": float(np.median(rhat)), "largest": float(rhat.max()), "ESS": float(np.median(ess))}
+
+
+def some_images(folder: Path, name: str, rows: int, seed: int) -> tuple[np.ndarray, ...]:
+    """X, X_test, y, y_test of MNIST or Fashion-MNIST: rows drawn for training, and the first 5,000 test images."""
+    file = np.load(folder / f"{name}.npz")
+    drawn = np.random.default_rng(seed).choice(len(file["x_train"]), rows, replace=False)
+    X, X_test = (x.reshape(len(x), -1) / 255 for x in (file["x_train"][drawn], file["x_test"][:5000]))
+    return X, X_test, file["y_train"][drawn].astype(int), file["y_test"][:5000].astype(int)
 
 
 def load(path: Path) -> dict:

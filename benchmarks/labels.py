@@ -25,11 +25,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import arviz as az
 import numpy as np
 import pymc as pm
-import xarray as xr
-from common import RESULTS, print_table, score_splits
+from common import RESULTS, mixing, print_table, score_splits, some_images
 from sklearn.datasets import load_digits, load_wine
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.model_selection import train_test_split
@@ -57,21 +55,10 @@ def load(folder: Path, name: str, split: int) -> tuple[np.ndarray, np.ndarray, n
         X, X_test, y, y_test = train_test_split(X, y, test_size=0.25, random_state=split, stratify=y)
         X, y = X[:ROWS], y[:ROWS]
     else:
-        file = np.load(folder / f"{name}.npz")
-        rows = np.random.default_rng(split).choice(len(file["x_train"]), ROWS, replace=False)
-        X, X_test = (x.reshape(len(x), -1) / 255 for x in (file["x_train"][rows], file["x_test"][:5000]))
-        y, y_test = file["y_train"][rows].astype(int), file["y_test"][:5000].astype(int)
+        X, X_test, y, y_test = some_images(folder, name, ROWS, split)
     centre = X.mean(axis=0)
     scale = X.std(axis=0) if name == "wine" else (X - centre).std()
     return (X - centre) / scale, (X_test - centre) / scale, y, y_test
-
-
-def mixing(outputs: np.ndarray) -> dict[str, float]:
-    """R-hat and ESS of outputs (chain, draw, row, class) less their mean over classes."""
-    centred = outputs - outputs.mean(axis=-1, keepdims=True)
-    data = xr.Dataset({"x": (("chain", "draw", "row", "class"), centred)})
-    rhat, ess = (f(data)["x"].values for f in (az.rhat, az.ess))
-    return {"R-hat": float(np.median(rhat)), "largest": float(rhat.max()), "ESS": float(np.median(ess))}
 
 
 def score(folder: Path, name: str, split: int, method: str) -> dict[str, float]:
@@ -87,7 +74,8 @@ def score(folder: Path, name: str, split: int, method: str) -> dict[str, float]:
                 DRAWS, tune=TUNE, chains=4, cores=1, step=pmg.GibbsNN(sweeps_per_draw=1, **of_step),
                 var_names=pmg.without_latents(), random_seed=split, progressbar=False, compute_convergence_checks=False,
             )  # fmt: skip
-            of_chains = mixing(pmg.function_space(idata, model, X_test[:JUDGED])["output"].values)
+            outputs = pmg.function_space(idata, model, X_test[:JUDGED])["output"].values
+            of_chains = mixing(outputs - outputs.mean(axis=-1, keepdims=True))
             p = pmg.predict(idata, model, X_test, random_seed=split)["probability"].values
     seconds, of_rows = time.perf_counter() - start, right.astype(int) - (p.argmax(1) == y_test)
     return of_chains | {

@@ -39,11 +39,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-import arviz as az
 import numpy as np
 import pymc as pm
-import xarray as xr
-from common import RESULTS, print_table, score_splits
+from common import RESULTS, mixing, print_table, score_splits
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, log_ndtr
 from scipy.stats import nbinom, norm, poisson
@@ -131,10 +129,7 @@ def sample(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int, **of_mod
     outputs = pmg.function_space(idata, model, new)["output"].values
     if "cutpoints_y" in idata["posterior"]:
         outputs = outputs - idata["posterior"]["cutpoints_y"].values.mean(-1, keepdims=True)
-    data = xr.Dataset({"x": (("chain", "draw", "row"), outputs)})
-    rhat, ess = (f(data)["x"].values for f in (az.rhat, az.ess))
-    chains = {"R-hat": float(np.median(rhat)), "largest": float(rhat.max()), "ESS": float(np.median(ess))}
-    return idata, model, chains
+    return idata, model, mixing(outputs)
 
 
 def of_counts(data: Split, seed: int, likelihood: str) -> Predicted:

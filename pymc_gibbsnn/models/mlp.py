@@ -110,7 +110,7 @@ def mlp(
 
         :mod:`pymc_gibbsnn.networks.likelihoods.families` gives the priors of what is learned. The default is "student"
         where the noise of y is learned, since one outlier among Gaussian errors could set the noise of all rows; where
-        that noise is given, or ``noise_hidden`` is, the default is "normal".
+        that noise is given, or ``noise_hidden``, ``lower`` or ``upper`` is, the default is "normal".
     bias : bool
         Whether the layers have biases.
     noise_hidden : int or sequence of int, optional

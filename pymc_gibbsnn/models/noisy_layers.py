@@ -126,7 +126,8 @@ def data_arguments(
     Returns
     -------
     kind : type of LatentLikelihood
-        That of this name which has the arguments that were given, such as that of censored data for bounds.
+        That of this name which has the arguments that were given, such as that of censored data for bounds. Where no
+        name was given, bounds are those of normal data.
     arguments : dict of str
         What :meth:`Likelihood.observe` needs.
 
@@ -136,7 +137,7 @@ def data_arguments(
         If the likelihood has no such argument, its shape is not that of y, or a value is not possible.
     """
     asked = {name for name, x in given.items() if x is not None}
-    kinds = (kind, *NOISY[likelihood or "student"])
+    kinds = (kind, *NOISY[likelihood or "student"], *(() if likelihood else NOISY["normal"]))
     kind = next((one for one in kinds if asked <= set(one.arguments)), kind)
     for name in (name for name in given if name in asked and name not in kind.arguments):
         knowing = [known for known, of_name in NOISY.items() if any(name in one.arguments for one in of_name)]

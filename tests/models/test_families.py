@@ -57,11 +57,12 @@ def test_what_is_written_is_read_and_has_the_log_density_of_pymc(name):
 
 
 def test_numbers_for_each_datum_are_data():
-    """So that predictions may have others."""
+    """So that predictions may have others. Bounds alone say that data are censored normal data."""
     assert "exposure" in model_of("poisson").named_vars
     assert "exposure" not in model_of("negative_binomial").named_vars
     y, upper = DATA["normal"][0], np.linspace(1, 2, N)
     assert "upper" in pmg.mlp(X, y, 3, likelihood="normal", upper=upper).named_vars
+    assert type(read_network(pmg.mlp(X, y, 3, upper=0.8)).observation) is CensoredLikelihood
     images = RNG.normal(size=(N, 4, 4))
     assert "exposure" in pmg.cnn(images, DATA["poisson"][0], 1, likelihood="poisson", exposure=HOURS).named_vars
 
