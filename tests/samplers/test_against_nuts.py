@@ -16,7 +16,8 @@ REAL = F + 0.3 * RNG.standard_t(3, size=N)
 GRADES = np.digitize(F, [-0.6, 0.6])
 HOURS = RNG.uniform(1, 3, N)
 COUNTS = RNG.poisson(HOURS * np.exp(F))
-SHARES = RNG.beta(5 / (1 + np.exp(-F)), 5 / (1 + np.exp(F)))
+SHARES = RNG.beta(3 / (1 + np.exp(-F)), 3 / (1 + np.exp(F)))
+TIMES = RNG.gamma(1, np.exp(F))
 ORDERED = pm.distributions.transforms.ordered
 
 
@@ -68,11 +69,11 @@ WRITTEN = {
     "bernoulli": written("bernoulli", GRADES // 2),
     "binomial": written("binomial", np.minimum(COUNTS, 4), trials=np.arange(N) % 3 + 4),
     "categorical": written("categorical", GRADES),
-    "ordered": written("ordered", GRADES, activation="relu"),
+    "ordered": written("ordered", GRADES),
     "poisson": written("poisson", COUNTS, exposure=HOURS, activation="relu"),
     "negative_binomial": written("negative_binomial", COUNTS, exposure=HOURS),
-    "gamma": written("gamma", np.exp(REAL)),
-    "beta": written("beta", SHARES),
+    "gamma": written("gamma", TIMES, noise=0.3),
+    "beta": written("beta", SHARES, noise=0.3),
     "lognormal": written("lognormal", np.exp(REAL)),
     "censored": written("normal", REAL.clip(-0.8, 0.8), lower=-0.8, upper=0.8, activation="relu"),
 }
@@ -105,15 +106,15 @@ def quantities(posterior):
         spread = (parts * (variances + (centers - centre[..., None]) ** 2)).sum(-1)
         return found | {"centre": centre, "log spread": np.log(spread), "parts": (parts**2).sum(-1),
                         "log variances": np.log(variances).mean(-1), "centers": (centers**2).mean(-1)}  # fmt: skip
-    found |= {name: np.log(draws[name]) for name in ("alpha_y", "nu_y", "scale_y") if name in draws}
-    found |= {name: draws[name] for name in ("psi_y",) if name in draws}
+    found |= {f"1/√{name}": draws[name] ** -0.5 for name in ("alpha_y", "nu_y") if name in draws}  # of finite moments
+    found |= {name: draws[name] for name in ("scale_y", "psi_y") if name in draws}
     return found | {f"cutpoint {k}": draws["cutpoints_y"][..., k] for k in (0, 1) if "cutpoints_y" in draws}
 
 
 def draws(name):
     """The quantities less their mean by NUTS, as GibbsNN draws them in Numba, where users run it, and as NUTS does."""
     with FOR_NUTS.get(name, MODELS[name])():
-        nuts = pm.sample(1000, tune=500, chains=4, cores=1, random_seed=1, **QUIET)
+        nuts = pm.sample(1500, tune=500, chains=2, cores=1, random_seed=1, **QUIET)
     with MODELS[name]():
         step = pmg.GibbsNN(sweeps_per_draw=10 if name == "mixture" else 3)
         ours = pm.sample(1500, tune=300, chains=4, cores=1, random_seed=2, step=step, **QUIET)
