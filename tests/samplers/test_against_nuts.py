@@ -17,7 +17,7 @@ GRADES = np.digitize(F, [-0.6, 0.6])
 HOURS = RNG.uniform(1, 3, N)
 COUNTS = RNG.poisson(HOURS * np.exp(F))
 SHARES = RNG.beta(3 / (1 + np.exp(-F)), 3 / (1 + np.exp(F)))
-TIMES = RNG.gamma(1, np.exp(F))
+TIMES = RNG.gamma(4, np.exp(F) / 4)
 ORDERED = pm.distributions.transforms.ordered
 
 
