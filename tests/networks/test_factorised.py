@@ -41,6 +41,11 @@ def lognormal(z, size):
     return pm.LogNormal.dist(z, 0.5, size=size) + 1
 
 
+def between(lower, z, scale, upper):
+    normal = pm.Normal.dist(z, scale)
+    return pm.math.logdiffexp(pm.logcdf(normal, upper), pm.logcdf(normal, lower))
+
+
 FAMILIES = {
     "Poisson": lambda Z: pm.Poisson("y", exp(Z + EXPOSURE), observed=COUNTS),
     "NegativeBinomial": lambda Z: pm.NegativeBinomial(
@@ -65,6 +70,7 @@ FAMILIES = {
     "Truncated": lambda Z: pm.Truncated("y", pm.Normal.dist(Z, 1), lower=0, observed=SHARES),
     "Censored": lambda Z: pm.Censored("y", pm.Normal.dist(Z, 1), lower=0.3, upper=None, observed=SHARES.clip(0.3)),
     "logp": lambda Z: pm.CustomDist("y", Z, pm.HalfNormal("s"), logp=laplace, observed=SHARES),
+    "interval": lambda Z: pm.CustomDist("y", Z, 0.5, SHARES + 0.5, logp=between, observed=SHARES),
     "dist": lambda Z: pm.CustomDist("y", Z, dist=lognormal, observed=SHARES + 1),
     "columns": lambda Z: pm.Poisson("y", exp(Z), observed=np.stack([COUNTS, COUNTS[::-1]], 1)),
     "replicates": lambda Z: pm.Poisson("y", exp(Z)[:, None], observed=np.stack([COUNTS, COUNTS[::-1]], 1)),
@@ -198,6 +204,11 @@ CONDITIONALS = {
         lambda Z, y: pm.CustomDist("y", Z, 0.2, logp=laplace, observed=y),
         [-2, 0, 1.0],
         lambda z, y: stats.laplace.logpdf(y, z, 0.2),
+    ),
+    "interval": (
+        lambda Z, y: pm.CustomDist("y", Z, 0.2, y + 0.5, logp=between, observed=y),
+        [-2, 0, 1.0],
+        lambda z, y: np.log(stats.norm.cdf(y + 0.5, z, 0.2) - stats.norm.cdf(y, z, 0.2)),
     ),
 }
 
