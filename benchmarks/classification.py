@@ -13,11 +13,10 @@ again, so a run can be broken off and resumed.
     OMP_NUM_THREADS=1 python benchmarks/classification.py FOLDER [--sets digits ...] [--splits 5] [--methods ...]
     python benchmarks/classification.py FOLDER --table
 
-FOLDER holds ``mnist.npz`` and ``fashion_mnist.npz`` with x_train, y_train, x_test and y_test, and
-``uci_ionosphere.npz`` and so on with X, y and the rows of test sets, split_0_test and so on. Scores: accuracy, mean
-negative log probability of the test labels (NLL), Brier score, and expected calibration error (ECE); and the median
-and the largest R-hat and the median ESS of the outputs of GibbsNN at 50 test rows, less their mean over classes, which
-labels do not tell.
+FOLDER holds the sets as ``data_sets.py tables`` and ``data_sets.py images`` write them. Scores: accuracy, mean negative
+log probability of the test labels (NLL), Brier score, and expected calibration error (ECE); and the median and the
+largest R-hat and the median ESS of the outputs of GibbsNN at 50 test rows, less their mean over classes, which labels
+do not tell.
 """
 
 from __future__ import annotations

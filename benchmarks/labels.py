@@ -1,11 +1,12 @@
 """Chains on class labels: how well what labels identify mixes, and how good predictions are, by configuration.
 
 A noisy network of 30 ReLU units with four chains, in its default call and with one thing changed at a time: known noise
-of hidden latents, other priors of weights, and GibbsNN without its moves that hold noise fixed, among them the joint
-one of all weights. The sets are scikit-learn's digits and wine (a quarter of the rows is the test set, drawn anew for
-each split), and images of MNIST and of Fashion-MNIST (drawn anew for each split; tested on the first 5,000 test
-images), of all of which at most 1,000 rows are used. Logistic regression, with its strength cross-validated, stands
-beside them. What is there already is not computed again, so a run can be broken off and resumed.
+of hidden latents or less of the last one, other priors of weights, and GibbsNN without its moves that hold noise fixed,
+among them the joint one of all weights. The sets are scikit-learn's digits and wine (a quarter of the rows is the test
+set, drawn anew for each split), and images of MNIST and of Fashion-MNIST (drawn anew for each split; tested on the
+first 5,000 test images), of all of which at most 1,000 rows are used. Logistic regression, with its strength
+cross-validated, stands beside them. What is there already is not computed again, so a run can be broken off and
+resumed.
 
 ::
 
@@ -15,9 +16,9 @@ beside them. What is there already is not computed again, so a run can be broken
 FOLDER holds ``mnist.npz`` and ``fashion_mnist.npz`` with x_train, y_train, x_test and y_test. Labels do not tell a
 number that is added to all outputs of a row, so that R-hat and ESS are those of outputs less their mean over classes,
 at 50 test rows: the median and the largest of 50 k numbers for k classes, and the median ESS of all draws. Accuracy and
-NLL are of the mean probabilities of all chains; ``less`` is the number of test rows that logistic regression has right
-and the network wrong, less the number of those where it is the other way round, and ``error`` the standard error of
-that number.
+NLL are of the mean probabilities of all chains, and so is ``confidence``, the mean probability of the most probable
+class; ``less`` is the number of test rows that logistic regression has right and the network wrong, less the number of
+those where it is the other way round, and ``error`` the standard error of that number.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ METHODS: dict[str, tuple[dict, dict]] = {  # arguments of mlp and of GibbsNN
     "noise 0.1": ({"noise": [0.1, 0.1, 1.0]}, {}),
     "noise 0.3": ({"noise": [0.3, 0.3, 1.0]}, {}),
     "noise 1": ({"noise": 1.0}, {}),
+    "noise 0.1 of the last latent": ({"noise": ["learned", "learned", 0.1]}, {}),
     "known priors": ({"prior": None}, {}),
+    "relevance of units": ({"prior": ["relevance", "relevance"]}, {}),
     "noise not held": ({}, {"interweave": False}),
 }
 REGRESSION = "logistic regression"
@@ -81,6 +84,7 @@ def score(folder: Path, name: str, split: int, method: str) -> dict[str, float]:
     return of_chains | {
         "accuracy": float((p.argmax(1) == y_test).mean()),
         "NLL": float(-np.log(np.maximum(p[np.arange(len(y_test)), y_test], 1e-12)).mean()),
+        "confidence": float(p.max(1).mean()),
         "less": float(of_rows.sum()),
         "error": float(of_rows.std() * len(of_rows) ** 0.5),
         "seconds": seconds,

@@ -23,11 +23,10 @@ What is there already is not computed again, so a run can be broken off and resu
     OMP_NUM_THREADS=1 python benchmarks/targets.py FOLDER [--sets simulated ...] [--splits 3] [--methods ...]
     python benchmarks/targets.py FOLDER --table
 
-FOLDER holds ``uci_bikesharing.npz`` and ``uci_wine_red.npz`` with X, y and the numbers of the test rows of each split,
-``split_0_test``, ... R-hat and ESS are those of the network's output at 50 test rows, for grades less the mean of
-the cutpoints, since grades do not tell a number that is added to both: the median and the largest, and the median ESS
-of all draws. NLL is the mean negative log probability, or log density, of test targets in their units.
-``less`` is the NLL less that of the best other method on the same rows, chosen with hindsight among those that see the
+FOLDER holds the sets as ``data_sets.py tables`` and ``data_sets.py uci`` write them. R-hat and ESS are those of the
+network's output at 50 test rows, for grades less the mean of the cutpoints, since grades do not tell a number that is
+added to both: the median and the largest, and the median ESS of all draws. NLL is the mean negative log probability, or
+log density, of test targets in their units. ``less`` is the NLL less that of the best other method on the same rows, chosen with hindsight among those that see the
 same data and are no network in a default call, and ``error`` its standard error over test rows.
 """
 
