@@ -26,8 +26,9 @@ What is there already is not computed again, so a run can be broken off and resu
 FOLDER holds the sets as ``data_sets.py tables`` and ``data_sets.py uci`` write them. R-hat and ESS are those of the
 network's output at 50 test rows, for grades less the mean of the cutpoints, since grades do not tell a number that is
 added to both: the median and the largest, and the median ESS of all draws. NLL is the mean negative log probability, or
-log density, of test targets in their units. ``less`` is the NLL less that of the best other method on the same rows, chosen with hindsight among those that see the
-same data and are no network in a default call, and ``error`` its standard error over test rows.
+log density, of test targets in their units. ``less`` is the NLL less that of the best other method on the same rows,
+chosen with hindsight among those that see the same data and are no network in a default call, and ``error`` its
+standard error over test rows.
 """
 
 from __future__ import annotations
