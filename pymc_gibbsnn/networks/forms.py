@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
@@ -45,6 +46,7 @@ __all__ = [
     "summands",
     "terms",
     "undimshuffle",
+    "value_shapes",
 ]
 
 
@@ -312,6 +314,17 @@ def shapes_of(rvs: Sequence[Variable]) -> dict[str, tuple[int, ...]]:
     """Compute the shapes that random variables have with the data that their model holds now, by their names."""
     shapes = pytensor.function([], [rv.shape for rv in rvs], mode="FAST_COMPILE")()
     return {rv.name: tuple(map(int, shape)) for rv, shape in zip(rvs, shapes, strict=True)}
+
+
+def value_shapes(model: pm.Model, rvs: Sequence[Variable]) -> dict[str, tuple[int, ...]]:
+    """Compute the shapes that their value variables have, by the names of these.
+
+    A transform may change the shape: shares that add up to 1 have one number less.
+    """
+    transforms = [(rv, model.rvs_to_transforms.get(rv)) for rv in rvs]
+    values = [rv if transform is None else transform.forward(rv, *rv.owner.inputs) for rv, transform in transforms]
+    shapes = pytensor.function([], [value.shape for value in values], mode="FAST_COMPILE")()
+    return {model.rvs_to_values[rv].name: tuple(map(int, shape)) for rv, shape in zip(rvs, shapes, strict=True)}
 
 
 def in_rows(x: Variable) -> Variable:

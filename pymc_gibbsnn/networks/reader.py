@@ -33,9 +33,9 @@ from pymc_gibbsnn.networks.forms import (
     evaluate,
     match_scaled_product,
     match_slope,
-    shapes_of,
     summands,
     terms,
+    value_shapes,
 )
 from pymc_gibbsnn.networks.given import folded, given, real
 from pymc_gibbsnn.networks.layer_reader import LayerReader, match_linear
@@ -590,7 +590,7 @@ def _shapes_one_by_one(model: pm.Model) -> dict[str, tuple[int, ...]]:
     The shape of a weight is known even then.
     """
     shapes = {}
-    for rv, value in model.rvs_to_values.items():
+    for rv in model.rvs_to_values:
         with suppress(ValueError, AssertionError):
-            shapes[value.name] = shapes_of([rv])[rv.name]
+            shapes |= value_shapes(model, [rv])
     return shapes

@@ -37,7 +37,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_gibbsnn._data import check_finite
-from pymc_gibbsnn.networks.forms import AS_WRITTEN, shapes_of
+from pymc_gibbsnn.networks.forms import AS_WRITTEN, shapes_of, value_shapes
 from pymc_gibbsnn.networks.likelihoods import find_centred, find_noisy
 from pymc_gibbsnn.networks.likelihoods.factorised import read_factorised
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
@@ -207,10 +207,7 @@ class NewRows:
             return None
         rvs = [rv for rv in self.last.parents if rv in self.model.rvs_to_values]
         try:
-            shapes = {
-                self.model.rvs_to_values[rv].name: shape for rv, shape in zip(rvs, shapes_of(rvs).values(), strict=True)
-            }
-            likelihood = read_factorised(self.model, self.observed, latent.rv, shapes)
+            likelihood = read_factorised(self.model, self.observed, latent.rv, value_shapes(self.model, rvs))
         except (NetworkError, ValueError, KeyError):  # ValueError where the model's data do not fit together now
             return None
         is_single = likelihood.latent.type.shape[1:] in ((), (1,))

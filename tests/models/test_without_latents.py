@@ -41,6 +41,10 @@ def of_new_inputs():
             ["W1", "W2", *NOISY],
         ),
         (lambda: pmg.mlp(X, X[:, 0], 3, noise=0.5, likelihood="student", prior=None), ["W1", "b1", "W2", "b2"]),
+        (  # shares that add up to 1 have one number less where they are drawn
+            lambda: pmg.mlp(X, X[:, 0], 3, noise=0.5, likelihood="mixture", prior=None),
+            ["W1", "b1", "W2", "b2", "weights_y", "centers_y", "variances_y"],
+        ),
         (images, ["W1", "b1", "W2", "b2"]),
         (of_new_inputs, ["W1", "b1", "W2", "b2"]),
         (lambda: pmg.classical_mlp(X, X[:, 0] > 0, 3), ["W1", "b1", "W2", "b2"]),
