@@ -20,6 +20,9 @@ transforms them, θ_1 is the first cutpoint, and the other θ are logarithms of 
 
     (θ_1 + t, b + t, Z + t),   π(t) ∝ p(θ_1 + t, θ_2, ...) exp(−½ Λ_b (b + t)²) Π_i p(y_i | Z_i + t, θ_1 + t, ...).
 
+It is the same with the centers of a mixture of distributions around Z, from all of which t is then taken, and with any
+other parameter without a transform that is added to Z. Whether one is so is tried with numbers when the move is made.
+
 References
 ----------
 .. [1] M. K. Cowles. Accelerating Monte Carlo Markov chain convergence for cumulative-link generalized linear models.
@@ -29,26 +32,28 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from pytensor.tensor.random import normal, uniform
 
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.collapsed_variances import step_sizes
 from pymc_gibbsnn.moves.site import NetworkState
+from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.likelihoods.factorised import FactorisedLikelihood
 from pymc_gibbsnn.networks.likelihoods.ordered_grades import OrderedGrades
 from pymc_gibbsnn.networks.network import Network, Parameter
 from pymc_gibbsnn.networks.substitution import substitute
 from pymc_gibbsnn.random.slice_sampling import search_slice
 
-__all__ = ["cutpoint_shift", "has_cutpoint_shift", "likelihood_parameters"]
+__all__ = ["has_shift", "likelihood_parameters", "shift"]
 
 SMALLEST, LARGEST = 1.0, 10.0  # step sizes h
 TRIES = 8  # points on the line
@@ -83,26 +88,22 @@ def likelihood_parameters(rng: Variable, state: NetworkState) -> tuple[Variable,
     return rng, replace(state, values=values, network=state.read(values))
 
 
-def has_cutpoint_shift(network: Network) -> bool:
-    """Whether data are grades around one latent with a bias, and their cutpoints are one parameter, a vector."""
-    operator = network.layers[-1].operator
-    return (
-        isinstance(network.observation, OrderedGrades)
-        and [len(parameter.shape) for parameter in _cutpoints(network)] == [1]
-        and isinstance(operator, Dense)
-        and operator.has_bias
-        and operator.shape[0] == 1
-        and operator.ones is None
-    )
+def has_shift(network: Network) -> bool:
+    """Whether a number that is added to the bias of the last layer can be taken back by parameters of the likelihood.
+
+    So it is for grades around one latent, if their cutpoints are one parameter, a vector, and where a parameter is
+    added to the only latent of each row.
+    """
+    return _counterpart(network) is not None
 
 
-def cutpoint_shift(network: Network) -> Callable:
-    """Make the move of all cutpoints, the last bias and the last latent by one number."""
-    [cutpoints] = (parameter.value for parameter in _cutpoints(network))
+def shift(network: Network) -> Callable:
+    """Make the move of the last bias, the last latent, and the parameter that takes the change back, by one number."""
+    parameter, moved = cast(tuple[Variable, Callable], _counterpart(network))
     dtype = network.inputs.dtype
 
     def shifted(state: NetworkState, t: Variable) -> NetworkState:
-        values = state.values | {cutpoints: pt.inc_subtensor(state.values[cutpoints][0], t)}
+        values = state.values | {parameter: moved(state.values[parameter], pt.cast(t, parameter.dtype))}
         w, z = pt.inc_subtensor(state.weights[-1][:, -1], t), state.outputs[-1] + t
         return replace(state, values=values, weights=(*state.weights[:-1], w), outputs=(*state.outputs[:-1], z))
 
@@ -126,10 +127,35 @@ def cutpoint_shift(network: Network) -> Callable:
     return move
 
 
-def _cutpoints(network: Network) -> list[Parameter]:
-    """List the parameters of which cutpoints are made."""
-    below = set(ancestors([cast(OrderedGrades, network.observation).cutpoints]))
-    return [parameter for parameter in network.parameters if parameter.value in below]
+def _counterpart(network: Network) -> tuple[Variable, Callable[[Variable, Variable], Variable]] | None:
+    """Return the value variable that takes a change of the last bias back, and how it moves; None if there is none."""
+    operator, observation = network.layers[-1].operator, network.observation
+    if not (isinstance(operator, Dense) and operator.has_bias and operator.shape[0] == 1 and operator.ones is None):
+        return None
+    if isinstance(observation, OrderedGrades):
+        below = set(ancestors([observation.cutpoints]))
+        of_cutpoints = [one for one in network.parameters if one.value in below]
+        if [len(one.shape) for one in of_cutpoints] == [1]:
+            return of_cutpoints[0].value, lambda x, t: pt.inc_subtensor(x[0], t)
+    elif isinstance(observation, FactorisedLikelihood):
+        for one in network.parameters:
+            if one.value.name == one.name and _is_added(one, observation, network.parameters):
+                return one.value, lambda x, t: x - t
+    return None
+
+
+def _is_added(one: Parameter, likelihood: FactorisedLikelihood, parameters: Sequence[Parameter]) -> bool:
+    """Whether data have the same density if all numbers of a parameter are lowered by 1, and Z is raised by it."""
+    z = pt.matrix(dtype=likelihood.latent.dtype)
+    density, rng = likelihood.log_densities(z), np.random.default_rng(0)
+    values = {each.value: rng.normal(size=each.shape).astype(each.value.dtype) for each in parameters}
+    if set(explicit_graph_inputs([density])) - {z, *values}:
+        return False  # other variables of the model, whose values are not known here
+    here = rng.normal(size=(len(evaluate(likelihood.value)), 1)).astype(z.dtype)
+    with np.errstate(all="ignore"):
+        before = evaluate(density, values | {z: here})
+        after = evaluate(density, values | {z: here + 1, one.value: values[one.value] - 1})
+    return np.allclose(before, after, rtol=1e-4, atol=1e-4)
 
 
 def _log_density(state: NetworkState, theta: dict[Variable, Variable]) -> Variable:

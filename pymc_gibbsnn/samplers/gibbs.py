@@ -56,7 +56,7 @@ from pymc_gibbsnn.moves.joint_trajectory import has_joint_trajectory, joint_traj
 from pymc_gibbsnn.moves.label_scale import label_scale
 from pymc_gibbsnn.moves.layer_parallel import all_postactivations, all_preactivations, all_weights_above_data
 from pymc_gibbsnn.moves.layer_scale import layer_scale
-from pymc_gibbsnn.moves.likelihood_parameters import cutpoint_shift, has_cutpoint_shift, likelihood_parameters
+from pymc_gibbsnn.moves.likelihood_parameters import has_shift, likelihood_parameters, shift
 from pymc_gibbsnn.moves.noise_level import has_noise_level, noise_level
 from pymc_gibbsnn.moves.noncentred_scale import noncentred_scales
 from pymc_gibbsnn.moves.noncentred_variance import noncentred_variance
@@ -348,8 +348,8 @@ def _sweep(
     if interweave and has_joint_trajectory(network):
         moves.append(joint_trajectory(network))  # all W̃, and Z and A with them
     of_data: list[Move | Callable] = [likelihood_parameters] if network.parameters else []  # θ, of the data alone
-    if has_cutpoint_shift(network):
-        of_data.append(cutpoint_shift(network))  # cutpoints, the last bias, Z_{L+1}
+    if has_shift(network):
+        of_data.append(shift(network))  # cutpoints or centers, the last bias, Z_{L+1}
     if network.sets_noise_of is not None:
         moves.append(row_scales(network))  # Z_{L+1}, and with it all noise of a row of another network
         if has_noise_level(network):

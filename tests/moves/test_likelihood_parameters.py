@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import pymc_gibbsnn as pmg
-from pymc_gibbsnn.moves.likelihood_parameters import cutpoint_shift, has_cutpoint_shift, likelihood_parameters
+from pymc_gibbsnn.moves.likelihood_parameters import has_shift, likelihood_parameters, shift
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.reader import read_network
 from tests.helpers import LEAN, MODES, PYTHON, check_mean, compile_draw, pm_sample, pmg_sample, slow
@@ -46,6 +46,12 @@ LIKELIHOODS = {
         lambda z, y: pm.OrderedLogistic("y", z, cutpoints=ordered_cutpoints(), compute_p=False, observed=y),
         GRADES,
     ),
+    "centers": (
+        lambda z, y: pm.NormalMixture(
+            "y", [0.3, 0.7], mu=z[:, None] + pm.Normal("centers", [-1, 1], 1), sigma=0.5, observed=y
+        ),
+        Y,
+    ),
 }
 FOUND = {
     "dispersion": {"alpha"},
@@ -54,6 +60,7 @@ FOUND = {
     "scale": {"s"},
     "cutpoints, probit": {"cutpoints"},
     "cutpoints, logistic": {"cutpoints"},
+    "centers": {"centers"},
 }
 
 
@@ -155,38 +162,42 @@ def test_other_backends_draw_as_numba_does(mode):
     check_mean(other[:, 0], numba[:, 0].mean(), mode, numba.std() / np.sqrt(5000), least_ess=200)
 
 
-# Cutpoints with the bias
+# Cutpoints, or centers, with the bias
 
 
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
         ("cutpoints, probit", "AS_WRITTEN"),
+        ("centers", "NUMBA"),
+        *(slow("centers", mode) for mode in MODES if mode != "NUMBA"),
         *(slow("cutpoints, logistic", mode) for mode in MODES),
         *(slow("cutpoints, probit", mode) for mode in MODES[1:]),
     ],
 )
-def test_the_shift_of_cutpoints_against_quadrature(name, mode):
+def test_the_shift_against_quadrature(name, mode):
     model = model_of(name, bias=0.7)
     network, point = read_network(model), point_of(model)
-    assert has_cutpoint_shift(network)
+    assert has_shift(network)
     logp = model.compile_logp(mode="AS_WRITTEN")
 
+    [parameter] = point.keys() & {"cutpoints_ordered__", "centers"}
+    direction = np.array([-1, -1] if parameter == "centers" else [1, 0])
+
     def at(t):
-        cutpoints = point["cutpoints_ordered__"] + [t, 0]
-        return point | {"cutpoints_ordered__": cutpoints, "b2": point["b2"] + t, "Z3": point["Z3"] + t}
+        return point | {parameter: point[parameter] + t * direction, "b2": point["b2"] + t, "Z3": point["Z3"] + t}
 
     t = np.linspace(-5, 5, 2001)
     p = np.array([logp(at(t_)) for t_ in t])
     p = np.exp(p - p.max()) / np.exp(p - p.max()).sum()
     moving = {
         v: pytensor.shared(np.asarray(point[v.name]), v.name, shape=np.shape(point[v.name]))
-        for v in network.variables if v.name in ("cutpoints_ordered__", "b2", "Z3")
+        for v in network.variables if v.name in (parameter, "b2", "Z3")
     }  # fmt: skip
     values = {v: pt.constant(point[v.name]) for v in network.variables} | moving
 
     def build(rng):
-        rng, state = cutpoint_shift(network)(rng, NetworkState.begin(network.at, values, pt.constant(0.0)))
+        rng, state = shift(network)(rng, NetworkState.begin(network.at, values, pt.constant(0.0)))
         new = state.new_values
         return rng, *(new[v] for v in moving)
 
@@ -203,16 +214,21 @@ def test_the_shift_of_cutpoints_against_quadrature(name, mode):
         check_mean(np.array(found) ** power, p @ t**power, f"shift to the power {power}", least_ess=300)
 
 
-def test_which_cutpoints_move_with_the_bias():
+def test_which_parameters_move_with_the_bias():
     with pm.Model() as model:
         z = pm.Normal("Z", X @ pm.Normal("W", 0, 1, shape=2) + pm.Normal("b", 0, 1), NOISE)
         cutpoints = pt.stack([np.float64(-1), pm.HalfNormal("highest", 1)])
         pm.OrderedLogistic("y", z, cutpoints=cutpoints, compute_p=False, observed=GRADES)
     network = read_network(model)
     assert {one.name for one in network.parameters} == {"highest"}
-    assert not has_cutpoint_shift(network)  # one number cannot move all of them
-    assert not has_cutpoint_shift(read_network(model_of("cutpoints, logistic")))
-    assert not has_cutpoint_shift(read_network(model_of("dispersion", bias=0.7)))
+    assert not has_shift(network)  # one number cannot move all of them
+    assert not has_shift(read_network(model_of("cutpoints, logistic")))
+    assert not has_shift(read_network(model_of("dispersion", bias=0.7)))
+    with pm.Model() as model:  # a slope, which is no number that is added
+        W = pm.Normal("W", 0, 1, shape=2)
+        z = pm.Normal("Z", pm.Data("X", X) @ W + pm.Normal("b", 0, 1), 0.5)
+        pm.Poisson("y", pm.math.exp(z + X[:, 0] * pm.Normal("slope", 0, 1)), observed=COUNTS)
+    assert not has_shift(read_network(model))
 
 
 @pytest.mark.slow
@@ -222,7 +238,7 @@ def test_geweke(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cutpoints, probit", "cutpoints, logistic"])
+@pytest.mark.parametrize("name", ["cutpoints, probit", "cutpoints, logistic", "centers"])
 def test_geweke_with_a_bias(name):
     check_geweke(model_of(name, bias=0.7), 6000, interweave=False, **NUMBA)
 
