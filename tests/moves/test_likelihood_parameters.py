@@ -46,6 +46,7 @@ LIKELIHOODS = {
         lambda z, y: pm.OrderedLogistic("y", z, cutpoints=ordered_cutpoints(), compute_p=False, observed=y),
         GRADES,
     ),
+    "added": (lambda z, y: pm.Poisson("y", pm.math.exp(z + pm.Normal("level", 0, 1)), observed=y), COUNTS),
     "centers": (
         lambda z, y: pm.NormalMixture(
             "y", [0.3, 0.7], mu=z[:, None] + pm.Normal("centers", [-1, 1], 1), sigma=0.5, observed=y
@@ -60,6 +61,7 @@ FOUND = {
     "scale": {"s"},
     "cutpoints, probit": {"cutpoints"},
     "cutpoints, logistic": {"cutpoints"},
+    "added": {"level"},
     "centers": {"centers"},
 }
 
@@ -232,13 +234,13 @@ def test_which_parameters_move_with_the_bias():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.parametrize("name", [name for name in LIKELIHOODS if name != "centers"])  # PyMC draws mixtures by a graph
 def test_geweke(name):
     check_geweke(model_of(name), 6000, interweave=False, **NUMBA)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cutpoints, probit", "cutpoints, logistic", "centers"])
+@pytest.mark.parametrize("name", ["cutpoints, probit", "cutpoints, logistic", "added"])
 def test_geweke_with_a_bias(name):
     check_geweke(model_of(name, bias=0.7), 6000, interweave=False, **NUMBA)
 
