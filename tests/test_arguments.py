@@ -78,7 +78,7 @@ MODELS = [
         ),
         ({"trials": 3}, "trials= goes with likelihood='binomial'; found likelihood=None"),
         ({"exposure": 3}, "exposure= goes with likelihood='poisson' or likelihood='negative_binomial'; found"),
-        ({"upper": 3}, "upper= goes with likelihood='normal'; found likelihood=None"),
+        ({"upper": 3, "likelihood": "student"}, "upper= goes with likelihood='normal'; found likelihood='student'"),
         ({"likelihood": "poisson", "y": LABELS, "exposure": 0}, "exposure must be how much or how long was counted"),
         ({"likelihood": "poisson", "y": LABELS, "exposure": [1, 2]}, "exposure must be one number or an array"),
         ({"likelihood": "normal", "upper": [1, 2]}, "upper must be one number or an array of the shape of y"),

@@ -204,7 +204,7 @@ def test_the_shift_against_quadrature(name, mode):
         return rng, *(new[v] for v in moving)
 
     draw, found = compile_draw(build, mode), []
-    for _ in range(20_000 if mode == "NUMBA" else 3000):
+    for _ in range(20_000 if mode == "NUMBA" else 1500):
         new = draw()
         for variable, x in zip(moving.values(), new, strict=True):
             variable.set_value(np.asarray(x))
