@@ -86,6 +86,17 @@ def make_model(problem: Problem, teacher: Teacher):
     return pmg.mlp(teacher.X, teacher.y, problem.hidden, noise=problem.delta**0.5, prior=None)
 
 
+def sweeps(step: pmg.GibbsNN, point: Point, count: int) -> Callable[[], None]:
+    """A run of some sweeps, which goes on where the last one ended."""
+
+    def run() -> None:
+        nonlocal point
+        for _ in range(count):
+            point, _ = step.step(point)
+
+    return run
+
+
 def time_in_turn(runs: Mapping[str, Callable[[], None]], repeats: int) -> dict[str, np.ndarray]:
     """Seconds of each run in each repeat, warm. The runs take turns, so that ratios within a repeat are fair."""
     for run in runs.values():

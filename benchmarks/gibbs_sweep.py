@@ -27,7 +27,19 @@ from pathlib import Path
 
 import numpy as np
 import pymc as pm
-from common import PAPER, RESULTS, VARIANTS, Problem, draw_teacher, load, make_model, print_table, save, time_in_turn
+from common import (
+    PAPER,
+    RESULTS,
+    VARIANTS,
+    Problem,
+    draw_teacher,
+    load,
+    make_model,
+    print_table,
+    save,
+    sweeps,
+    time_in_turn,
+)
 from numpy_sweep import NumpySweep
 
 import pymc_gibbsnn as pmg
@@ -43,17 +55,6 @@ def make_step(problem: Problem, **kwargs) -> tuple[pmg.GibbsNN, dict[str, np.nda
     """A step for a teacher's data, and the teacher's variables to start from."""
     teacher = draw_teacher(problem, seed=0)
     return pmg.GibbsNN(model=make_model(problem, teacher), rng=1, **kwargs), teacher.point
-
-
-def sweeps(step: pmg.GibbsNN, point: dict[str, np.ndarray], count: int) -> Callable[[], None]:
-    """A run of some sweeps, which goes on where the last one ended."""
-
-    def run() -> None:
-        nonlocal point
-        for _ in range(count):
-            point, _ = step.step(point)
-
-    return run
 
 
 def numpy_sweeps(problem: Problem, count: int) -> Callable[[], None]:

@@ -2,8 +2,8 @@
 
 A noisy network of 50 ReLU units in its default form, but for the likelihood, on 2,000 rows of 10 inputs. The steps take
 turns in one process, after their compilation; ``ratio`` is the median over repeats of the time of a sweep over that of
-the Gaussian one in the same repeat. The first call, which compiles, stands beside it: nothing on disk is new only with
-an empty folder in ``PYTENSOR_FLAGS=base_compiledir=FOLDER``.
+the Gaussian one in the same repeat. Beside it stands the time of the first call. It compiles all anew only where
+``PYTENSOR_FLAGS=base_compiledir=FOLDER`` names an empty folder.
 
 ::
 
@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from common import RESULTS, load, print_table, save, time_in_turn
+from common import RESULTS, load, print_table, save, sweeps, time_in_turn
 
 import pymc_gibbsnn as pmg
 
@@ -47,17 +46,6 @@ def simulated() -> tuple[np.ndarray, dict[str, np.ndarray]]:
     }
 
 
-def sweeps(step: pmg.GibbsNN, point: dict[str, np.ndarray]) -> Callable[[], None]:
-    """A run of some sweeps, which goes on where the last one ended."""
-
-    def run() -> None:
-        nonlocal point
-        for _ in range(SWEEPS):
-            point, _ = step.step(point)
-
-    return run
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     X, targets = simulated()
@@ -72,7 +60,7 @@ def main() -> None:
         step = pmg.GibbsNN(model=model, rng=1)
         step.step(model.initial_point())
         first[name] = time.perf_counter() - start
-        runs[name] = sweeps(step, model.initial_point())
+        runs[name] = sweeps(step, model.initial_point(), SWEEPS)
     seconds = time_in_turn(runs, args.repeats)
     rows = [
         {
