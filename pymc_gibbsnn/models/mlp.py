@@ -82,8 +82,8 @@ def mlp(
         Where it is "learned", as by default, the variance is a variable of the model, such as "variance_Z2". That of y
         or, where y has none, of the last Z has the prior InverseGamma(1, 0.001), which allows anything from about 1e-4
         up, for y of unit variance; that of any other latent has InverseGamma(5, 0.0001), which favours little noise,
-        about 2e-5. For probit, categorical and ordered likelihoods ``noise="learned"`` leaves that of the last Z at 1,
-        since labels hardly tell it from the size of the last weights.
+        about 2e-5. For probit, bernoulli, categorical and ordered likelihoods ``noise="learned"`` leaves that of the
+        last Z at 1, since labels hardly tell it from the size of the last weights.
     prior : "relevance", "learned", float, or a sequence of them, optional
         Precision λ (one over the variance) of the prior of a layer's weights and biases: one for all layers, or one for
         each. Where it is "learned", the precision of the layer's weights is a variable of the model, such as

@@ -6,7 +6,7 @@ Model, in the letters of :mod:`pymc_gibbsnn.moves`, for a network of dense layer
 
 Given Z_{L+1} the weights are known as from a regression with n k targets, each to within the noise of Z_{L+1}. Data
 such as class labels or counts may say far less than that, and moves given Z_{L+1} then cross the posterior in steps as
-small as this noise. Where Z_{L+1} cannot be integrated out, all W̃ move with the noises E and F held fixed, and Z and A
+small as this noise. Below such data all W̃ move with the noises E and F held fixed, and Z and A
 with them [1]_, as in :mod:`pymc_gibbsnn.moves.interweaving`, but through all layers at once. Learned precisions
 τ ~ Gamma(α, β) of the priors of weights, if they serve nothing else, move too, or learned variances 1/τ. In the
 coordinates

@@ -345,8 +345,7 @@ def _sweep(
         moves.append(stretched_scales(*stretched[len(network.activations) - 1]))
     if scale_move and learns[-1] and network.observation is not None and network.observation.ignores_scale:
         moves.append(label_scale)  # c, λ
-    if interweave and has_joint_trajectory(network):
-        moves.append(joint_trajectory(network))  # all W̃, and Z and A with them
+    joint = [joint_trajectory(network)] if interweave and has_joint_trajectory(network) else []  # all W̃, Z and A
     of_data: list[Move | Callable] = [likelihood_parameters] if network.parameters else []  # θ, of the data alone
     if has_shift(network):
         of_data.append(shift(network))  # cutpoints or centers, the last bias, Z_{L+1}
@@ -356,10 +355,10 @@ def _sweep(
             moves.append(noise_level)  # W̃_L, Z_{L+1}, and the variance of data of this other network
     elif integrates:
         # All moves around the last layer with Z_{L+1} integrated out; then Z_{L+1}
-        moves = [*lower, *of_data, last_latent_integrated(moves, by_row)]
+        moves = [*lower, *joint, *of_data, last_latent_integrated(moves, by_row)]
     else:
         last = [last_latents] if network.observation else []
-        moves += [*of_data, at(len(network.activations), *last)]  # Z_{L+1} | W̃_L, A_L, y
+        moves += [*joint, *of_data, at(len(network.activations), *last)]  # Z_{L+1} | W̃_L, A_L, y
     if network.variances:
         moves.append(variances)  # Δ, λ | all others
     return in_turn(*moves)

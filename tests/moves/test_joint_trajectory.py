@@ -131,6 +131,8 @@ OTHERS = {  # data whose distribution depends on the last latent, without labels
     "shares": lambda: pmg.mlp(X5, np.linspace(0.1, 0.8, 5), [1, 2], likelihood="beta", activation="tanh", prior=None),
     "classes": lambda: pmg.mlp(X5, np.arange(5) % 3, [2], likelihood="categorical"),
     "grades": graded_network,
+    "logits": lambda: pmg.mlp(X5, np.arange(5) % 2, [2], likelihood="bernoulli"),
+    "successes": lambda: pmg.mlp(X5, np.array([0, 3, 1, 2, 9]), [2], likelihood="binomial", trials=9),
 }
 
 

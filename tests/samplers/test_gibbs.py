@@ -114,14 +114,14 @@ def geweke(model, draws, **kwargs):
 
     parameters = model.replace_rvs_by_values(output.owner.op.dist_params(output.owner))
     censored = isinstance(observation, CensoredLikelihood)
-    hides = isinstance(observation, HiddenTarget) and not censored
-    if isinstance(observation, AroundLatent) and not hides:  # y ~ StudentT(ν, Z, σ) or N(Z, σ), perhaps censored
+    if censored:  # y ~ StudentT(ν, Z, σ) or N(Z, σ), with bounds
         factors = 1 if observation.factors is None else observation.factors.reshape(model["y_data"].shape)
         degrees = pt.as_tensor(getattr(observation, "degrees", 1e9))
         parameters = [*parameters, pt.sqrt(observation.noise) * factors, degrees]
     parameters = pytensor.function(model.value_vars, parameters, mode="AS_WRITTEN", on_unused_input="ignore")
-    # From a distribution of any other kind
-    draws_data = observation is not None and observation.label is None and not censored
+    # Unless data are labels, they are drawn from the distribution that they have in the model
+    has_density = observation is not None and (observation.label is None or isinstance(observation, AroundLatent))
+    draws_data = has_density and not censored
     if draws_data:
         [observed] = model.observed_RVs
         of_data = model.replace_rvs_by_values(observed.owner.op.dist_params(observed.owner))

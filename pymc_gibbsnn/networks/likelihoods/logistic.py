@@ -43,6 +43,8 @@ class LogitBernoulliLikelihood(ConditionallyGaussian):
     rv_type = BernoulliRV
     form = "pm.Bernoulli('{name}', logit_p=Z)"
     has_classes = True
+    sets_unit = True
+    has_slopes = True
 
     @classmethod
     def matches(cls, node: Apply) -> bool:
@@ -119,6 +121,7 @@ class LogitBinomialLikelihood(LogitBernoulliLikelihood):
     rv_type = BinomialRV
     form = "pm.Binomial('{name}', N, logit_p=Z)"
     has_classes = False
+    sets_unit = False
     arguments = ("trials",)
     centre, _understood = BinomialLikelihood.centre, BinomialLikelihood._understood
     largest, observe = BinomialLikelihood.largest, staticmethod(BinomialLikelihood.observe)
