@@ -9,6 +9,7 @@ from .drivers.metropolis_steps import FNBG
 from .drivers.reading import open
 from .drivers.sample import sample
 from .drivers.stochastic_steps import ISGD, SGHMC, SGLD, ConstantSGD
+from .estimators.network import NetworkClassifier, NetworkRegressor
 from .models.classical import classical_mlp
 from .models.cnn import cnn
 from .models.datasets import noisy_xor
@@ -45,7 +46,9 @@ __all__ = [
     "GibbsNN",
     "ISGD",
     "MALA",
+    "NetworkClassifier",
     "NetworkError",
+    "NetworkRegressor",
     "PCN",
     "PCNL",
     "PiecewiseLinear",

@@ -103,6 +103,8 @@ def numbers_in(name: str, values: ArrayLike, columns: list[str] | list[int] | No
         raise ValueError(f"{name} must hold numbers; found {describe(other)} in an array of dtype {values.dtype}.")
     column = columns[i % len(columns)]
     problem, advice = f"{describe(other)} in the column {column!r}", ""
+    if isinstance(other, datetime | np.datetime64):
+        advice = " Make numbers of dates: the year, the month, or the days since the first one."
     if isinstance(other, str):
         dummies = f"{name}.to_dummies([{column!r}])" if is_polars else f"pd.get_dummies({frame}, columns=[{column!r}])"
         advice = f" Make columns of 0 and 1 of this text: {dummies}."

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import boolean, each, widths
 from pymc_gibbsnn._data import check_labels, column_names, finite, warn_of_size
+from pymc_gibbsnn._frames import with_indicators
 from pymc_gibbsnn.models.noisy_layers import (
     data_arguments,
     dense_layers,
@@ -18,6 +19,7 @@ from pymc_gibbsnn.models.noisy_layers import (
     likelihood_of,
     read_targets,
     scales_of_rows,
+    standardised,
 )
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import named_activation
@@ -35,6 +37,7 @@ def mlp(
     prior: float | str | Sequence[float | str] | None = "relevance",
     likelihood: str | None = None,
     bias: bool = True,
+    standardise: bool = False,
     noise_hidden: int | Sequence[int] | None = None,
     trials: int | ArrayLike | None = None,
     exposure: float | ArrayLike | None = None,
@@ -61,8 +64,10 @@ def mlp(
     Parameters
     ----------
     X : array_like, shape (n, d)
-        Inputs of n samples, finite; standardise them for the priors to make sense. They become the data variable
-        "X"; the names of the columns of a data frame become the coordinate "feature".
+        Inputs of n samples, finite. They become the data variable "X"; the names of the columns of a data frame become
+        the coordinate "feature". Columns of texts or categories become indicator columns, such as "city=Oslo", which
+        are 1 where the city is Oslo and 0 elsewhere; where such values are missing, "city=missing" says so. The priors
+        are made for standardised numbers: standardise them, or leave that to ``standardise=True``.
     y : array_like, shape (n,) or (n, k)
         What is observed; it becomes the data variable "y_data". These are finite targets of one or of k outputs, with
         integers taken as real numbers; for class labels of shape (n,) they are integers from 0 up, without a gap, or
@@ -113,6 +118,14 @@ def mlp(
         that noise is given, or ``noise_hidden``, ``lower`` or ``upper`` is, the default is "normal".
     bias : bool
         Whether the layers have biases.
+    standardise : bool
+        Whether the network sees each column of X less its mean, divided by its standard deviation; indicator columns
+        are left as they are. The data variables "X" and "y_data" keep their units, and so do predictions; new rows need
+        no scaling. Means and deviations are the data variables "X_mean" and "X_scale". For real numbers y the mean of
+        y, the data variable "y_mean", is added to the output, and the priors of the last weights, of the last bias and
+        of the noise that is learned next to y are those that standardised y would have; of several outputs each has its
+        mean, and all have one scale. For "lognormal" this holds for log y. For "poisson", "negative_binomial" and
+        "gamma" the logarithm of the mean is added to the output.
     noise_hidden : int or sequence of int, optional
         Makes the noise heteroscedastic: widths of the hidden layers of a second noisy network, which learns from the
         inputs how noisy each row is. By default there is none, and all rows have the same noise. Its output G is a
@@ -172,17 +185,19 @@ def mlp(
     >>> [rv.name for rv in model.free_RVs]
     ['W1', 'b1', 'Z2', 'A2', 'W2', 'b2']
     """
-    frames = X, y
+    raw, X_names = X, with_indicators("X", X)
+    frames, standardise = (X_names, y), boolean("standardise", standardise)
     check_labels("y", y, "X", X)
-    X = finite("X", X)
+    X = finite("X", X_names)
     kind, y, out, coords = read_targets(y, likelihood)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(
             f"X must have shape (n, d) and y (n,) or (n, k), none of them empty; found {X.shape} and {y.shape}."
         )
-    warn_of_size("X", X, frames[0])
-    if not kind.is_discrete:
-        warn_of_size("y", y, frames[1])
+    if not standardise:
+        warn_of_size("X", X, frames[0])
+        if not kind.is_discrete:
+            warn_of_size("y", y, frames[1])
     given = {"trials": trials, "exposure": exposure, "lower": lower, "upper": upper}
     kind, of_data = data_arguments(kind, likelihood, y, given)
     hidden = widths("hidden", hidden)
@@ -209,11 +224,16 @@ def mlp(
     with pm.Model(coords=coords) as model:
         a = pm.Data("X", X, dims=("row", "feature"))
         targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
-        deviations = latent_deviations(noisy, noises)
+        units: tuple[np.ndarray | float, float] = (0.0, 1.0)
+        if standardise:
+            a = standardised(a, X, [X_names is raw or str(name) in map(str, raw.columns) for name in coords["feature"]])
+            if not (kind.ignores_scale or kind.sets_unit):
+                units = kind.units(y, of_data)
+        deviations = latent_deviations(noisy, noises, units[1])
         row_scale = None
         if noise_hidden is not None:
             row_scale = scales_of_rows(a, noise_sizes, noise_dims, function)
-        rest = {"row_scale": row_scale, "of_data": of_data}
+        rest = {"row_scale": row_scale, "of_data": of_data, "units": units if standardise else None}
         dense_layers(a, sizes, dims, priors, deviations, function, bias, targets, out, latent, **rest)
     return model
 

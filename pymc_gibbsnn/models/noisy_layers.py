@@ -26,6 +26,7 @@ __all__ = [
     "read_targets",
     "scales",
     "scales_of_rows",
+    "standardised",
 ]
 
 # Parameters of the InverseGamma priors of learned variances: of data, of latents, and of the latent that is the
@@ -52,6 +53,7 @@ def dense_layers(
     first: int = 1,
     row_scale: Variable | None = None,
     of_data: Mapping[str, Any] | None = None,
+    units: tuple[np.ndarray | float, float] | None = None,
 ) -> None:
     """Write dense layers, with noise on pre- and post-activations, from an input up to the data.
 
@@ -83,28 +85,34 @@ def dense_layers(
         By what the standard deviations of all noise of a row are multiplied.
     of_data : mapping of str, optional
         What the likelihood needs beside the noise; arrays become data variables of these names.
+    units : tuple, optional
+        The center of the output, which is added to its mean, and its scale, by which the deviations of the priors of
+        the last weights and bias are multiplied.
     """
+    center, scale = (None, 1.0) if units is None else units
     if row_scale is not None:
         deviations = {
             name: s * (row_scale[:, None] if name != "y" or out else row_scale) for name, s in deviations.items()
         }
     for i, (d, precision) in enumerate(zip(sizes, priors, strict=True)):
         l, last = first + i, i == len(sizes) - 1
-        units = out if last else (dims[i + 1],)
-        mean = _affine(a, d, (*units, dims[i]), precision, bias, str(l))
+        out_dims = out if last else (dims[i + 1],)
+        mean = _affine(a, d, (*out_dims, dims[i]), precision, bias, str(l), scale if last else 1.0)
+        if last and center is not None:
+            mean = mean + pm.Data("y_mean", center, dims=out or None)
         name = f"Z{l + 1}"
         if last and kind is None:
-            pm.Normal("y", mean, deviations["y"], observed=targets, shape=mean.shape, dims=("row", *units))
+            pm.Normal("y", mean, deviations["y"], observed=targets, shape=mean.shape, dims=("row", *out_dims))
             return
-        z = pm.Normal(name, mean, deviations["y" if last and "y" in deviations else name], dims=("row", *units))
+        z = pm.Normal(name, mean, deviations["y" if last and "y" in deviations else name], dims=("row", *out_dims))
         if last and kind is not None:
-            rows, y_dims = z.shape[: targets.ndim], ("row", *units)[: targets.ndim]
-            parameters = {"noise": deviations.get("y")} | {
+            rows, y_dims = z.shape[: targets.ndim], ("row", *out_dims)[: targets.ndim]
+            parameters = {"noise": deviations.get("y"), "scale": scale} | {
                 what: pm.Data(what, x, dims=y_dims) if np.ndim(x) else x for what, x in (of_data or {}).items()
             }
             kind.observe("y", z, parameters, observed=targets, shape=rows, dims=y_dims)
         else:
-            a = pm.Normal(f"A{l + 1}", function(z), deviations[f"A{l + 1}"], dims=("row", *units))
+            a = pm.Normal(f"A{l + 1}", function(z), deviations[f"A{l + 1}"], dims=("row", *out_dims))
 
 
 def data_arguments(
@@ -161,10 +169,16 @@ def data_arguments(
     return kind, arguments
 
 
-def latent_deviations(noisy: Sequence[str], noises: Sequence[float | str]) -> dict[str, float | Variable]:
-    """Return standard deviations, by the names of the noisy variables; the last one is that of data or next to them."""
+def latent_deviations(
+    noisy: Sequence[str], noises: Sequence[float | str], scale: float = 1.0
+) -> dict[str, float | Variable]:
+    """Return standard deviations, by the names of the noisy variables; the last one is that of data or next to them.
+
+    Data have the scale ``scale``, by which the prior of a learned deviation of the last one is multiplied.
+    """
+    of_data = DATA * [1, scale**2]
     return {
-        name: deviation(name, s, DATA if name == noisy[-1] else None) for name, s in zip(noisy, noises, strict=True)
+        name: deviation(name, s, of_data if name == noisy[-1] else None) for name, s in zip(noisy, noises, strict=True)
     }
 
 
@@ -201,7 +215,31 @@ def scales_of_rows(a: Variable, sizes: Sequence[int], dims: Sequence[str], funct
         a = pm.Normal(post, function(z), deviation(post, "learned"), dims=rows)
 
 
-def _affine(a: Variable, d: int, dims: tuple[str, ...], prior: float | str, bias: bool, number: str) -> Variable:
+def standardised(a: Variable, X: np.ndarray, is_number: Sequence[bool]) -> Variable:
+    """Write inputs less the means of their columns, divided by their standard deviations, which become data variables.
+
+    Parameters
+    ----------
+    a : Variable, (n, d)
+        The inputs.
+    X : array, (n, d)
+        Their values now.
+    is_number : sequence of bool, (d,)
+        Which columns are standardised; others, such as indicators of categories, stay as they are.
+
+    Returns
+    -------
+    Variable, (n, d)
+    """
+    deviations = X.std(axis=0)
+    mean = np.where(is_number, X.mean(axis=0), 0.0)
+    scale = np.where(is_number & (deviations > 0), deviations, 1.0)
+    return (a - pm.Data("X_mean", mean, dims="feature")) / pm.Data("X_scale", scale, dims="feature")
+
+
+def _affine(
+    a: Variable, d: int, dims: tuple[str, ...], prior: float | str, bias: bool, number: str, scale: float = 1.0
+) -> Variable:
     """Write the product of an input with new weights, and a new bias.
 
     Parameters
@@ -218,12 +256,14 @@ def _affine(a: Variable, d: int, dims: tuple[str, ...], prior: float | str, bias
         Whether there is a bias.
     number : str
         What follows "W" and "b" in their names.
+    scale : float
+        By what the deviations of their priors are multiplied.
 
     Returns
     -------
     Variable, (n,) or (n, units)
     """
-    of_weights, of_biases = scales(f"W{number}", prior, d, dims[-1])
+    of_weights, of_biases = scales(f"W{number}", prior, d, dims[-1], scale)
     mean = a @ pm.Normal(f"W{number}", 0, **of_weights, dims=dims).T
     return mean + pm.Normal(f"b{number}", 0, **of_biases, dims=dims[:-1] or None) if bias else mean
 
@@ -305,7 +345,9 @@ def deviation(name: str, noise: float | str, prior: np.ndarray | None = None) ->
     return pt.sqrt(pm.InverseGamma(f"variance_{name}", alpha, rate))
 
 
-def scales(name: str, prior: float | str, d: int, inputs: str) -> tuple[dict[str, float | Variable], dict[str, float]]:
+def scales(
+    name: str, prior: float | str, d: int, inputs: str, scale: float = 1.0
+) -> tuple[dict[str, float | Variable], dict[str, float]]:
     """Return the scales of the priors of a layer's weights and of its biases, as arguments of ``pm.Normal``.
 
     Parameters
@@ -318,6 +360,8 @@ def scales(name: str, prior: float | str, d: int, inputs: str) -> tuple[dict[str
         The number of the layer's inputs.
     inputs : str
         The name of the dimension of the inputs.
+    scale : float
+        By what the deviations are multiplied.
 
     Returns
     -------
@@ -326,7 +370,7 @@ def scales(name: str, prior: float | str, d: int, inputs: str) -> tuple[dict[str
     """
     if isinstance(prior, str):
         shape = {"dims": inputs} if prior == "relevance" else {}
-        precision = pm.Gamma(f"precision_{name}", np.float64(2), np.float64(2 / d), **shape)
-        return {"tau": precision}, {"sigma": np.float64(1)}
-    sigma = prior**-0.5
+        precision = pm.Gamma(f"precision_{name}", np.float64(2), np.float64(2 / d * scale**2), **shape)
+        return {"tau": precision}, {"sigma": np.float64(scale)}
+    sigma = scale * prior**-0.5
     return {"sigma": sigma}, {"sigma": sigma}

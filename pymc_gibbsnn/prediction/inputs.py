@@ -22,6 +22,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
 from pymc_gibbsnn._data import array_of, finite, named_columns, numbers_in, of_dtype, refuse_lazy, warn_of_units
+from pymc_gibbsnn._frames import with_indicators
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import is_elemwise, shapes_of
 from pymc_gibbsnn.networks.likelihoods import find_centred
@@ -163,7 +164,8 @@ class Inputs:
             new = {"X_new": (self._inputs(), X_new)}
         replaced, arrays = [], []
         for name, (group, x) in new.items():
-            given, x = x, self.checked(name, group[0], x)
+            given = with_indicators(name, x, self._features(group[0]))
+            x = self.checked(name, group[0], given)
             if X_new is not None and group[0] not in self._bounds:
                 warn_of_units(name, x, evaluate_leaf(group[0]), given, stacklevel=5)
             for leaf in group:
@@ -173,6 +175,12 @@ class Inputs:
         if len(set(lengths.values())) > 1:
             raise ValueError(f"All inputs must have the same number of rows; found {lengths}.")
         return replaced, arrays
+
+    def _features(self, leaf: Variable) -> list[str] | None:
+        """Return the names of the columns of the data, if they are texts."""
+        coords = [self.model.coords.get(dim) for dim in self.model.named_vars_to_dims.get(leaf.name) or ()]
+        names = coords[1] if len(coords) == 2 else None
+        return [str(x) for x in names] if names is not None and all(isinstance(x, str) for x in names) else None
 
     def _named(self, name: str) -> Variable:
         """Return the ``pm.Data`` of a name that the user gave."""

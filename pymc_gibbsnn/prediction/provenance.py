@@ -7,7 +7,8 @@ priors. Each is hashed to 13 bits, and a float of 64 bits holds the four of them
 Expressions are compared by their values, not by how they are written. Each parameter of each random variable is
 computed as if all axes had length one, so that products of matrices are those of numbers, at a few values of the other
 random variables. What ``pm.set_data`` can change, such as inputs or a noise that is a ``pm.Data``, does not count; nor
-does what is learned, which is among the draws.
+does what is learned, which is among the draws. The means and scales by which :func:`pymc_gibbsnn.mlp` standardises are
+such data, and are compared with those that were stored beside the draws.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
-from pymc_gibbsnn._arguments import posterior_of
+from pymc_gibbsnn._arguments import describe, posterior_of
 from pymc_gibbsnn._compat import dataset_of
 from pymc_gibbsnn.networks.forms import shapes_of
 from pymc_gibbsnn.networks.named_activations import NAMED
 from pymc_gibbsnn.prediction.conditionals import distribution_node
 from pymc_gibbsnn.prediction.draws_of import draws_of
 
-__all__ = ["FINGERPRINT", "model_fingerprint", "posterior_for"]
+__all__ = ["FINGERPRINT", "SCALES", "model_fingerprint", "posterior_for"]
 
 FINGERPRINT = "model_fingerprint"
+SCALES = ("X_mean", "X_scale", "y_mean")  # the data by which a model standardises
 PARTS = ("activation", "likelihood", "noise", "prior")
 BITS = 13
 PROBES = np.array([0.3, 1.1, 3.7, 9.1, -0.45, -1.7])  # on all pieces of the activations that have names
@@ -71,9 +73,11 @@ def posterior_for(model: pm.Model, idata, name: str = "idata", thin: int = 1) ->
     TypeError, ValueError
         As :func:`~pymc_gibbsnn._arguments.posterior_of`.
     ValueError
-        If the draws were made with another activation, likelihood, noise or prior.
+        If the draws were made with another activation, likelihood, noise or prior, or if inputs or targets were
+        standardised otherwise.
     """
     posterior = posterior_of(name, idata, thin)
+    _refuse_other_scales(model, idata, name)
     stats = dataset_of(idata, "sample_stats") if "sample_stats" in idata else {}
     if FINGERPRINT not in stats:
         return posterior
@@ -98,6 +102,19 @@ def posterior_for(model: pm.Model, idata, name: str = "idata", thin: int = 1) ->
             f"read them with this one all the same, drop '{FINGERPRINT}' from their sample_stats."
         )
     return posterior
+
+
+def _refuse_other_scales(model: pm.Model, idata, name: str) -> None:
+    """Raise ValueError if the model whose draws these are standardised its data otherwise."""
+    stored = dataset_of(idata, "constant_data") if "constant_data" in idata else {}
+    for which in (one for one in SCALES if one in stored and one in model.named_vars):
+        here, there = model[which].get_value(), stored[which].values
+        if here.shape != there.shape or not np.allclose(here, there, rtol=1e-6, atol=0):
+            raise ValueError(
+                f"The draws of {name} are those of a model that standardised its data otherwise: its '{which}' was "
+                f"{describe(there.tolist())}, and that of this model is {describe(here.tolist())}. Give the model that "
+                f"was sampled."
+            )
 
 
 def _packed(parts: Parts) -> float:

@@ -20,7 +20,9 @@ A learned variance s² is drawn after Z with the same τ, from the noises √τ 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -32,7 +34,7 @@ from pymc_gibbsnn._data import finite
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate, in_rows
 from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.likelihoods.conditionally_gaussian import ConditionallyGaussian, GaussianTerm
-from pymc_gibbsnn.networks.likelihoods.latent_likelihood import Errors
+from pymc_gibbsnn.networks.likelihoods.latent_likelihood import Errors, units_of_numbers
 from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood, Parameters
 
 __all__ = ["AroundLatent", "check_factors", "fits", "like_latent"]
@@ -154,6 +156,11 @@ class AroundLatent(ConditionallyGaussian):
     def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
         """Check that the data are finite numbers."""
         return finite("y", y), None
+
+    @classmethod
+    def units(cls, y: np.ndarray, parameters: Mapping[str, Any]) -> tuple[np.ndarray | float, float]:
+        """Return the mean of the data and their standard deviation."""
+        return units_of_numbers(cls.on_scale_of_latent(y))
 
     def log_density_of_squares(self, squares: Variable, squared: Variable) -> Variable:
         """Compute log p(y | Z) of each datum from (y − t Z)²/σ² and σ².

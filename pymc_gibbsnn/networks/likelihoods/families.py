@@ -22,6 +22,7 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from pytensor.tensor.random.basic import BetaRV, CategoricalRV, GammaRV, NegBino
 from pymc_gibbsnn._data import finite
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.likelihoods.factorised import FactorisedLikelihood
+from pymc_gibbsnn.networks.likelihoods.latent_likelihood import units_of_numbers
 from pymc_gibbsnn.networks.likelihoods.lognormal import positive_data
 
 __all__ = ["FAMILIES"]
@@ -56,6 +58,11 @@ class PoissonFamily(Family):
     rv_type = PoissonRV
     is_discrete = True
     arguments = ("exposure",)
+
+    @classmethod
+    def units(cls, y: np.ndarray, parameters: Mapping[str, Any]) -> tuple[np.ndarray | float, float]:
+        """Return the logarithm of the mean count by exposure, with half a count more, and 1."""
+        return np.log((y.sum(axis=0) + 0.5) / np.broadcast_to(parameters["exposure"], y.shape).sum(axis=0)), 1.0
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
@@ -97,6 +104,11 @@ class GammaFamily(Family):
     def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:
         """Check that the data are positive."""
         return positive_data(y), None
+
+    @classmethod
+    def units(cls, y: np.ndarray, parameters: Mapping[str, Any]) -> tuple[np.ndarray | float, float]:
+        """Return the logarithm of the mean, and 1."""
+        return np.log(y.mean(axis=0)), 1.0
 
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
@@ -158,12 +170,24 @@ class MixtureFamily(Family):
         """Check that the data are finite numbers."""
         return finite("y", y), None
 
+    @classmethod
+    def units(cls, y: np.ndarray, parameters: Mapping[str, Any]) -> tuple[np.ndarray | float, float]:
+        """Return the mean of the data and their standard deviation."""
+        return units_of_numbers(y)
+
     @staticmethod
     def observe(name: str, f: Variable, parameters: dict[str, Any], **observed) -> Variable:
-        """Observe numbers in the model of the context, with learned weights, centers and scales of three parts."""
+        """Observe numbers in the model of the context, with learned weights, centers and scales of three parts.
+
+        Parameters
+        ----------
+        name, f, parameters, **observed
+            As in :meth:`Likelihood.observe`, with the ``scale`` of the data, by default 1.
+        """
+        scale = parameters.get("scale", 1.0)
         w = pm.Dirichlet(f"weights_{name}", np.ones(PARTS))
-        centers = pm.Normal(f"centers_{name}", 0, 1, shape=PARTS)
-        variances = pm.InverseGamma(f"variances_{name}", np.float64(2), np.float64(0.1), shape=PARTS)
+        centers = pm.Normal(f"centers_{name}", 0, np.float64(scale), shape=PARTS)
+        variances = pm.InverseGamma(f"variances_{name}", np.float64(2), np.float64(0.1 * scale**2), shape=PARTS)
         return pm.NormalMixture(name, w, mu=f[..., None] + centers, sigma=pt.sqrt(variances), **observed)
 
 

@@ -12,9 +12,9 @@ elliptical slice sampling (:mod:`pymc_gibbsnn.networks.likelihoods.elliptical_sl
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytensor.tensor as pt
@@ -23,7 +23,7 @@ from pytensor.graph.basic import Apply, Variable
 from pymc_gibbsnn.networks.likelihoods.elliptical_slice import elliptical_slice
 from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood
 
-__all__ = ["Errors", "LatentLikelihood"]
+__all__ = ["Errors", "LatentLikelihood", "units_of_numbers"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,9 +185,25 @@ class LatentLikelihood(Likelihood):
         """Return latents Z with their entries reordered, or their signs changed, so that data such as labels can be."""
         return z
 
-    def on_scale_of_latent(self, y: np.ndarray) -> np.ndarray:
+    @staticmethod
+    def on_scale_of_latent(y: np.ndarray) -> np.ndarray:
         """Return real data as they are compared with Z."""
         return y
+
+    @classmethod
+    def units(cls, y: np.ndarray, parameters: Mapping[str, Any]) -> tuple[np.ndarray | float, float]:
+        """Return the center of Z, for each output, and the size of its departures from there, as far as data tell them.
+
+        These are for priors in the units of the data; by default they are 0 and 1.
+
+        Parameters
+        ----------
+        y : array, (n,) or (n, k)
+            The data.
+        parameters : mapping of str
+            What the likelihood has beside them, such as an exposure.
+        """
+        return 0.0, 1.0
 
     @property
     def has_working_response(self) -> bool:
@@ -198,3 +214,9 @@ class LatentLikelihood(Likelihood):
     def errors(self) -> Errors | None:
         """How y departs from Z, if chains may start at a least-squares fit of the network to y; by default None."""
         return None
+
+
+def units_of_numbers(z: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the mean of each column of numbers, and the root of the mean square of all departures from it, if any."""
+    center = z.mean(axis=0)
+    return center, float(np.sqrt(((z - center) ** 2).mean())) or 1.0

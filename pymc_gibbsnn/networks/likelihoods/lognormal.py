@@ -84,7 +84,8 @@ class LogNormalLikelihood(MeasurementLikelihood):
             density = MeasurementLikelihood.log_probability(mean, sigma, log_y, rng, parameters) - log_y
         return np.where(y > 0, density, -np.inf)
 
-    def on_scale_of_latent(self, y: np.ndarray) -> np.ndarray:
+    @staticmethod
+    def on_scale_of_latent(y: np.ndarray) -> np.ndarray:
         """Return log y."""
         return np.log(y)
 

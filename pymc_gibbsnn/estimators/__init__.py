@@ -1,0 +1,1 @@
+"""Noisy networks as estimators of scikit-learn."""
