@@ -10,4 +10,5 @@ Write a network as a plain PyMC model, by hand or with :func:`mlp` and its relat
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-__all__ = [name for name in __all__ if name != "open"]  # a star import must not hide Python's own
+# A star import must not hide Python's own open, nor ask for scikit-learn, which is no dependency
+__all__ = [name for name in __all__ if name not in ("open", "NetworkClassifier", "NetworkRegressor")]
