@@ -125,7 +125,8 @@ class Holes:
         x, row, column = map(evaluate, (self.known, self.row, self.column))
         x, missing = x.copy(), np.zeros(x.shape, bool)
         missing[row, column] = True
-        means = x.sum(axis=0) / np.maximum((~missing).sum(axis=0), 1)
+        first = x[missing.argmin(axis=0), range(x.shape[1])]  # a constant column has exactly this mean
+        means = first + np.where(missing, 0, x - first).sum(axis=0) / np.maximum((~missing).sum(axis=0), 1)
         x[row, column] = means[column]
         return x
 

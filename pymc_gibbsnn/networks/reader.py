@@ -551,6 +551,8 @@ class Reader(LayerReader):
         if len(inner) != 1:
             raise NetworkError(refusals.no_activation(mean, a.name, [rv.name for rv in inner]))
         [(leaf, z)] = [(leaf, rv) for leaf, rv in leaves.items() if rv in inner]
+        if z in self.inputs:
+            raise NetworkError(refusals.changed_inputs(mean, z.name, a.name))
         if self._is_root(z):
             raise NetworkError(refusals.input_is_variable(a.name, mean))
         try:
