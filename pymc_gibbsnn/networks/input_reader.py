@@ -7,6 +7,7 @@ free variable x is the mean of an observed Normal variable, and enters something
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +22,9 @@ from pymc_gibbsnn.networks.forms import NetworkError, evaluate, undimshuffle
 from pymc_gibbsnn.networks.given import folded, real
 from pymc_gibbsnn.networks.learned_variances import VarianceReader
 from pymc_gibbsnn.networks.random_inputs import Holes, LearnedMean, Measurement, RandomInputs
+from pymc_gibbsnn.networks.substitution import substitute
 
-__all__ = ["VariableInputs", "read_random_inputs", "variable_inputs"]
+__all__ = ["VariableInputs", "read_random_inputs", "variable_inputs", "with_known_places"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +67,10 @@ class VariableInputs:
         """The variables of the model of which x is made."""
         return [rv for rv in (self.unknown, self.known) if rv is not None]
 
-    def entries(self, model: pm.Model, missing: int) -> np.ndarray:
-        """Return the entries of x (n, d) that are known, and NaN for so many others."""
-        known = evaluate(model.rvs_to_values[self.known])
-        return evaluate(self.x, {self.known: known, self.unknown: np.full(missing, np.nan, known.dtype)})
+    def entries(self, model: pm.Model) -> np.ndarray:
+        """Return the entries of x (n, d) that are known, and NaN for the others."""
+        known, size = evaluate(model.rvs_to_values[self.known]), evaluate(self.unknown.owner.inputs[1])
+        return evaluate(self.x, {self.known: known, self.unknown: np.full(size, np.nan, known.dtype)})
 
 
 def variable_inputs(model: pm.Model) -> list[VariableInputs]:
@@ -83,6 +85,15 @@ def variable_inputs(model: pm.Model) -> list[VariableInputs]:
         if one is not None and one.x.ndim == 2:
             found.append(one)
     return found
+
+
+def with_known_places(model: pm.Model, expressions: Sequence[Variable]) -> list[Variable]:
+    """Return expressions in which inputs with missing entries are put together by the numbers of their rows and columns.
+
+    PyMC does so by an array of truth values, which JAX cannot.
+    """
+    found = [one for one in variable_inputs(model) if one.known is not None]
+    return substitute(expressions, {one.x: Holes.of(one.entries(model)).filled(one.unknown) for one in found})
 
 
 def _with_holes(model: pm.Model, name: str) -> VariableInputs | None:
@@ -161,8 +172,7 @@ def read_random_inputs(
     value = model.rvs_to_values[found.unknown]
     parts = [(name, {rv.name for rv in found.members}, found.sigma)]
     if found.known is not None:
-        (missing,) = variances.shapes[value.name]
-        x = found.entries(model, missing)
+        x = found.entries(model)
         holes = Holes.of(x)
     else:
         measured = model.rvs_to_values[found.measured]

@@ -72,8 +72,7 @@ def _data_of(model: pm.Model, found: VariableInputs) -> Variable:
             return value
         name, x = found.measured.name, evaluate(value)
     else:
-        [missing] = evaluate(found.unknown.owner.inputs[1]).ravel()
-        name, x = found.x.name, found.entries(model, missing)
+        name, x = found.x.name, found.entries(model)
     return pytensor.shared(np.asarray(x), name=name, shape=(None, None))
 
 
