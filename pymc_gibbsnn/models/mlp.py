@@ -8,8 +8,9 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import boolean, each, widths
+from pymc_gibbsnn._arguments import boolean, each, one_of, widths
 from pymc_gibbsnn._data import check_labels, column_names, finite, warn_of_size
+from pymc_gibbsnn.models.missing_inputs import check_columns_with_holes, inputs_with_holes
 from pymc_gibbsnn.models.noisy_layers import (
     data_arguments,
     dense_layers,
@@ -40,6 +41,7 @@ def mlp(
     exposure: float | ArrayLike | None = None,
     lower: float | ArrayLike | None = None,
     upper: float | ArrayLike | None = None,
+    missing: str = "model",
 ) -> pm.Model:
     r"""Write the model of a multilayer perceptron with Gaussian noise on every pre- and post-activation.
 
@@ -61,8 +63,8 @@ def mlp(
     Parameters
     ----------
     X : array_like, shape (n, d)
-        Inputs of n samples, finite; standardise them for the priors to make sense. They become the data variable
-        "X"; the names of the columns of a data frame become the coordinate "feature".
+        Inputs of n samples; standardise them for the priors to make sense. They become the data variable "X", unless
+        values are missing (NaN or masked); the names of the columns of a data frame become the coordinate "feature".
     y : array_like, shape (n,) or (n, k)
         What is observed; it becomes the data variable "y_data". These are finite targets of one or of k outputs, with
         integers taken as real numbers; for class labels of shape (n,) they are integers from 0 up, without a gap, or
@@ -134,6 +136,11 @@ def mlp(
     lower, upper : float or array_like, shape of y, optional
         Where normal data are censored: y that are equal to a bound, such as a detection limit, say only that the
         number itself lies there or beyond. The model is pm.Censored around a last latent Z with noise of the same s.
+    missing : {"model", "refuse"}
+        What to do where X has missing values. "model" makes them variables of the model, which :class:`GibbsNN` draws
+        with the network, as if each column j were normal, x_j ~ Normal(μ_j, τ_j), with the learned means "mean_X",
+        μ_j ~ Normal(0, 1), and variances "variance_X", τ_j² ~ InverseGamma(2, 1). "X" is then no data variable, and
+        :func:`predict` takes new rows that lack values, too. "refuse" raises an error.
 
     Returns
     -------
@@ -151,7 +158,8 @@ def mlp(
         If data are not finite, the rows of X and y have other labels in pandas, their shapes or the widths do
         not fit, class labels do not count from 0 without a gap or are of one class only, a noise or a precision is not
         positive, the noise of the last Z is "learned" by itself with a probit likelihood, ``noise_hidden`` does not go
-        with the likelihood or the activation, or ``activation`` or another choice is none of those above.
+        with the likelihood, the activation or missing values, a column of X holds no value at all, or ``activation`` or
+        another choice is none of those above.
 
     Warns
     -----
@@ -174,13 +182,18 @@ def mlp(
     """
     frames = X, y
     check_labels("y", y, "X", X)
-    X = finite("X", X)
+    one_of("missing", missing, ("model", "refuse"))
+    X = finite("X", X, may_be_missing=missing == "model")
     kind, y, out, coords = read_targets(y, likelihood)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(
             f"X must have shape (n, d) and y (n,) or (n, k), none of them empty; found {X.shape} and {y.shape}."
         )
-    warn_of_size("X", X, frames[0])
+    names, has_holes = column_names(frames[0], X.shape[1]), bool(np.isnan(X).any())
+    check_columns_with_holes(X, names)
+    if has_holes and noise_hidden is not None:
+        raise ValueError("X has missing values, which noise_hidden= does not allow: impute them first.")
+    warn_of_size("X", np.where(np.isnan(X), np.nanmean(X, axis=0), X), frames[0])
     if not kind.is_discrete:
         warn_of_size("y", y, frames[1])
     given = {"trials": trials, "exposure": exposure, "lower": lower, "upper": upper}
@@ -199,7 +212,7 @@ def mlp(
     bias = boolean("bias", bias)
     dims = ["feature", *(f"hidden_{l}" for l in range(2, len(sizes) + 1))]
     coords |= {dim: np.arange(size) for dim, size in zip(dims, sizes, strict=True)}
-    coords["feature"] = column_names(frames[0], X.shape[1])
+    coords["feature"] = names
     if noise_hidden is not None:
         noise_sizes = [X.shape[1], *_noise_widths(noise_hidden, function, likelihood)]
         noise_dims = ["feature", *(f"hidden_{l}_noise" for l in range(2, len(noise_sizes) + 1))]
@@ -207,8 +220,8 @@ def mlp(
 
     latent = None if likelihood == "normal" and not of_data else kind
     with pm.Model(coords=coords) as model:
-        a = pm.Data("X", X, dims=("row", "feature"))
         targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
+        a = inputs_with_holes(X) if has_holes else pm.Data("X", X, dims=("row", "feature"))
         deviations = latent_deviations(noisy, noises)
         row_scale = None
         if noise_hidden is not None:

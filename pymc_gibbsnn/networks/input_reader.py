@@ -54,8 +54,9 @@ class VariableInputs:
 
     @property
     def is_alike_in_rows(self) -> bool:
-        """Whether all rows have the same distribution before anything is known of them."""
-        return all(parameter.type.broadcastable[0] for parameter in (self.mean, self.sigma))
+        """Whether all rows have the same distribution, and the same error of measurement."""
+        parameters = [x for x in (self.mean, self.sigma, self.of_measurement) if x is not None]
+        return all(x.type.broadcastable[0] for x in parameters)
 
     @property
     def of_measurement(self) -> Variable | None:
@@ -88,7 +89,7 @@ def variable_inputs(model: pm.Model) -> list[VariableInputs]:
 
 
 def with_known_places(model: pm.Model, expressions: Sequence[Variable]) -> list[Variable]:
-    """Return expressions in which inputs with missing entries are put together by the numbers of their rows and columns.
+    """Return expressions in which inputs with missing entries are put together by numbers of rows and columns.
 
     PyMC does so by an array of truth values, which JAX cannot.
     """

@@ -131,10 +131,7 @@ class VarianceReader:
         weights depend, and nothing else does. ``noisy`` are its latents and data, ``weights`` its weights and biases.
         """
         return self._conjugate(
-            [
-                ({member.name}, partial(self._use, member, is_weights=member in weights))
-                for member in (*noisy, *weights)
-            ]
+            [({member.name}, partial(self._use, member, is_weights=member in weights)) for member in (*noisy, *weights)]
         )
 
     def conjugate_in_columns(
@@ -263,7 +260,7 @@ class VarianceReader:
         return Use(name, None, coefficient, np.broadcast_to(numbers, (1, columns)))
 
     def _elements(self, r: Variable, monomial: tuple[Variable, float, Variable]) -> tuple[Variable, np.ndarray]:
-        """Return the coefficient of a power of r in value variables, and the numbers of the elements of r that enter."""
+        """Return the coefficient of a power of r, in value variables, and the numbers of the elements that enter."""
         coefficient, _, elements = monomial
         [coefficient] = self.model.replace_rvs_by_values([coefficient])
         shape = self.shapes[self.model.rvs_to_values[r].name]

@@ -2,10 +2,10 @@ r"""A noisy network in the value variables of a PyMC model.
 
     Z_{l+1} ~ Normal(A_l W_lᵀ + b_l + o_l, sqrt(ΔZ)),     A_l ~ Normal(σ(Z_l), sqrt(ΔA)),     W_l, b_l ~ Normal(0, ·)
 
-Here A_1 is data, or holds entries that are variables, too (:mod:`pymc_gibbsnn.networks.random_inputs`). The last Z is observed, or gives what is observed, such as class labels; all other Z, A, W and b are
-free variables of the model. The offset o, if there is one, is an expression of other variables of the model, and
-variances and precisions may be such expressions, too. :mod:`pymc_gibbsnn.networks.reader` finds such a network in a
-model.
+Here A_1 is data, of which entries may be variables (:mod:`pymc_gibbsnn.networks.random_inputs`). The last Z is
+observed, or gives what is observed, such as class labels; all other Z, A, W and b are free variables of the model. The
+offset o, if there is one, is an expression of other variables of the model, and variances and precisions may be such
+expressions, too. :mod:`pymc_gibbsnn.networks.reader` finds such a network in a model.
 
 All noise of a row of data may be multiplied by a scale of this row, c, which may depend on the output of another
 network. With σ(z/c) = σ(z)/c, which homogeneous activations have, the latents, inputs and data divided by c are then

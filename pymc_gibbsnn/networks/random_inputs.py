@@ -122,8 +122,9 @@ class Holes:
 
     def filled_with_means(self) -> np.ndarray:
         """Return the inputs (n, d) with the means of known entries of each column in its holes."""
-        x, row, column = map(evaluate, (self.known, self.row, self.column))
-        x, missing = x.copy(), np.zeros(x.shape, bool)
+        row, column = evaluate(self.row), evaluate(self.column)
+        x = evaluate(self.known).copy()
+        missing = np.zeros(x.shape, bool)
         missing[row, column] = True
         first = x[missing.argmin(axis=0), range(x.shape[1])]  # a constant column has exactly this mean
         means = first + np.where(missing, 0, x - first).sum(axis=0) / np.maximum((~missing).sum(axis=0), 1)
@@ -165,7 +166,7 @@ class RandomInputs:
     @property
     def variables(self) -> list[Variable]:
         """The value variables that are drawn: that of x, and then those of its means and variances."""
-        return [self.value, *(one.value for one in (*self.means, *self.variances))]
+        return [self.value, *(one.value for one in self.means), *(one.value for one in self.variances)]
 
     def at(self, values: Mapping[Variable, Variable]) -> Variable:
         """Return the inputs x (n, d) at values of the model's variables."""

@@ -44,9 +44,9 @@ OTHERS = "FNBG, PCN, PCNL and MALA sample networks without noise inside"
 BY_ROW = "is multiplied by what differs between rows"
 COLUMN = "give one network a column of the data for it"
 VARIABLE_INPUTS = (
-    "Inputs that are variables must be observed, x = pm.Normal('x', mu, tau, observed=X) with NaN where X is missing, or "
-    "be measured, pm.Normal('x_measured', x, s, observed=X). Others are for NUTS, MALA, FNBG, PCN and PCNL, in networks "
-    "without noise inside."
+    "Inputs that are variables must be observed, x = pm.Normal('x', mu, tau, observed=X) with NaN where X is missing, "
+    "or be measured, pm.Normal('x_measured', x, s, observed=X). Others are for NUTS, MALA, FNBG, PCN and PCNL, in "
+    "networks without noise inside."
 )
 GROUPS = "give each of k groups a column of the data, np.eye(k)[group], with weights like those of other columns"
 WEIGHTS = "W = pm.Normal('W', 0, scale, ...)"
@@ -279,8 +279,8 @@ def changed_inputs(source: Variable, name: str, z: str) -> str:
 def random_inputs_of_images(name: str, z: str) -> str:
     """Say that images that are missing or measured with error enter a convolution or a pool, the mean of ``z``."""
     return (
-        f"'{name}', inputs that are missing or measured with error, enters '{z}' by a convolution or a pool, but only a "
-        f"dense layer may take them: {name} @ W.T."
+        f"'{name}', inputs that are missing or measured with error, enters '{z}' by a convolution or a pool, but only "
+        f"a dense layer may take them: {name} @ W.T."
     )
 
 

@@ -244,8 +244,7 @@ class Inputs:
             given = numbers_in(name, given)
             finite(name, np.where(np.isinf(given), 0, given))
         elif leaf in self._may_be_missing:
-            given = numbers_in(name, given)
-            finite(name, np.where(np.isnan(given), 0, given))
+            given = finite(name, given, may_be_missing=True)
         else:
             given = finite(name, given)
         x = of_dtype(name, given, old.dtype, leaf.name)

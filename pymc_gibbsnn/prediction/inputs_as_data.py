@@ -16,10 +16,11 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import normal
 
 from pymc_gibbsnn.backends.draw import draw
-from pymc_gibbsnn.networks.forms import evaluate
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.input_reader import VariableInputs, variable_inputs
 from pymc_gibbsnn.networks.substitution import substitute
 
@@ -29,20 +30,30 @@ __all__ = ["with_inputs_as_data"]
 def with_inputs_as_data(model: pm.Model) -> pm.Model:
     """Return a model in which inputs that were variables are drawn given data, which may be missing (NaN).
 
-    Inputs whose distribution or measurement differs from row to row stay as they are, because it is not known at new
-    rows; and so does a model that has no such inputs.
+    A model without such inputs is returned as it is, and so are inputs whose prior depends on other data, of which new
+    rows can be given.
+
+    Raises
+    ------
+    NetworkError
+        If the prior of the inputs, or their measurement, differs from row to row, so that it is not known at new rows.
     """
     replaced: dict[Variable, Variable] = {}
     drawn: dict[Variable, Variable] = {}
     data, gone = {}, []
     for found in variable_inputs(model):
-        error = found.of_measurement
-        if found.is_alike_in_rows and (error is None or error.type.broadcastable[0]):
-            leaf = _data_of(model, found)
-            x, new = _given_data(found, leaf)
-            new.name = found.unknown.name
-            replaced[found.x], drawn[found.unknown], data[leaf.name] = x, new, leaf
-            gone += [rv for rv in (found.known, found.measured) if rv is not None]
+        if any(v in model.data_vars for v in ancestors([found.mean, found.sigma])):
+            continue
+        if not found.is_alike_in_rows:
+            raise NetworkError(
+                f"The prior of '{found.x.name}' or its measurement differs from row to row, so that it is not known at "
+                f"new rows: give means and standard deviations of columns."
+            )
+        leaf = _data_of(model, found)
+        x, new = _given_data(found, leaf)
+        new.name = found.unknown.name
+        replaced[found.x], drawn[found.unknown], data[leaf.name] = x, new, leaf
+        gone += [rv for rv in (found.known, found.measured) if rv is not None]
     if not replaced:
         return model
     terms = [v for v in (*model.basic_RVs, *model.potentials) if v not in gone and v not in drawn]

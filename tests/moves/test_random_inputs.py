@@ -1,11 +1,12 @@
 """Inputs that are missing or measured with error: how they are read, their conditionals, and the sweep."""
 
-import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from scipy import stats
 
 import pymc_gibbsnn as pmg
@@ -13,7 +14,7 @@ from pymc_gibbsnn.moves.random_inputs import random_inputs
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.starts.fitted_start import can_be_fitted, fitted_start
-from tests.helpers import MODES, QUIET, check_mean, check_moments, check_same_distribution, compile_draw, slow
+from tests.helpers import MODES, QUIET, check_mean, check_moments, check_same_distribution, compile_draw
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 pytestmark = pytest.mark.filterwarnings("ignore:Data in .* contains missing values")
@@ -69,9 +70,9 @@ def test_missing_entries_are_variables_of_the_network():
     assert pmg.without_latents(model) == ["mu", "tau2", "W1", "b1", "W2"]
     means = np.nanmean(HOLES, axis=0)
     np.testing.assert_allclose(network.data(), np.where(np.isnan(HOLES), means, HOLES))
-    x = pytensor.function(
-        [network.random_inputs.value], network.inputs, mode="AS_WRITTEN", on_unused_input="ignore"
-    )(X[np.isnan(HOLES)])
+    x = pytensor.function([network.random_inputs.value], network.inputs, mode="AS_WRITTEN", on_unused_input="ignore")(
+        X[np.isnan(HOLES)]
+    )
     np.testing.assert_allclose(x, X)
 
 
@@ -92,7 +93,10 @@ def test_masked_arrays_and_columns_without_any_value(x):
         (lambda: (np.arange(3.0), np.array([1, 2, 3])), []),
         (lambda: (X, np.exp(X)), []),
         (lambda: (pm.Normal("m"), pt.sqrt(pm.InverseGamma("v", 3, 1))), ["m", "v_log__"]),
-        (lambda: (pm.Normal("m", shape=(1, 3)), np.array([1.0, 2, 3]) / pt.sqrt(pm.Gamma("t", 3, 1))), ["m", "t_log__"]),
+        (
+            lambda: (pm.Normal("m", shape=(1, 3)), np.array([1.0, 2, 3]) / pt.sqrt(pm.Gamma("t", 3, 1))),
+            ["m", "t_log__"],
+        ),
         (lambda: (2 * pm.Normal("m"), pm.HalfNormal("s")), []),  # these are for other steps
         (lambda: (pm.Normal("m", shape=(N, D)), pt.sqrt(pm.InverseGamma("v", 3, 1, shape=(N, D)))), []),
         (lambda: (pm.Normal("m", pm.Normal("m0"), 1), 1), ["m"]),
@@ -105,7 +109,9 @@ def test_which_means_and_variances_are_drawn(prior, names):
         step, point = pmg.GibbsNN(model=model, **FAST), model.initial_point()
         for _ in range(2):
             point, [found] = step.step(point)
-        drawn = [rv for rv in model.basic_RVs if model.rvs_to_values[rv] in network.variables or rv in model.observed_RVs]
+        drawn = [
+            rv for rv in model.basic_RVs if model.rvs_to_values[rv] in network.variables or rv in model.observed_RVs
+        ]
         logp = model.compile_logp(drawn, mode="AS_WRITTEN")
         np.testing.assert_allclose(found["lp"], logp(point), rtol=1e-6)
 
@@ -178,17 +184,17 @@ def test_a_variable_that_nothing_measures_is_refused():
 
 
 def test_measurements_of_another_shape_are_refused():
+    with pm.Model() as model:
+        x = pm.Normal("x", 0, 1, shape=X.shape)
+        pm.Normal("x_measured", x, 1, observed=X[:1])
+        noisy_network(x)
     with pytest.raises(pmg.NetworkError, match=r"'x' has the shape \(8, 3\), but its measurement .* \(1, 3\)"):
-        with pm.Model() as model:
-            x = pm.Normal("x", 0, 1, shape=X.shape)
-            pm.Normal("x_measured", x, 1, observed=X[:1])
-            noisy_network(x)
         read_network(model)
 
 
 @pytest.mark.parametrize("kind", [missing, measured])
 def test_standard_deviations_must_be_positive(kind):
-    with pytest.raises(pmg.NetworkError, match="sigma of 'X_unobserved|x' must be positive"):
+    with pytest.raises(pmg.NetworkError, match=r"sigma of '(X_unobserved|x)' must be positive"):
         pmg.GibbsNN(model=kind(prior=lambda: (0, np.array([1, 0, 1]))))
 
 
@@ -306,9 +312,14 @@ def test_geweke_of_missing_entries(interweave):
     check_geweke(model, 8000, interweave=interweave, **NUMBA)
 
 
+def narrow():
+    """Learned means and variances with which a chain that also draws the data moves fast."""
+    return pm.Normal("mu", 0.2, 0.4, shape=2), pt.sqrt(pm.InverseGamma("tau2", 12, 4, shape=2))
+
+
 @pytest.mark.slow
 def test_geweke_of_learned_means_and_variances():
-    model = missing(np.full((5, 2), np.nan), prior=lambda: learned(2), y=Y[:5], noise=1.0)
+    model = missing(np.full((5, 2), np.nan), prior=narrow, y=Y[:5], noise=1.0)
     check_geweke(model, 8000, **NUMBA)
 
 
@@ -323,7 +334,7 @@ def test_geweke_of_rows_with_scales():
 @pytest.mark.parametrize("interweave", [False, "auto"])
 def test_geweke_of_measured_inputs(interweave):
     """The measurements are drawn anew in each round, as the data are."""
-    model = measured(learned_error(), x=X[:5, :2], prior=lambda: learned(2), y=Y[:5], noise=1.0)
+    model = measured(learned_error(), x=X[:5, :2], prior=narrow, y=Y[:5], noise=1.0)
     names = [rv.name for rv in model.free_RVs]
     values = [model.rvs_to_values[rv].name for rv in model.free_RVs]
     of_y = model.replace_rvs_by_values(model["y"].owner.op.dist_params(model["y"].owner))
@@ -339,7 +350,7 @@ def test_geweke_of_measured_inputs(interweave):
     step = pmg.GibbsNN(model=model, rng=1, interweave=interweave, **NUMBA)
     step.stop_tuning()
     point, rng, chain = {name: x[0] for name, x in zip(values, prior, strict=True)}, np.random.default_rng(5), []
-    for _ in range(20_000):
+    for _ in range(30_000):
         mean, sd = of_y(*(point[v.name] for v in model.value_vars))
         new_y = mean + sd * rng.normal(size=mean.shape)
         new_x = point["x"] + 2 * np.exp(point["error2_log__"] / 2) * rng.normal(size=point["x"].shape)
@@ -454,3 +465,178 @@ def test_a_chain_starts_at_a_fit_to_completed_inputs(kind):
     f = np.maximum(complete @ start["W1"].T + start["b1"], 0) @ start["W2"]
     known = ~np.isnan(holes).any(axis=1)
     assert (y - f)[known].std() < 0.2
+
+
+# Predictions
+
+
+def posterior_of(model, draws, seed=0):
+    """Draws of what all rows share, from anywhere."""
+    rng = np.random.default_rng(seed)
+    names = pmg.without_latents(model)
+    shapes = {name: model[name].shape.eval() for name in names}
+    positive = {name for name in names if name.endswith("2") and name[0] in "te"}
+    draws = {name: rng.normal(size=(2, draws, *shape)) for name, shape in shapes.items()}
+    draws = {name: np.exp(0.3 * x) if name in positive else x for name, x in draws.items()}
+    return {
+        "posterior": xr.Dataset(
+            {name: (("chain", "draw", *(f"{name}_{i}" for i in range(x.ndim - 2))), x) for name, x in draws.items()}
+        )
+    }
+
+
+def brute_force(posterior, x_new, error=None, copies=400, noise=0.5, seed=1):
+    """Draws of y at new rows, given each draw of the posterior: (draw, copy, row)."""
+    rng = np.random.default_rng(seed)
+    p = {name: x.values.reshape(-1, *x.shape[2:])[:, None, None] for name, x in posterior.items()}
+    size = (len(p["mu"]), copies, *x_new.shape)
+    mean, variance = p["mu"], p["tau2"]
+    if error is not None:
+        certainty = np.where(np.isnan(x_new), 0, 1 / error(p) ** 2)
+        variance, mean = (
+            1 / (1 / variance + certainty),
+            (mean / variance + certainty * np.nan_to_num(x_new)) / (1 / variance + certainty),
+        )
+    x = mean + np.sqrt(variance) * rng.normal(size=size)
+    x = np.where(np.isnan(x_new), x, x_new) if error is None else x
+    z = (x[..., None, :] * p["W1"]).sum(-1) + p["b1"]
+    a = np.maximum(z + noise * rng.normal(size=z.shape), 0)
+    a = a + noise * rng.normal(size=z.shape)
+    mean_of_y = (a * p["W2"]).sum(-1)
+    return mean_of_y, mean_of_y + noise * rng.normal(size=mean_of_y.shape)
+
+
+NEW = np.array([[0.5, np.nan, -1.0], [np.nan, np.nan, np.nan], [0.2, 1.0, 0.0]])
+PREDICTED = {
+    "missing": (missing, None),
+    "measured": (lambda: measured(np.array([0.4, 0.2, 0.7])), lambda p: np.array([0.4, 0.2, 0.7])),
+    "measured, a learned error": (lambda: measured(learned_error()), lambda p: 2 * np.sqrt(p["error2"][..., None])),
+}
+
+
+@pytest.mark.parametrize("name", PREDICTED)
+def test_predictions_against_brute_force(name):
+    build, error = PREDICTED[name]
+    model = build()
+    idata = posterior_of(model, 1000)
+    mean, y = brute_force(idata["posterior"], NEW, error)
+    found = pmg.predict(idata, model, NEW, samples=True, random_seed=1)
+    for i in range(len(NEW)):
+        own = found["samples"].values.reshape(2000, -1)[:, i]
+        error_of_mean = own.std() / 2000**0.5
+        assert abs(found["mean"].values[i] - mean[..., i].mean()) < 5 * error_of_mean
+        assert abs(own.std() / y[..., i].std() - 1) < 0.12
+    y_new = np.array([0.3, -0.4, 1.0])
+    density = stats.norm.pdf(y_new, mean, 0.5).mean((0, 1))
+    scores = pmg.log_predictive(idata, model, NEW, y_new, latent_draws=40, random_seed=1)
+    np.testing.assert_allclose(np.exp(scores["log_density"]), density, rtol=0.03)
+
+
+@pytest.mark.parametrize("kind", [missing, measured])
+def test_predictions_of_the_data_themselves(kind):
+    """Without new rows those of the model are taken, with their holes."""
+    model = kind()
+    idata, data = posterior_of(model, 1000), HOLES if kind is missing else X
+    error = None if kind is missing else lambda p: 0.4
+    mean, _ = brute_force(idata["posterior"], data, error, copies=200)
+    found = pmg.predict(idata, model, random_seed=1)
+    assert (abs(found["mean"] - mean.mean((0, 1))) < 5 * found["sd"] / 2000**0.5).all()
+    scores = pmg.log_predictive(idata, model, random_seed=1, extend_inferencedata=False)
+    density = stats.norm.pdf(Y, mean, 0.5).mean((0, 1))
+    np.testing.assert_allclose(np.exp(scores["log_density"]), density, rtol=0.05)
+
+
+def test_new_rows_need_not_lack_what_the_old_ones_lack():
+    model = missing()
+    idata = posterior_of(model, 50)
+    one = pmg.predict(idata, model, np.ma.masked_invalid(NEW), random_seed=1)["mean"]
+    np.testing.assert_array_equal(one, pmg.predict(idata, model, {"X": NEW}, random_seed=1)["mean"])
+    with pytest.raises(ValueError, match="X_new holds 1 values that are NaN or infinite"):
+        pmg.predict(idata, model, np.where(NEW == 1, np.inf, NEW))
+    with pytest.warns(UserWarning, match="Column 2 of X_new is on average"):
+        pmg.predict(idata, model, np.where(np.isnan(NEW), np.nan, 100 * NEW + [0, 0, 500]))
+
+
+def test_the_function_is_that_of_numbers():
+    """At the model's own rows means of columns stand in the holes; new rows must be whole."""
+    model = missing()
+    idata = posterior_of(model, 50)
+    found = pmg.function_space(idata, model)["output"]
+    completed = np.where(np.isnan(HOLES), np.nanmean(HOLES, axis=0), HOLES)
+    np.testing.assert_allclose(found, pmg.function_space(idata, model, completed)["output"])
+    with pytest.raises(ValueError, match="X_new holds 4 values that are NaN"):
+        pmg.function_space(idata, model, NEW)
+
+
+@pytest.mark.parametrize("kind", [missing, measured])
+def test_priors_that_differ_between_rows_are_not_known_at_new_ones(kind):
+    model = kind(prior=lambda: (X, 1.0))
+    with pytest.raises(pmg.NetworkError, match=r"prior of '[Xx]' or its measurement differs from row to row"):
+        pmg.predict(posterior_of(model, 5), model, NEW)
+
+
+# Drivers, starts and models
+
+
+@pytest.mark.parametrize("kind", [missing, measured])
+def test_both_drivers_and_starts(kind):
+    model = kind()
+    name = "X_unobserved" if kind is missing else "x"
+    names = [*pmg.without_latents(model), name] + ["X"] * (kind is missing)
+    with model:
+        ours = pmg.sample(20, step=pmg.GibbsNN(), tune=10, chains=2, random_seed=1, progressbar=False, var_names=names)
+        assert name not in pmg.sample(2, step=pmg.GibbsNN(), tune=0, chains=1, progressbar=False)["posterior"]
+        starts = pmg.initial_values(model, "prior", chains=2, random_seed=1)
+        pm.sample(2, tune=0, step=pmg.GibbsNN(**FAST), initvals=starts, chains=2, cores=1, **QUIET)
+        last = pmg.sample(3, step=pmg.GibbsNN(), tune=2, chains=2, progressbar=False)
+        more = pmg.continue_from(last, pmg.GibbsNN(**FAST), tune=3, random_seed=1)
+    draws = ours["posterior"][name].values
+    assert draws.std(axis=1).min() > 0
+    if kind is missing:
+        completed = ours["posterior"]["X"].values
+        np.testing.assert_allclose(completed[..., np.isnan(HOLES)], draws)
+        np.testing.assert_allclose(completed[0, 0][~np.isnan(HOLES)], HOLES[~np.isnan(HOLES)])
+    guess = read_network(model).random_inputs.guessed_value()
+    np.testing.assert_allclose(more["initvals"][0][name], guess)
+    start = more["initvals"][0]
+    x = X if kind is measured else read_network(model).data()
+    assert abs(start["Z2"] - x @ start["W1"].T - start["b1"]).max() < 5 * 0.5
+
+
+LIKELIHOODS = {
+    "student": Y,
+    "normal": np.c_[Y, -Y],
+    "probit": (Y > 0).astype(int),
+    "categorical": np.digitize(Y, [-0.5, 0.5]),
+    "ordered": np.digitize(Y, [-0.5, 0.5]),
+    "poisson": np.exp(Y).round(),
+}
+
+
+@pytest.mark.parametrize("hidden", [3, []], ids=["hidden", "linear"])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_mlp_with_missing_values(likelihood, hidden):
+    model = pmg.mlp(HOLES, LIKELIHOODS[likelihood], hidden, likelihood=likelihood)
+    assert [v.name for v in read_network(model).random_inputs.variables] == [
+        "X_unobserved",
+        "mean_X",
+        "variance_X_log__",
+    ]
+    step, point = pmg.GibbsNN(model=model, **FAST), model.initial_point()
+    for _ in range(3):
+        point, [found] = step.step(point)
+    ours = model.compile_logp(mode="AS_WRITTEN")(point)
+    np.testing.assert_allclose(found["lp"], ours, rtol=1e-6, atol=1e-5)
+
+
+def test_mlp_of_a_data_frame_with_missing_values():
+    frame = pd.DataFrame(HOLES, columns=["a", "b", "c"])
+    model = pmg.mlp(frame, Y, 2, noise=0.3, prior=None)
+    assert list(model.coords["feature"]) == ["a", "b", "c"]
+    idata = posterior_of(model, 5)
+    idata["posterior"]["variance_X"] = np.exp(idata["posterior"]["variance_X"])
+    found = pmg.predict(idata, model, frame[:4])
+    assert np.isfinite(found["mean"]).all()
+    with pytest.raises(ValueError, match="columns of X_new must be those of the data"):
+        pmg.predict(idata, model, frame[["b", "a", "c"]])
+    assert "X" in [v.name for v in pmg.mlp(X, Y, 2).data_vars]
