@@ -35,8 +35,10 @@ LARGE = 30  # a mean absolute value far from that of standardised numbers; image
 FAR = 3  # how much further than any row of the data new rows must be, on average, to be warned of
 
 
-def finite(name: str, values: ArrayLike) -> np.ndarray:
+def finite(name: str, values: ArrayLike, *, may_be_missing: bool = False) -> np.ndarray:
     """Require data without missing values, and return them as an array of floats.
+
+    Values that may be missing are NaN in this array.
 
     Raises
     ------
@@ -45,6 +47,8 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
     ValueError
         If a value is masked, no number or not finite.
     """
+    if may_be_missing and np.ma.isMaskedArray(values):
+        values = np.ma.filled(values.astype(float), np.nan)
     if np.ma.is_masked(values):
         count = np.ma.count_masked(values)
         raise ValueError(f"{name} holds {count} masked values: drop or impute these rows first.")
@@ -57,10 +61,11 @@ def finite(name: str, values: ArrayLike) -> np.ndarray:
         numbers = np.stack([numbers_in(name, x, [x.name]) for x in columns], axis=1)
     else:
         numbers = numbers_in(name, values, named_columns(values))
-    columns, bad = named_columns(values), ~np.isfinite(numbers)
+    checked = np.where(np.isnan(numbers), 0, numbers) if may_be_missing else numbers
+    columns, bad = named_columns(values), ~np.isfinite(checked)
     if columns and numbers.ndim == 2 and bad.any():
         name = f"{name}, in the columns {describe([columns[i] for i in np.flatnonzero(bad.any(axis=0))])},"
-    check_finite(name, numbers)
+    check_finite(name, checked)
     return numbers
 
 

@@ -19,7 +19,7 @@ FRAME = pd.DataFrame(
     index=[7, 8, 9, 5],
 )
 FEATURES = ["age", "city=Lima", "city=Oslo", "city=missing", "plan=b", "plan=c", "plan=a", "member"]
-POWERS = {"precision_W2_log__": -2, "variance_y_log__": 2, "variance_Z3_log__": 2, "variances_y_log__": 2}  # of the scale
+POWERS = {"precision_W2_log__": -2, "variance_y_log__": 2, "variance_Z3_log__": 2, "variances_y_log__": 2}
 NUMBERS = np.array(
     [[31, 0, 1, 0, 1, 0, 0, 1], [45, 1, 0, 0, 0, 0, 1, 0], [62, 0, 0, 1, 1, 0, 0, 1], [50, 0, 1, 0, 1, 0, 0, 1]]
 )
@@ -79,7 +79,7 @@ def test_names_that_could_be_mistaken():
 
 
 def test_dates_are_refused():
-    with pytest.raises(ValueError, match="in the column 'born'. Make numbers of dates"):
+    with pytest.raises(ValueError, match=r"in the column 'born'\. Make numbers of dates"):
         pmg.mlp(FRAME.assign(born=pd.Timestamp("2020-02-01")), np.arange(4.0), 2)
 
 

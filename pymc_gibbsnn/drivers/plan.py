@@ -20,6 +20,7 @@ from pymc_gibbsnn.drivers.step import GraphStep
 from pymc_gibbsnn.drivers.thinning import AUTO, Thinning, most_sweeps
 from pymc_gibbsnn.drivers.until import Until
 from pymc_gibbsnn.models.without_latents import without_latents
+from pymc_gibbsnn.networks.input_reader import variable_inputs, with_known_places
 from pymc_gibbsnn.samplers.transition import Transition
 
 __all__ = ["Plan", "Schedule", "make_plan", "schedule_of"]
@@ -187,16 +188,18 @@ def _check_steps(steps: list[GraphStep], model: pm.Model) -> None:
 def _recorded(model: pm.Model, var_names: Sequence[str] | None) -> dict[str, Variable]:
     """Return the variables to record by name, as expressions of value variables."""
     variables = {v.name: v for v in [*model.free_RVs, *model.deterministics]}
+    inputs = [found.x for found in variable_inputs(model)]  # which have a number for each row, as latents do
     names = (
         string_list("var_names", var_names)
         if var_names is not None
-        else [*without_latents(model), *(v.name for v in model.deterministics)]
+        else [*without_latents(model), *(v.name for v in model.deterministics if v not in inputs)]
     )
     if not names:
         raise ValueError("var_names names nothing to record; leave it out to record all but the latents.")
     if unknown := [name for name in names if name not in variables]:
         raise ValueError(f"var_names holds {unknown}, which the model does not have; it has {list(variables)}.")
-    return dict(zip(names, model.replace_rvs_by_values([variables[name] for name in names]), strict=True))
+    recorded = with_known_places(model, [variables[name] for name in names])
+    return dict(zip(names, model.replace_rvs_by_values(recorded), strict=True))
 
 
 def schedule_of(

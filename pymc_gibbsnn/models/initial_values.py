@@ -9,7 +9,9 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import describe, model_of, one_of, whole
-from pymc_gibbsnn.networks.forms import NetworkError
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate
+from pymc_gibbsnn.networks.input_reader import variable_inputs
+from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.reader import read_networks
 
 __all__ = ["initial_values"]
@@ -93,11 +95,12 @@ def initial_values(
     shapes = model.eval_rv_shapes()
     shapes = {name: tuple(map(int, shapes[name])) for name in free}
     given = _check_teacher(shapes, latents, teacher or {})
+    known_inputs = _known_inputs(model, networks, given)
 
     def start() -> dict[str, np.ndarray]:
         if kind == "zero":
             return {name: np.zeros(shape) for name, shape in shapes.items() if free[name] is None}
-        values = _forward(model, shapes, given, rng)
+        values = _forward(model, shapes, given | known_inputs, rng)
         for network in networks:
             last = network.layers[-1].output.name
             if network.observation and last not in given:
@@ -130,6 +133,26 @@ def _check_teacher(
     return given
 
 
+def _known_inputs(model: pm.Model, networks: list[Network], given: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+    """Return known entries of inputs of which others are missing and, beside a teacher, a guess of those not known.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    networks : list of Network
+        Its networks.
+    given : mapping of str
+        What the teacher gives.
+    """
+    found = [one.known for one in variable_inputs(model) if one.known is not None]
+    known = {rv.name: evaluate(model.rvs_to_values[rv]) for rv in found}
+    for inputs in (network.random_inputs for network in networks if given):
+        if inputs is not None and inputs.value.name not in given:
+            known[inputs.value.name] = inputs.guessed_value()
+    return known
+
+
 def _forward(
     model: pm.Model, shapes: dict[str, tuple[int, ...]], given: dict[str, np.ndarray], rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
@@ -154,4 +177,5 @@ def _forward(
         model = pm.do(model, given)
     names = [name for name in shapes if name not in given]
     draws = pm.draw([model[name] for name in names], random_seed=rng, mode="FAST_COMPILE") if names else []
-    return given | dict(zip(names, draws, strict=True))
+    values = given | dict(zip(names, draws, strict=True))
+    return {name: values[name] for name in shapes}

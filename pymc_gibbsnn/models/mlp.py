@@ -8,9 +8,10 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_gibbsnn._arguments import boolean, each, widths
+from pymc_gibbsnn._arguments import boolean, each, one_of, widths
 from pymc_gibbsnn._data import check_labels, column_names, finite, warn_of_size
 from pymc_gibbsnn._frames import with_indicators
+from pymc_gibbsnn.models.missing_inputs import check_columns_with_holes, inputs_with_holes
 from pymc_gibbsnn.models.noisy_layers import (
     data_arguments,
     dense_layers,
@@ -20,6 +21,7 @@ from pymc_gibbsnn.models.noisy_layers import (
     read_targets,
     scales_of_rows,
     standardised,
+    units_of_columns,
 )
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.named_activations import named_activation
@@ -43,6 +45,7 @@ def mlp(
     exposure: float | ArrayLike | None = None,
     lower: float | ArrayLike | None = None,
     upper: float | ArrayLike | None = None,
+    missing: str = "model",
 ) -> pm.Model:
     r"""Write the model of a multilayer perceptron with Gaussian noise on every pre- and post-activation.
 
@@ -64,10 +67,11 @@ def mlp(
     Parameters
     ----------
     X : array_like, shape (n, d)
-        Inputs of n samples, finite. They become the data variable "X"; the names of the columns of a data frame become
-        the coordinate "feature". Columns of texts or categories become indicator columns, such as "city=Oslo", which
-        are 1 where the city is Oslo and 0 elsewhere; where such values are missing, "city=missing" says so. The priors
-        are made for standardised numbers: standardise them, or leave that to ``standardise=True``.
+        Inputs of n samples. They become the data variable "X", unless values are missing (NaN or masked); the names of
+        the columns of a data frame become the coordinate "feature". Columns of texts or categories become indicator
+        columns, such as "city=Oslo", which are 1 where the city is Oslo and 0 elsewhere; where such values are missing,
+        "city=missing" says so. The priors are made for standardised numbers: standardise them, or leave that to
+        ``standardise=True``.
     y : array_like, shape (n,) or (n, k)
         What is observed; it becomes the data variable "y_data". These are finite targets of one or of k outputs, with
         integers taken as real numbers; for class labels of shape (n,) they are integers from 0 up, without a gap, or
@@ -147,6 +151,11 @@ def mlp(
     lower, upper : float or array_like, shape of y, optional
         Where normal data are censored: y that are equal to a bound, such as a detection limit, say only that the
         number itself lies there or beyond. The model is pm.Censored around a last latent Z with noise of the same s.
+    missing : {"model", "refuse"}
+        What to do where X has missing values. "model" makes them variables of the model, which :class:`GibbsNN` draws
+        with the network, as if each column j were normal, x_j ~ Normal(μ_j, τ_j), with the learned means "mean_X",
+        μ_j ~ Normal(0, 1), and variances "variance_X", τ_j² ~ InverseGamma(2, 1). "X" is then no data variable, and
+        :func:`predict` takes new rows that lack values, too. "refuse" raises an error.
 
     Returns
     -------
@@ -164,7 +173,8 @@ def mlp(
         If data are not finite, the rows of X and y have other labels in pandas, their shapes or the widths do
         not fit, class labels do not count from 0 without a gap or are of one class only, a noise or a precision is not
         positive, the noise of the last Z is "learned" by itself with a probit likelihood, ``noise_hidden`` does not go
-        with the likelihood or the activation, or ``activation`` or another choice is none of those above.
+        with the likelihood, the activation or missing values, a column of X holds no value at all, or ``activation`` or
+        another choice is none of those above.
 
     Warns
     -----
@@ -188,14 +198,20 @@ def mlp(
     raw, X_names = X, with_indicators("X", X)
     frames, standardise = (X_names, y), boolean("standardise", standardise)
     check_labels("y", y, "X", X)
-    X = finite("X", X_names)
+    one_of("missing", missing, ("model", "refuse"))
+    X = finite("X", X_names, may_be_missing=missing == "model")
     kind, y, out, coords = read_targets(y, likelihood)
     if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y) or 0 in X.shape + y.shape:
         raise ValueError(
             f"X must have shape (n, d) and y (n,) or (n, k), none of them empty; found {X.shape} and {y.shape}."
         )
+    names, has_holes = column_names(frames[0], X.shape[1]), bool(np.isnan(X).any())
+    is_number = [X_names is raw or str(name) in map(str, raw.columns) for name in names]
+    check_columns_with_holes(X, names)
+    if has_holes and noise_hidden is not None:
+        raise ValueError("X has missing values, which noise_hidden= does not allow: impute them first.")
     if not standardise:
-        warn_of_size("X", X, frames[0])
+        warn_of_size("X", np.where(np.isnan(X), np.nanmean(X, axis=0), X), frames[0])
         if not kind.is_discrete:
             warn_of_size("y", y, frames[1])
     given = {"trials": trials, "exposure": exposure, "lower": lower, "upper": upper}
@@ -214,7 +230,7 @@ def mlp(
     bias = boolean("bias", bias)
     dims = ["feature", *(f"hidden_{l}" for l in range(2, len(sizes) + 1))]
     coords |= {dim: np.arange(size) for dim, size in zip(dims, sizes, strict=True)}
-    coords["feature"] = column_names(frames[0], X.shape[1])
+    coords["feature"] = names
     if noise_hidden is not None:
         noise_sizes = [X.shape[1], *_noise_widths(noise_hidden, function, likelihood)]
         noise_dims = ["feature", *(f"hidden_{l}_noise" for l in range(2, len(noise_sizes) + 1))]
@@ -222,11 +238,12 @@ def mlp(
 
     latent = None if likelihood == "normal" and not of_data else kind
     with pm.Model(coords=coords) as model:
-        a = pm.Data("X", X, dims=("row", "feature"))
         targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
         units: tuple[np.ndarray | float, float] = (0.0, 1.0)
+        center, scale = units_of_columns(X, is_number) if standardise else (np.zeros(X.shape[1]), np.ones(X.shape[1]))
+        a = inputs_with_holes(X, center, scale) if has_holes else pm.Data("X", X, dims=("row", "feature"))
         if standardise:
-            a = standardised(a, X, [X_names is raw or str(name) in map(str, raw.columns) for name in coords["feature"]])
+            a = standardised(a, center, scale)
             if not (kind.ignores_scale or kind.sets_unit):
                 units = kind.units(y, of_data)
         deviations = latent_deviations(noisy, noises, units[1])

@@ -27,6 +27,7 @@ __all__ = [
     "scales",
     "scales_of_rows",
     "standardised",
+    "units_of_columns",
 ]
 
 # Parameters of the InverseGamma priors of learned variances: of data, of latents, and of the latent that is the
@@ -215,25 +216,23 @@ def scales_of_rows(a: Variable, sizes: Sequence[int], dims: Sequence[str], funct
         a = pm.Normal(post, function(z), deviation(post, "learned"), dims=rows)
 
 
-def standardised(a: Variable, X: np.ndarray, is_number: Sequence[bool]) -> Variable:
-    """Write inputs less the means of their columns, divided by their standard deviations, which become data variables.
+def units_of_columns(X: np.ndarray, is_number: Sequence[bool]) -> tuple[np.ndarray, np.ndarray]:
+    """Compute means and standard deviations of the columns of inputs; 0 and 1 of those that are left as they are.
 
     Parameters
     ----------
-    a : Variable, (n, d)
-        The inputs.
     X : array, (n, d)
-        Their values now.
+        The inputs; missing ones are NaN.
     is_number : sequence of bool, (d,)
-        Which columns are standardised; others, such as indicators of categories, stay as they are.
-
-    Returns
-    -------
-    Variable, (n, d)
+        Which columns are standardised; others are indicators of categories.
     """
-    deviations = X.std(axis=0)
-    mean = np.where(is_number, X.mean(axis=0), 0.0)
-    scale = np.where(is_number & (deviations > 0), deviations, 1.0)
+    deviations = np.nanstd(X, axis=0)
+    mean = np.where(is_number, np.nanmean(X, axis=0), 0.0)
+    return mean, np.where(is_number & (deviations > 0), deviations, 1.0)
+
+
+def standardised(a: Variable, mean: np.ndarray, scale: np.ndarray) -> Variable:
+    """Write inputs (n, d) less means of columns, divided by their scales, both of which become data variables."""
     return (a - pm.Data("X_mean", mean, dims="feature")) / pm.Data("X_scale", scale, dims="feature")
 
 

@@ -76,11 +76,12 @@ def interweave_langevin(network: Network, l: int) -> Move:
     is_learned = not is_given(operator.precision)
     first = min(0.0, math.log(2 / math.prod(operator.augmented_shape) ** (1 / 3)))
     log_step = pt.constant(np.asarray(first, a.dtype))
-    memory = StepSize(NOTHING if l else data_spectrum(network), log_step, pt.zeros((), dtype=a.dtype))
+    is_kept = l == 0 and network.random_inputs is None
+    memory = StepSize(data_spectrum(network) if is_kept else NOTHING, log_step, pt.zeros((), dtype=a.dtype))
 
     def step(rng: Variable, site: Site, memory: StepSize) -> tuple[Variable, Site, StepSize, Report]:
         operator = site.layer.operator
-        if l:
+        if not is_kept:
             mean_precision = operator.precision.mean(axis=0, keepdims=True)
             basis = spectrum(operator, site.a, site.samples, mean_precision, thin=False)
         else:

@@ -156,7 +156,7 @@ class UnitGrams(NamedTuple):
 def interweave_pieces(network: Network, l: int) -> Move:
     """Make the move of W̃ and Z of layer l, which visits all units with ρ = 0 first and then with a random ρ."""
     operator, a = network.layers[l].operator, network.inputs
-    is_kept = l == 0 and network.row_scale is None  # else the input changes from sweep to sweep
+    is_kept = l == 0 and network.keeps_inputs  # else the input changes from sweep to sweep
     memory: UnitGrams | Nothing = NOTHING
     if is_kept:
         z = pt.zeros((a.shape[0], operator.shape[0]), dtype=a.dtype)

@@ -7,6 +7,7 @@ import math
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
+from pymc_gibbsnn.moves.random_inputs import log_densities_of_inputs
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.layers.weighted import Weighted
 from pymc_gibbsnn.networks.network import Network
@@ -45,6 +46,8 @@ def log_densities(state: NetworkState) -> dict[str, Variable]:
         densities[operator.name] = operator.log_prior(w)
     for parameter in state.network.parameters:
         densities[parameter.name] = parameter.log_prior
+    if state.network.random_inputs is not None:
+        densities |= log_densities_of_inputs(state)
     return densities
 
 

@@ -25,7 +25,7 @@ from pymc_gibbsnn.networks.given import given, sizes
 from pymc_gibbsnn.networks.network import LearnedVariance
 from pymc_gibbsnn.random.vectorised_gamma import vectorised_gamma
 
-__all__ = ["moments", "variances"]
+__all__ = ["draw_variance", "log_density_of_variance", "moments", "variances"]
 
 
 def variances(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkState]:
@@ -33,15 +33,46 @@ def variances(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkStat
     values, noise, densities = state.new_values, state.noise, {}
     for number in range(len(state.network.variances)):
         scale = state.read(values).variances[number]
-        counts, squares = moments(scale, values, noise)
-        alpha, rate = (x + given(np.zeros(scale.shape, x.dtype)) for x in (scale.alpha, scale.rate))
-        # τ | r ~ Gamma(α + N/2, rate β + Σ r²/2c²)
-        size = sizes(scale.shape)
-        rng, precision = draw(vectorised_gamma, rng, alpha + counts / 2, 1 / (rate + squares / 2), size=size)
-        log_precision = pt.log(precision)
-        values = values | {scale.value: scale.value_of(log_precision)}
-        densities[scale.name] = _log_density(log_precision, alpha, rate, scale.is_precision, scale.is_log).sum()
+        rng, value = draw_variance(rng, scale, *moments(scale, values, noise))
+        values = values | {scale.value: value}
+        densities[scale.name] = log_density_of_variance(scale, scale.log_precision(value))
     return rng, replace(state, values=values, network=state.read(values), densities=densities)
+
+
+def draw_variance(
+    rng: Variable, scale: LearnedVariance, counts: Variable, squares: Variable
+) -> tuple[Variable, Variable]:
+    """Draw a learned variance or precision, as the value of its value variable.
+
+    Parameters
+    ----------
+    rng : Variable
+        The random generator.
+    scale : LearnedVariance
+        The variance or precision.
+    counts, squares : Variable
+        N and Σ r²/c², as :func:`moments` returns them.
+
+    Returns
+    -------
+    rng, value : Variable
+    """
+    alpha, rate = _prior(scale)
+    # τ | r ~ Gamma(α + N/2, rate β + Σ r²/2c²)
+    size = sizes(scale.shape)
+    rng, precision = draw(vectorised_gamma, rng, alpha + counts / 2, 1 / (rate + squares / 2), size=size)
+    return rng, scale.value_of(pt.log(precision))
+
+
+def log_density_of_variance(scale: LearnedVariance, log_precision: Variable) -> Variable:
+    """Compute the prior log density of a variance or precision, of which log τ, or −log v, is given."""
+    alpha, rate = _prior(scale)
+    return _log_density(log_precision, alpha, rate, scale.is_precision, scale.is_log).sum()
+
+
+def _prior(scale: LearnedVariance) -> list[Variable]:
+    """Return the parameters α and β of the prior, in the shape of the variance or precision."""
+    return [x + given(np.zeros(scale.shape, x.dtype)) for x in (scale.alpha, scale.rate)]
 
 
 def moments(
@@ -56,7 +87,8 @@ def moments(
     values : dict of Variable to Variable
         Values of weights and biases.
     noise : dict of str to tuple of Variable
-        For each latent and the data, by name, the sum of their squared noises and how many these are.
+        For each latent and the data, by name, the sum of their squared noises and how many these are; for inputs, those
+        of each column.
 
     Returns
     -------
@@ -68,8 +100,8 @@ def moments(
     for use in scale.uses:
         which = given(use.which.ravel())
         if use.value is None:
-            square, count = (x.reshape((1,)) for x in noise[use.part])
-            ratio = square / use.coefficient**2
+            square, count = (x.ravel() for x in noise[use.part])
+            ratio = square / use.coefficient.ravel() ** 2
         else:
             ratio = ((values[use.value] / use.coefficient) ** 2).ravel()
             count = given(np.ones(use.which.size, dtype))

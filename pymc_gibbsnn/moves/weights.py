@@ -218,11 +218,11 @@ class Gram(NamedTuple):
 def data_weights(network: Network) -> Move:
     """Make the move that draws the weights W̃ of the first layer, and keeps what can be computed once from its data.
 
-    This is the spectrum of the data or, if the prior differs between units or is learned, ÃᵀÃ. Where rows have scales
-    nothing is kept.
+    This is the spectrum of the data or, if the prior differs between units or is learned, ÃᵀÃ. Where rows have scales,
+    or inputs are drawn, nothing is kept.
     """
     operator, a, thin = network.layers[0].operator, network.inputs, network.is_thin
-    is_kept = network.row_scale is None  # else the rows may count differently in each sweep
+    is_kept = network.keeps_inputs  # else the rows may count differently, or be others, in each sweep
     by_spectrum = operator.shares_prior and (is_given(operator.precision) if is_kept else thin)
 
     def step(rng: Variable, state: NetworkState, memory: Any) -> tuple[Variable, NetworkState, Any, Nothing]:
@@ -249,7 +249,7 @@ def data_weights(network: Network) -> Move:
 
 
 def data_spectrum(network: Network) -> Spectrum:
-    """Compute the spectrum of the data, which several moves may remember: no move changes it.
+    """Compute the spectrum of data that no move changes, which several moves may remember.
 
     It is that for the mean of the prior precisions over units, or for precisions of 1 if they are learned.
     """

@@ -32,6 +32,7 @@ from pymc_gibbsnn.networks.forms import (
     undimshuffle,
 )
 from pymc_gibbsnn.networks.given import real
+from pymc_gibbsnn.networks.input_reader import variable_inputs
 from pymc_gibbsnn.networks.layers import KINDS, Operator
 from pymc_gibbsnn.networks.layers.operator import Linear
 from pymc_gibbsnn.networks.layers.weighted import Weighted, times
@@ -64,6 +65,8 @@ class LayerReader:
         Random variables that are no bias of this layer, because they belong to another network.
     parents : dict of Variable to set of Variable
         The random variables on which each random variable of the model depends directly.
+    inputs : dict of Variable to VariableInputs
+        The inputs of the model that are variables, by what enters a network.
     variances : VarianceReader
         The reader of variances of noise and priors.
     """
@@ -73,6 +76,7 @@ class LayerReader:
         self.shapes = shapes
         self.wanted = wanted
         self.taken: set[Variable] = set()
+        self.inputs = {found.x: found for found in variable_inputs(model)}
         self.parents = {rv: self._parents(rv.owner.inputs) for rv in model.basic_RVs}
         self.variances = VarianceReader(model, self.parents, shapes)
         self._canonical: dict[Variable, tuple[Variable, dict[Variable, Variable]]] = {}
@@ -300,8 +304,11 @@ class LayerReader:
     # How the graph is followed
 
     def _parents(self, expressions: list[Variable]) -> set[Variable]:
-        """Find the random variables on which expressions depend directly, not through other random variables."""
-        rvs = set(self.model.basic_RVs)
+        """Find the random variables on which expressions depend directly, not through other random variables.
+
+        Inputs with missing entries, which PyMC puts together of two variables, count as one.
+        """
+        rvs = {*self.model.basic_RVs, *self.inputs}
         return {node for node in ancestors(expressions, blockers=rvs) if node in rvs}
 
     def _leaves_of(self, expressions: list[Variable], leaves: dict[Variable, Variable]) -> list[Variable]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -102,6 +105,10 @@ class VarianceReader:
         [value] = self.model.replace_rvs_by_values([parameter])
         return real(value)
 
+    def deviation(self, sigma: Variable, rv: Variable) -> Variable:
+        """Return a standard deviation of a variable, an array of any shape, in value variables."""
+        return real(self._value(sigma, rv))
+
     def _value(self, sigma: Variable, rv: Variable) -> Variable:
         """Return the standard deviation of a variable in value variables; it is checked if it is a known number."""
         rvs = [node for node in ancestors([sigma]) if node in self.parents]
@@ -123,8 +130,33 @@ class VarianceReader:
         These are variances with an InverseGamma prior and precisions with a Gamma prior on which the network's noise or
         weights depend, and nothing else does. ``noisy`` are its latents and data, ``weights`` its weights and biases.
         """
-        members = [*noisy, *weights]
-        variances = []
+        return self._conjugate(
+            [({member.name}, partial(self._use, member, is_weights=member in weights)) for member in (*noisy, *weights)]
+        )
+
+    def conjugate_in_columns(
+        self, parts: list[tuple[str, set[str], Variable]], columns: int
+    ) -> tuple[LearnedVariance, ...]:
+        """Find the variances and precisions of columns of inputs that can be drawn with these.
+
+        Parameters
+        ----------
+        parts : list of tuple
+            For the inputs, and for their measurement, a name, the names of the variables of which they are made, and
+            their standard deviations, with two axes.
+        columns : int
+            The number of columns.
+        """
+        uses = [(users, partial(self._use_in_columns, name, sigma, columns)) for name, users, sigma in parts]
+        return self._conjugate(uses)
+
+    def _conjugate(self, parts: Sequence[tuple[set[str], Callable]]) -> tuple[LearnedVariance, ...]:
+        """Find the variances and precisions on which some parts of a model depend, and nothing else does.
+
+        A part is the names of its variables, and a function of a variance or precision, and of the power to which it
+        must stand in a standard deviation, that returns a ``Use``, or None.
+        """
+        names, variances = set().union(*(members for members, _ in parts)), []
         for rv in self.model.free_RVs:
             is_precision = isinstance(rv.owner.op, GammaRV)
             transform, users = self.model.rvs_to_transforms[rv], set(self.users(rv))
@@ -132,11 +164,11 @@ class VarianceReader:
                 not (is_precision or isinstance(rv.owner.op, InvGammaRV))
                 or not (transform is None or isinstance(transform, LogTransform))
                 or not users
-                or not users <= {member.name for member in members}
+                or not users <= names
             ):
                 continue
             power = -0.5 if is_precision else 0.5
-            uses = [self._use(member, rv, power, member in weights) for member in members if member.name in users]
+            uses = [use(rv, power) if members <= users else None for members, use in parts if members & users]
             if None in uses:
                 continue
             alpha, scale = rv.owner.op.dist_params(rv.owner)
@@ -165,7 +197,7 @@ class VarianceReader:
         values = self.model.replace_rvs_by_values(list(parameters.values()))
         return [real(value) for value in values]
 
-    def _use(self, member: Variable, r: Variable, power: float, is_weights: bool) -> Use | None:
+    def _use(self, member: Variable, r: Variable, power: float, *, is_weights: bool) -> Use | None:
         """Read how the standard deviation of a variable depends on a variance or precision r.
 
         Parameters
@@ -195,18 +227,47 @@ class VarianceReader:
         monomial = match_monomial(sigma, r)
         if r in ancestors(others, blockers=self.parents) or monomial is None or monomial[1] != power:
             return None
-        coefficient, _, elements = monomial
-        [coefficient] = self.model.replace_rvs_by_values([coefficient])
-        coefficient = real(coefficient)
-        shape = self.shapes[self.model.rvs_to_values[r].name]
-        numbers = pytensor.function([r], elements, mode="FAST_COMPILE", on_unused_input="ignore")(
-            np.arange(np.prod(shape, dtype=int), dtype=r.dtype).reshape(shape)
-        )
-        numbers = np.asarray(numbers, dtype=int)
+        coefficient, numbers = self._elements(r, monomial)
         if not is_weights:
             return Use(member.name, None, coefficient.reshape(()), numbers.reshape(()))
         value = self.model.rvs_to_values[member]
         return Use(member.name, value, coefficient, np.broadcast_to(numbers, self.shapes[value.name]))
+
+    def _use_in_columns(self, name: str, sigma: Variable, columns: int, r: Variable, power: float) -> Use | None:
+        """Read how the standard deviations of columns depend on a variance or precision r.
+
+        Parameters
+        ----------
+        name : str
+            The name of what has these columns.
+        sigma : Variable
+            The standard deviations, with two axes.
+        columns : int
+            The number of columns.
+        r, power
+            As for :meth:`_use`.
+
+        Returns
+        -------
+        Use or None
+            None if they have another form, or differ between rows.
+        """
+        sigma = rewrite_graph(sigma, include=("canonicalize",), clone=False)
+        monomial = match_monomial(sigma, r)
+        if monomial is None or monomial[1] != power or not sigma.type.broadcastable[0]:
+            return None
+        coefficient, numbers = self._elements(r, monomial)
+        return Use(name, None, coefficient, np.broadcast_to(numbers, (1, columns)))
+
+    def _elements(self, r: Variable, monomial: tuple[Variable, float, Variable]) -> tuple[Variable, np.ndarray]:
+        """Return the coefficient of a power of r, in value variables, and the numbers of the elements that enter."""
+        coefficient, _, elements = monomial
+        [coefficient] = self.model.replace_rvs_by_values([coefficient])
+        shape = self.shapes[self.model.rvs_to_values[r].name]
+        numbers = pytensor.function([r], elements, mode="FAST_COMPILE", on_unused_input="ignore")(
+            np.arange(np.prod(shape, dtype=int), dtype=r.dtype).reshape(shape)
+        )
+        return real(coefficient), np.asarray(numbers, dtype=int)
 
 
 def _uncensored(rv: Variable) -> list[Variable]:

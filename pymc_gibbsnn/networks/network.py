@@ -2,10 +2,10 @@ r"""A noisy network in the value variables of a PyMC model.
 
     Z_{l+1} ~ Normal(A_l W_lᵀ + b_l + o_l, sqrt(ΔZ)),     A_l ~ Normal(σ(Z_l), sqrt(ΔA)),     W_l, b_l ~ Normal(0, ·)
 
-Here A_1 is data. The last Z is observed, or gives what is observed, such as class labels; all other Z, A, W and b are
-free variables of the model. The offset o, if there is one, is an expression of other variables of the model, and
-variances and precisions may be such expressions, too. :mod:`pymc_gibbsnn.networks.reader` finds such a network in a
-model.
+Here A_1 is data, of which entries may be variables (:mod:`pymc_gibbsnn.networks.random_inputs`). The last Z is
+observed, or gives what is observed, such as class labels; all other Z, A, W and b are free variables of the model. The
+offset o, if there is one, is an expression of other variables of the model, and variances and precisions may be such
+expressions, too. :mod:`pymc_gibbsnn.networks.reader` finds such a network in a model.
 
 All noise of a row of data may be multiplied by a scale of this row, c, which may depend on the output of another
 network. With σ(z/c) = σ(z)/c, which homogeneous activations have, the latents, inputs and data divided by c are then
@@ -31,6 +31,7 @@ from pymc_gibbsnn.networks.layers import Operator
 from pymc_gibbsnn.networks.layers.operator import Array
 from pymc_gibbsnn.networks.layers.weighted import library
 from pymc_gibbsnn.networks.likelihoods import LatentLikelihood, Likelihood, NormalLikelihood
+from pymc_gibbsnn.networks.random_inputs import RandomInputs
 from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.networks.substitution import substitute
 
@@ -42,9 +43,12 @@ LOST = 2e-4  # a share of a Gram matrix that rounding may change: of inputs at 1
 # The parts of a network that other variables of the model may determine
 MOVING = (
     "noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees", "factors", "row_scale", "slope", "rest",
-    "density", "cutpoints", "squared", "log_prior",
+    "density", "cutpoints", "squared", "log_prior", "inputs", "mean", "variance", "measured",
 )  # fmt: skip
-NESTED = ("operator", "uses", "layers", "activations", "observation", "variances", "parameters", "network")
+NESTED = (
+    "operator", "uses", "layers", "activations", "observation", "variances", "parameters", "network", "random_inputs",
+    "measurement", "means",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,6 +234,8 @@ class Network:
         Other parameters of the likelihood, which are drawn with the network, too.
     row_scale : Variable, (n, 1), optional
         By what the standard deviation of all noise of a row is multiplied.
+    random_inputs : RandomInputs, optional
+        What is known of the inputs where some of their entries are drawn with the network.
     """
 
     inputs: Variable
@@ -239,6 +245,12 @@ class Network:
     variances: tuple[LearnedVariance, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     row_scale: Variable | None = None
+    random_inputs: RandomInputs | None = None
+
+    @property
+    def keeps_inputs(self) -> bool:
+        """Whether the inputs are the same in each sweep, so that what is computed of them can be kept."""
+        return self.row_scale is None and self.random_inputs is None
 
     @property
     def own_variances(self) -> dict[str, LearnedVariance]:
@@ -297,8 +309,9 @@ class Network:
 
     @property
     def latents(self) -> list[Variable]:
-        """The value variables of pre- and post-activations, with one number for each sample and unit."""
-        return [part.output for part in self.noisy if part.output is not self.observed]
+        """The value variables of pre- and post-activations, and of inputs that are not known: numbers of samples."""
+        of_units = [part.output for part in self.noisy if part.output is not self.observed]
+        return of_units if self.random_inputs is None else [*of_units, self.random_inputs.value]
 
     @property
     def noisy(self) -> list[Layer | Activation | LatentLikelihood]:
@@ -325,11 +338,21 @@ class Network:
     def variables(self) -> list[Variable]:
         """All value variables that a sampler of the network moves."""
         learned = [one.value for one in self.variances] + [one.value for one in self.parameters]
-        return self.weights + self.latents + learned
+        of_inputs = [] if self.random_inputs is None else self.random_inputs.variables[1:]
+        return self.weights + self.latents + learned + of_inputs
+
+    @property
+    def rows(self) -> Variable:
+        """Data with a row for each sample: the inputs or, where entries are drawn, what is known of them."""
+        if self.random_inputs is None:
+            return self.inputs
+        holes, measurement = self.random_inputs.holes, self.random_inputs.measurement
+        return measurement.measured if holes is None else holes.known
 
     def data(self) -> np.ndarray:
-        """Return the inputs (n, d_1) as they are now."""
-        return evaluate(self.inputs)
+        """Return the inputs (n, d_1) as they are now, with numbers in place of entries that are not known."""
+        inputs = self.random_inputs
+        return evaluate(self.inputs if inputs is None else inputs.seen(pt.constant(inputs.guess())))
 
     @property
     def is_thin(self) -> bool:

@@ -38,6 +38,7 @@ from pymc_gibbsnn.networks.forms import (
     value_shapes,
 )
 from pymc_gibbsnn.networks.given import folded, given, real
+from pymc_gibbsnn.networks.input_reader import line_of_columns, read_random_inputs
 from pymc_gibbsnn.networks.layer_reader import LayerReader, match_linear
 from pymc_gibbsnn.networks.likelihoods import NOISY, LatentLikelihood, find_noisy
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
@@ -45,6 +46,7 @@ from pymc_gibbsnn.networks.likelihoods.factorised import FactorisedLikelihood, r
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Activation, Layer, Network, Parameter
 from pymc_gibbsnn.networks.notation import show
+from pymc_gibbsnn.networks.random_inputs import RandomInputs
 from pymc_gibbsnn.networks.scales_of_rows import common_scale, numbers_of_scale
 from pymc_gibbsnn.networks.smooth import NotElementwiseError, read_activation
 
@@ -110,6 +112,8 @@ def read_networks(model: pm.Model, vars: list[Variable] | None = None, check_dat
     networks, reasons = [], []
     for rv in observed_variables(model):
         name = rv.name.removesuffix("_observed")
+        if any(rv in (found.known, found.measured) for found in reader.inputs.values()):
+            continue
         if f"{name}_unobserved" in model.named_vars:
             reasons.append(refusals.missing_values(name))
             continue
@@ -339,12 +343,15 @@ class Reader(LayerReader):
         weights, noisy = [], [observed for observed in around if observation.noise is not None]
         self.scales = {}
         while True:
-            layer, source, members = self._layer(z, None if layers else number)
+            layer, source, members, line = self._layer(z, None if layers else number)
+            random_inputs = self._random_inputs(source, layer, z, line)
+            if random_inputs is not None:
+                members.remove(source)
             layers.append(layer)
             used.append((z, members))
             weights += [rv for rv in members if rv is not source]
             noisy.append(z)
-            if source not in self.model.free_RVs:
+            if source not in self.model.free_RVs or random_inputs is not None:
                 break
             if self._is_root(source):
                 op = source.owner.op
@@ -362,11 +369,21 @@ class Reader(LayerReader):
         self._check_use(used)
         learned = self.variances.conjugate(noisy, weights)
         learned = tuple(one for one in learned if self.wanted is None or one.value in self.wanted)
-        inputs = pt.cast(source, pytensor.config.floatX)
-        if inputs.ndim == 4:
-            inputs = inputs.reshape((-1, layer.shape[1]))
-        inputs = folded(inputs)
-        network = Network(inputs, tuple(reversed(layers)), tuple(reversed(activations)), observation, learned)
+        if random_inputs is None:
+            inputs = pt.cast(source, pytensor.config.floatX)
+            if inputs.ndim == 4:
+                inputs = inputs.reshape((-1, layer.shape[1]))
+            inputs = folded(inputs)
+        else:
+            inputs = random_inputs.seen(random_inputs.at({random_inputs.value: random_inputs.value}))
+        network = Network(
+            inputs,
+            tuple(reversed(layers)),
+            tuple(reversed(activations)),
+            observation,
+            learned,
+            random_inputs=random_inputs,
+        )
         network.check_widths()
         if self.check_data:
             network.check_rows(self.shapes)
@@ -468,10 +485,13 @@ class Reader(LayerReader):
         scale = EffectLikelihood.read_scale(sigma, latent, z, self.variances)
         return EffectLikelihood(z.name, value, slope=slope, rest=rest, **scale)
 
-    def _layer(self, z: Variable, number: int | None) -> tuple[Layer, Variable, list[Variable]]:
-        """Read the layer below Z, and return it with its input and its variables.
+    def _layer(
+        self, z: Variable, number: int | None
+    ) -> tuple[Layer, Variable, list[Variable], tuple[Variable, Variable] | None]:
+        """Read the layer below Z, and return it with its input x and its variables.
 
-        Of several products in the mean of Z, ``number`` says which one is the layer; all others count as an offset.
+        Of several products in the mean of Z, ``number`` says which one is the layer; all others count as an offset. If
+        x are variables of which the layer sees t x + o, the numbers t and o come last; else None.
         """
         mean, sigma = self._normal(z)
         mean, leaves = self._simplified(mean)
@@ -483,8 +503,47 @@ class Reader(LayerReader):
             members.append(source)
         elif self._leaves_of([source], leaves):
             [inner, *_] = self._leaves_of([source], leaves)
+            if inner in self.inputs:
+                [leaf] = (leaf for leaf, rv in leaves.items() if rv is inner)
+                if (line := line_of_columns(source, leaf)) is not None:
+                    line = tuple(real(part) for part in self.model.replace_rvs_by_values(line))
+                    return layer, inner, [*members, inner], line
+                raise NetworkError(refusals.changed_inputs(source, inner.name, z.name))
             raise NetworkError(refusals.noiseless_input(source, inner.name, z.name, not self._is_root(inner)))
-        return layer, source, members
+        return layer, source, members, None
+
+    def _random_inputs(
+        self, source: Variable, layer: Layer, z: Variable, line: tuple[Variable, Variable] | None
+    ) -> RandomInputs | None:
+        """Read the inputs of the first layer, below Z, where they are variables; None where they are anything else.
+
+        Parameters
+        ----------
+        source, layer, line
+            What :meth:`_layer` returned.
+        z : Variable
+            The pre-activation.
+        """
+        found = self.inputs.get(source)
+        if found is None or (found.measured is not None and self._depends_on_output(found.x)):
+            return None
+        if not layer.operator.is_product:
+            raise NetworkError(refusals.random_inputs_of_images(found.x.name, z.name))
+        own = {z.name} if found.measured is None else {z.name, found.measured.name}
+        users = set(self.variances.users(found.x))
+        if found.known is not None:
+            users |= {name for rv in found.members for name in self.variances.users(rv)}
+        if users != own:
+            raise NetworkError(refusals.shared_inputs(found.x.name, z.name, sorted(users - own)))
+        inputs = read_random_inputs(found, self.model, self.variances, self.wanted)
+        return inputs if line is None else replace(inputs, slope=line[0], shift=line[1])
+
+    def _depends_on_output(self, rv: Variable) -> bool:
+        """Whether a variable depends on the output of a layer, itself left out."""
+        return any(
+            self._is_output(parent) or (parent in self.parents and self._depends_on_output(parent))
+            for parent in self.parents[rv]
+        )
 
     def _is_root(self, rv: Variable) -> bool:
         """Whether the place of a variable depends on no other one."""
@@ -510,6 +569,8 @@ class Reader(LayerReader):
         if len(inner) != 1:
             raise NetworkError(refusals.no_activation(mean, a.name, [rv.name for rv in inner]))
         [(leaf, z)] = [(leaf, rv) for leaf, rv in leaves.items() if rv in inner]
+        if z in self.inputs:
+            raise NetworkError(refusals.changed_inputs(mean, z.name, a.name))
         if self._is_root(z):
             raise NetworkError(refusals.input_is_variable(a.name, mean))
         try:

@@ -21,6 +21,7 @@ from pymc_gibbsnn.networks.forms import is_elemwise, match_product, match_scaled
 from pymc_gibbsnn.networks.notation import distribution_name, show
 
 __all__ = [
+    "changed_inputs",
     "impossible_factor",
     "input_is_variable",
     "left_to_others",
@@ -31,7 +32,9 @@ __all__ = [
     "no_weights",
     "noiseless_input",
     "prior_mean",
+    "random_inputs_of_images",
     "shared",
+    "shared_inputs",
     "two_products",
     "unread_term",
 ]
@@ -40,7 +43,11 @@ SUMS = CAReduce, Dot, Blockwise, Einsum  # operations that sum products
 OTHERS = "FNBG, PCN, PCNL and MALA sample networks without noise inside"
 BY_ROW = "is multiplied by what differs between rows"
 COLUMN = "give one network a column of the data for it"
-VARIABLE_INPUTS = "Inputs that are variables are for NUTS, MALA, FNBG, PCN and PCNL, in networks without noise inside."
+VARIABLE_INPUTS = (
+    "Inputs that are variables must be observed, x = pm.Normal('x', mu, tau, observed=X) with NaN where X is missing, "
+    "or be measured, pm.Normal('x_measured', x, s, observed=X). Others are for NUTS, MALA, FNBG, PCN and PCNL, in "
+    "networks without noise inside."
+)
 GROUPS = "give each of k groups a column of the data, np.eye(k)[group], with weights like those of other columns"
 WEIGHTS = "W = pm.Normal('W', 0, scale, ...)"
 
@@ -259,6 +266,30 @@ def input_is_variable(name: str, around: Variable | RandomVariable) -> str:
     """
     shown = show(around) if isinstance(around, Variable) else distribution_name(around)
     return f"'{name}' enters a layer, where inputs are data or the output of a layer; found {shown}. {VARIABLE_INPUTS}"
+
+
+def changed_inputs(source: Variable, name: str, z: str) -> str:
+    """Say that inputs that are missing or measured with error enter a layer ``z`` through an expression of them."""
+    return (
+        f"'{name}', inputs that are missing or measured with error, enters '{z}' through {show(source)}: let it enter "
+        f"as it is, {name} @ W.T, all columns of the inputs in one variable."
+    )
+
+
+def random_inputs_of_images(name: str, z: str) -> str:
+    """Say that images that are missing or measured with error enter a convolution or a pool, the mean of ``z``."""
+    return (
+        f"'{name}', inputs that are missing or measured with error, enters '{z}' by a convolution or a pool, but only "
+        f"a dense layer may take them: {name} @ W.T."
+    )
+
+
+def shared_inputs(name: str, z: str, others: list[str]) -> str:
+    """Say that inputs that are missing or measured with error enter other variables than the first layer ``z``."""
+    return (
+        f"'{name}', inputs that are missing or measured with error, must enter '{z}' and nothing else, but "
+        f"{others} depend on it, too: give these the data themselves, with numbers in place of missing values."
+    )
 
 
 def no_activation(mean: Variable, name: str, inner: list[str]) -> str:

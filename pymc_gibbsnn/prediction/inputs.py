@@ -16,7 +16,7 @@ from pymc.distributions.truncated import TruncatedRV
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar import Cast
+from pytensor.scalar import Cast, IsNan
 from pytensor.tensor.elemwise import DimShuffle
 
 from pymc_gibbsnn._arguments import describe
@@ -25,6 +25,7 @@ from pymc_gibbsnn._data import array_of, finite, named_columns, numbers_in, of_d
 from pymc_gibbsnn._frames import with_indicators
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import is_elemwise, shapes_of
+from pymc_gibbsnn.networks.input_reader import variable_inputs
 from pymc_gibbsnn.networks.likelihoods import find_centred
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.prediction.conditionals import distribution_node
@@ -35,7 +36,7 @@ BOUNDED = (CensoredRV, TruncatedRV, TruncatedNormalRV)  # whose last two inputs 
 
 
 def find_observed(model: pm.Model, name: str | None = None) -> Variable:
-    """Find the one variable that a model observes, or among several that of a name.
+    """Find the one variable that a model observes, or among several that of a name. Inputs do not count.
 
     Where targets are missing, PyMC observes only the others. The variable is then that of all rows, no part of the
     model.
@@ -45,7 +46,9 @@ def find_observed(model: pm.Model, name: str | None = None) -> Variable:
     NetworkError
         If there is none, there are several and no name is given, or none has the name.
     """
-    observed = {rv.name.removesuffix(_part(model, rv)): rv for rv in observed_variables(model)}
+    of_inputs = [rv for found in variable_inputs(model) for rv in (found.known, found.measured)]
+    outputs = [rv for rv in observed_variables(model) if rv not in of_inputs]
+    observed = {rv.name.removesuffix(_part(model, rv)): rv for rv in outputs}
     if name is None and len(observed) == 1:
         [name] = observed
     if name not in observed:
@@ -133,6 +136,7 @@ class Inputs:
         self._indices = {_as_it_came(x) for x in indices}
         bounds = [x for v in above if v.owner and isinstance(v.owner.op, BOUNDED) for x in v.owner.inputs[-2:]]
         self._bounds = {_as_it_came(x) for x in bounds}  # which may be infinite, and far from the old ones
+        self._may_be_missing = {_as_it_came(v.owner.inputs[0]) for v in above if is_elemwise(v, IsNan)}
         self.targets = [v for v in targets if v in known]
         self.data = {v.name: v for v in above if v in known and v not in targets}
         self.constants = [v for v in above if isinstance(v, Constant) and np.ndim(v.data) >= 1 and v not in targets]
@@ -167,7 +171,9 @@ class Inputs:
             given = with_indicators(name, x, self._features(group[0]))
             x = self.checked(name, group[0], given)
             if X_new is not None and group[0] not in self._bounds:
-                warn_of_units(name, x, evaluate_leaf(group[0]), given, stacklevel=5)
+                old = evaluate_leaf(group[0])
+                new_numbers, old_numbers = (_without_missing(numbers, old) for numbers in (x, old))
+                warn_of_units(name, new_numbers, old_numbers, given, stacklevel=5)
             for leaf in group:
                 replaced.append(self.batches.get(leaf, leaf))
                 arrays.append(x)
@@ -235,6 +241,8 @@ class Inputs:
         """Return new rows of a leaf as an array of its dtype; raise ValueError if they do not fit it."""
         old = evaluate_leaf(leaf)
         check_columns(self.model, leaf.name, name, x)
+        if leaf in self._may_be_missing and np.ma.isMaskedArray(x):
+            x = np.ma.filled(x.astype(float), np.nan)
         given, x = x, x if np.ma.isMaskedArray(x) else array_of(name, x)
         if x.shape[1:] != old.shape[1:] or x.ndim != old.ndim or not len(x):
             whole = str(("m", *old.shape[1:])).replace("'", "")
@@ -243,6 +251,8 @@ class Inputs:
         if leaf in self._bounds:
             given = numbers_in(name, given)
             finite(name, np.where(np.isinf(given), 0, given))
+        elif leaf in self._may_be_missing:
+            given = finite(name, given, may_be_missing=True)
         else:
             given = finite(name, given)
         x = of_dtype(name, given, old.dtype, leaf.name)
@@ -252,6 +262,16 @@ class Inputs:
                 f"last one. pandas writes -1 for a category that it does not know."
             )
         return x
+
+
+def _without_missing(x: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """Return new rows with means of columns of the old ones in place of missing numbers."""
+    missing = np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
+    if not missing.any():
+        return x
+    known = ~np.isnan(old)
+    means = np.where(known, old, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return np.where(missing, means, x)
 
 
 def check_columns(model: pm.Model, variable: str | None, name: str, x: ArrayLike) -> None:

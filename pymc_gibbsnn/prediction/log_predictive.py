@@ -42,6 +42,7 @@ from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.reader import read_networks
 from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node
 from pymc_gibbsnn.prediction.inputs import Inputs, check_columns, find_observed, observed_value
+from pymc_gibbsnn.prediction.inputs_as_data import with_inputs_as_data
 from pymc_gibbsnn.prediction.new_rows import NewRows
 from pymc_gibbsnn.prediction.outcomes import class_names, count_classes, is_smooth, log_density, log_normal
 from pymc_gibbsnn.prediction.predict import name_axes
@@ -158,7 +159,8 @@ def log_predictive(
     check_labels("y_new", y_new, "X_new", X_new)
     model, rng = model_of(model), np.random.default_rng(random_seed)
     posterior, present = posterior_for(model, idata, thin=thin), {}
-    fitted = X_new is None and y_new is None
+    fitted, whole_model = X_new is None and y_new is None, model
+    model = with_inputs_as_data(model)
     latent_draws = whole("latent_draws", (20 if fitted else 1) if latent_draws is None else latent_draws)
     if fitted:
         present, y_new = _fitted(idata, model, name)
@@ -168,7 +170,7 @@ def log_predictive(
         targets = evaluate(observed_value(model, rows.observed))
         if targets.shape[1:] == y.shape[1:]:
             warn_of_units("y_new", y, targets, y_new, stacklevel=3)
-    density = _Density(model, rows, latent_draws)
+    density = _Density(whole_model, rows, latent_draws)
     repeats = density.repeats
     log_likelihood = np.empty((rows.chains * rows.draws, rows.rows))
     log_density, mcse, squares = np.empty(rows.rows), np.empty(rows.rows), np.zeros(rows.rows)
@@ -217,7 +219,7 @@ class _Density:
     Parameters
     ----------
     model : pm.Model
-        The model.
+        The model that was sampled.
     rows : NewRows
         The rows, with the parameters of the posterior.
     latent_draws : int
@@ -252,7 +254,7 @@ class _Density:
         self.row_noise: set[Variable] = set()
         if self.is_normal and not estimates:
             with suppress(NetworkError):
-                self._find(read_networks(model, check_data=False), model, conditionals)
+                self._find(read_networks(model, check_data=False), rows.model, conditionals)
         self.latents = [conditional for conditional in rows.latents if conditional is not self.last]
         drawn = [conditional for conditional in self.latents if conditional.rv not in self.integrated]
         self.draws_latents = bool(drawn) or estimates

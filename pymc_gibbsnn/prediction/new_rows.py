@@ -57,6 +57,7 @@ from pymc_gibbsnn.prediction.distributions import (
 )
 from pymc_gibbsnn.prediction.draws_of import draws_of
 from pymc_gibbsnn.prediction.inputs import Inputs, evaluate_leaf, evenly_spaced, find_observed, is_leaf
+from pymc_gibbsnn.prediction.inputs_as_data import with_inputs_as_data
 
 __all__ = ["NewRows", "parts_at_once"]
 
@@ -79,7 +80,8 @@ class NewRows:
     Parameters
     ----------
     model : pm.Model
-        The model.
+        The model; inputs that are missing or measured with error become data
+        (:mod:`pymc_gibbsnn.prediction.inputs_as_data`).
     posterior : xarray.Dataset
         Draws (chain, draw, ...) of all variables that all rows share.
     X_new : array_like or mapping of str to array_like, optional
@@ -136,6 +138,7 @@ class NewRows:
         noiseless: bool = False,
         together: bool = False,
     ):
+        model = with_inputs_as_data(model)
         self.model, self.observed, self._posterior = model, find_observed(model, name), posterior
         self._rvs, self._noiseless, self._together = set(model.basic_RVs), noiseless, together
         inputs = Inputs(model, self.observed)

@@ -3,6 +3,7 @@ r"""Gibbs sampling of the intermediate-noise network: one sweep over all weights
 The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.network` [1]_, in the letters of
 :mod:`pymc_gibbsnn.moves`. The lines of a sweep, from the data upwards, say what is drawn given what::
 
+    μ, τ², A_1 | W̃_1, Z_2                  if entries of the inputs A_1 are not known, with their means and variances
     W̃_1 | Z_2
     for each hidden layer l = 2..L:
         Z_l | W̃_{l−1}, W̃_l, Z_{l+1}        A_l integrated out (collapsed)
@@ -67,6 +68,7 @@ from pymc_gibbsnn.moves.preactivations import (
     preactivations_collapsed,
     preactivations_collapsed_in_windows,
 )
+from pymc_gibbsnn.moves.random_inputs import random_inputs
 from pymc_gibbsnn.moves.row_scales import row_scales
 from pymc_gibbsnn.moves.site import Move, NetworkState, at, in_turn
 from pymc_gibbsnn.moves.statistics import log_densities, statistic_names, statistics
@@ -228,7 +230,7 @@ def gibbs(
             network.check_data()
 
     latents = [value for network in networks for value in network.latents]
-    rows = networks[0].inputs
+    rows = networks[0].rows
     return Transition(
         variables, step, start, names, check, tune_steps, rows,
         latents=latents, tuned=tuned,
@@ -361,6 +363,8 @@ def _sweep(
         moves += [*joint, *of_data, at(len(network.activations), *last)]  # Z_{L+1} | W̃_L, A_L, y
     if network.variances:
         moves.append(variances)  # Δ, λ | all others
+    if network.random_inputs is not None:
+        moves = [random_inputs, *moves]  # μ, τ², A_1 | W̃_1, Z_2
     return in_turn(*moves)
 
 

@@ -27,12 +27,14 @@ def watched(networks: Sequence[Network]) -> Variable:
     numbers = []
     for network in networks:
         rows = given(evenly_spaced(len(network.data()), ROWS))
-        rows = pt.minimum(rows, network.inputs.shape[0] - 1)  # the data may be others, with fewer rows, when it runs
+        rows = pt.minimum(rows, network.rows.shape[0] - 1)  # the data may be others, with fewer rows, when it runs
         *_, (outputs, _) = forward(network, {v.name: v for v in network.weights}, network.inputs[rows])
         if network.observation is not None and network.observation.ignores_shifts:
             outputs = outputs - outputs.mean(axis=-1, keepdims=True)
         numbers += [outputs, *(variance.log_precision(variance.value) for variance in network.variances)]
         numbers += [parameter.value for parameter in network.parameters]
+        if network.random_inputs is not None:
+            numbers += network.random_inputs.variables[1:]
     return pt.concatenate([x.ravel() for x in numbers])
 
 

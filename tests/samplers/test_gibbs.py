@@ -17,7 +17,6 @@ from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
 from pymc_gibbsnn.networks.likelihoods.censored import CensoredLikelihood
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
-from pymc_gibbsnn.networks.likelihoods.hidden_target import HiddenTarget
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from tests.helpers import check_mean, check_same_distribution, compile_draw, dense, random_point, slow, slow_but, value
 
@@ -126,7 +125,10 @@ def geweke(model, draws, **kwargs):
         [observed] = model.observed_RVs
         of_data = model.replace_rvs_by_values(observed.owner.op.dist_params(observed.owner))
         of_data = pytensor.function(model.value_vars, of_data, mode="AS_WRITTEN", on_unused_input="ignore")
-    *prior, y = pm.draw([*(model[name] for name in names), output], draws=3000, random_seed=3, mode="AS_WRITTEN")
+    known = [rv for rv in model.observed_RVs if rv.name.endswith("_observed")]  # entries of inputs, which stay
+    joint = pm.do(model, {rv.name: value(model.rvs_to_values[rv]) for rv in known}) if known else model
+    drawn = [joint[name] for name in [*names, output.name]]
+    *prior, y = pm.draw(drawn, draws=3000, random_seed=3, mode="AS_WRITTEN")
     for name, x in zip(
         names, prior, strict=True
     ):  # cutpoints, whose prior is that of numbers that happen to be in order

@@ -1,0 +1,129 @@
+r"""Rows of Gaussian vectors of which some entries are drawn, and which share their precision matrices in groups.
+
+Row i has the entries M of its group g to be drawn, with the precision P and the linear term η_M:
+
+    x_M ~ N(P⁻¹ η_M, P⁻¹),     P = G_MM + diag(λ_M),     x_M = L⁻ᵀ (L⁻¹ η_M + ξ_M),  P = L Lᵀ,  ξ ~ N(0, I).
+
+G is the same for all rows, λ for all rows of a group: there is one Cholesky factor for each group.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_njit
+from scipy.linalg import cholesky, solve_triangular
+
+from pymc_gibbsnn.backends.declare import declare
+
+__all__ = ["gaussian_rows"]
+
+
+class GaussianRows(Op):
+    """Rows x (k, d) as a deterministic function of normal numbers; entries that are not drawn are 0.
+
+    Notes
+    -----
+    The inputs of a node are
+
+    - gram (d, d) and precision (g, d): G and λ;
+    - drawn (g, d): which entries are drawn, as truth values;
+    - group (k,): the group of each row; rows of one group must lie next to each other;
+    - linear, xi (k, d): η and ξ.
+    """
+
+    __props__ = ()
+
+    def make_node(self, *inputs):
+        """Make the node of these inputs, which the class lists."""
+        inputs = [pt.as_tensor(x) for x in inputs]
+        return Apply(self, inputs, [inputs[4].type.clone(shape=(None, None))()])
+
+    def infer_shape(self, *args):
+        """Return the shape of x, which is that of ξ."""
+        return [args[-1][5]]  # PyTensor 2 passes the graph first
+
+    def perform(self, node, inputs, outputs):
+        """Compute x with SciPy."""
+        gram, precision, drawn, group, linear, xi = inputs
+        x = np.zeros_like(linear)
+        for g, m in enumerate(drawn):
+            [rows] = np.nonzero(group == g)
+            factor = cholesky(gram[np.ix_(m, m)] + np.diag(precision[g, m]), lower=True)
+            at = np.ix_(rows, m)
+            whitened = solve_triangular(factor, linear[at].T, lower=True) + xi[at].T
+            x[at] = solve_triangular(factor, whitened, lower=True, trans=1).T
+        outputs[0][0] = x
+
+
+gaussian_rows = GaussianRows()
+
+
+def _numba(op, node):
+    """Make the function of the inputs of :class:`GaussianRows` for Numba."""
+
+    @numba_njit
+    def factorised(gram, precision, m):
+        matrix = np.empty((len(m), len(m)), gram.dtype)
+        for i in range(len(m)):
+            for k in range(len(m)):
+                matrix[i, k] = gram[m[i], m[k]]
+            matrix[i, i] += precision[m[i]]
+        return np.linalg.cholesky(matrix)
+
+    @numba_njit
+    def fill(factor, m, linear, xi, x):
+        """Solve for the entries m of one row, whose values in x are whitened first."""
+        for i in range(len(m)):
+            total = linear[m[i]]
+            for k in range(i):
+                total -= factor[i, k] * x[m[k]]
+            x[m[i]] = total / factor[i, i]
+        for i in range(len(m)):
+            x[m[i]] += xi[m[i]]
+        for i in range(len(m) - 1, -1, -1):
+            total = x[m[i]]
+            for k in range(i + 1, len(m)):
+                total -= factor[k, i] * x[m[k]]
+            x[m[i]] = total / factor[i, i]
+
+    @numba_njit
+    def rows(gram, precision, drawn, group, linear, xi):
+        x = np.zeros(linear.shape, linear.dtype)
+        start = 0
+        while start < len(group):
+            g = group[start]
+            m = np.nonzero(drawn[g])[0]
+            factor = factorised(gram, precision[g], m)
+            while start < len(group) and group[start] == g:
+                fill(factor, m, linear[start], xi[start], x[start])
+                start += 1
+        return x
+
+    return rows
+
+
+def _jax(op, node):
+    """Make the function of the inputs of :class:`GaussianRows` for JAX."""
+    import jax.numpy as jnp
+    from jax.lax import map as in_turn
+    from jax.scipy.linalg import solve_triangular
+
+    def rows(gram, precision, drawn, group, linear, xi):
+        both = drawn[:, :, None] & drawn[:, None, :]
+        diagonal = jnp.where(drawn, precision, 1)[:, :, None] * jnp.eye(len(gram), dtype=gram.dtype)
+        factors = jnp.linalg.cholesky(jnp.where(both, gram, 0) + diagonal, symmetrize_input=False)
+
+        def row(inputs):
+            g, linear, xi = inputs
+            whitened = solve_triangular(factors[g], jnp.where(drawn[g], linear, 0), lower=True) + xi
+            return jnp.where(drawn[g], solve_triangular(factors[g], whitened, lower=True, trans=1), 0)
+
+        return in_turn(row, (group, linear, xi), batch_size=256)
+
+    return rows
+
+
+declare(GaussianRows, numba=_numba, jax=_jax)

@@ -1,0 +1,270 @@
+"""The reader of inputs that are variables of a PyMC model: with missing entries, or measured with error.
+
+Of ``x = pm.Normal("X", mu, tau, observed=X)`` with missing entries PyMC makes the free variable "X_unobserved", the
+observed one "X_observed", and x, which puts them together; x is what enters the network. Inputs are measured where a
+free variable x is the mean of an observed Normal variable, and enters something else as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.basic import NormalRV
+
+from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate, undimshuffle
+from pymc_gibbsnn.networks.given import folded, real
+from pymc_gibbsnn.networks.learned_variances import VarianceReader
+from pymc_gibbsnn.networks.random_inputs import Holes, LearnedMean, Measurement, RandomInputs
+from pymc_gibbsnn.networks.substitution import substitute
+
+__all__ = ["VariableInputs", "line_of_columns", "read_random_inputs", "variable_inputs", "with_known_places"]
+
+
+@dataclass(frozen=True, eq=False)
+class VariableInputs:
+    """Inputs x (n, d) of a model that are Normal, and known in part or by a measurement, in its random variables.
+
+    Attributes
+    ----------
+    x : Variable
+        What enters the network.
+    unknown : Variable
+        The free variable of its entries that are not known; x itself where none is.
+    known : Variable, optional
+        The observed variable of the others.
+    measured : Variable, optional
+        The observed variable of the measurement, where none is known.
+    mean, sigma : Variable
+        The parameters of the distribution of x, with two axes that broadcast to those of x.
+    """
+
+    x: Variable
+    unknown: Variable
+    known: Variable | None
+    measured: Variable | None
+    mean: Variable
+    sigma: Variable
+
+    @property
+    def is_alike_in_rows(self) -> bool:
+        """Whether all rows have the same distribution, and the same error of measurement."""
+        parameters = [x for x in (self.mean, self.sigma, self.of_measurement) if x is not None]
+        return all(x.type.broadcastable[0] for x in parameters)
+
+    @property
+    def of_measurement(self) -> Variable | None:
+        """The standard deviation of the measurement, with two axes; None if there is none."""
+        return None if self.measured is None else _in_two_axes(_parameters(self.measured)[1])
+
+    @property
+    def members(self) -> list[Variable]:
+        """The variables of the model of which x is made."""
+        return [rv for rv in (self.unknown, self.known) if rv is not None]
+
+    def entries(self, model: pm.Model) -> np.ndarray:
+        """Return the entries of x (n, d) that are known, and NaN for the others."""
+        known, size = evaluate(model.rvs_to_values[self.known]), evaluate(self.unknown.owner.inputs[1])
+        return evaluate(self.x, {self.known: known, self.unknown: np.full(size, np.nan, known.dtype)})
+
+
+def variable_inputs(model: pm.Model) -> list[VariableInputs]:
+    """List the inputs of a model that are variables, and known in part or by a measurement."""
+    found = []
+    for rv in observed_variables(model):
+        name = rv.name.removesuffix("_observed")
+        if f"{name}_unobserved" in model.named_vars and name in model.named_vars:
+            one = _with_holes(model, name)
+        else:
+            one = _measured(model, rv)
+        if one is not None and one.x.ndim == 2:
+            found.append(one)
+    return found
+
+
+def with_known_places(model: pm.Model, expressions: Sequence[Variable]) -> list[Variable]:
+    """Return expressions in which inputs with missing entries are put together by numbers of rows and columns.
+
+    PyMC does so by an array of truth values, which JAX cannot.
+    """
+    found = [one for one in variable_inputs(model) if one.known is not None]
+    return substitute(expressions, {one.x: Holes.of(one.entries(model)).filled(one.unknown) for one in found})
+
+
+def _with_holes(model: pm.Model, name: str) -> VariableInputs | None:
+    """Read a variable that is observed in part, if anything depends on it."""
+    x, unknown, known = (model[f"{name}{end}"] for end in ("", "_unobserved", "_observed"))
+    if not any(x in ancestors([rv]) for rv in model.basic_RVs):
+        return None
+    if not all(isinstance(rv.owner.op, NormalRV) for rv in (unknown, known)):
+        return None
+    of_all = [[_of_all_entries(p) for p in _parameters(rv)] for rv in (unknown, known)]
+    if any(one is not other for one, other in zip(*of_all, strict=True)):
+        return None
+    return VariableInputs(x, unknown, known, None, *map(_in_two_axes, of_all[0]))
+
+
+def _measured(model: pm.Model, measured: Variable) -> VariableInputs | None:
+    """Read the variable of which an observed one is a measurement, if something else depends on it, too."""
+    if not isinstance(measured.owner.op, NormalRV):
+        return None
+    x, _ = _parameters(measured)
+    if x not in model.free_RVs or not isinstance(x.owner.op, NormalRV):
+        return None
+    blockers = [rv for rv in model.basic_RVs if rv is not x]
+    users = [
+        rv
+        for rv in model.basic_RVs
+        if rv not in (x, measured) and x in ancestors(rv.owner.inputs, blockers=[*blockers, x])
+    ]
+    if not any(rv in model.free_RVs or _parameters(rv)[0] is not x for rv in users):
+        return None
+    return VariableInputs(x, x, None, measured, *map(_in_two_axes, _parameters(x)))
+
+
+def _parameters(rv: Variable) -> list[Variable]:
+    """Return the parameters of the distribution of a variable."""
+    return rv.owner.op.dist_params(rv.owner)
+
+
+def _of_all_entries(parameter: Variable) -> Variable:
+    """Return the parameter of all entries, of which PyMC took those of the entries that are known, or of the others."""
+    inner = undimshuffle(parameter)
+    picks = inner.owner is not None and isinstance(inner.owner.op, SUBTENSORS)
+    return inner.owner.inputs[0] if picks else parameter
+
+
+def _in_two_axes(parameter: Variable) -> Variable:
+    """Add axes of length one in front of a parameter, up to two."""
+    return pt.shape_padleft(parameter, 2 - parameter.ndim) if parameter.ndim < 2 else parameter
+
+
+def read_random_inputs(
+    found: VariableInputs,
+    model: pm.Model,
+    variances: VarianceReader,
+    wanted: set[Variable] | None,
+) -> RandomInputs:
+    """Read the distribution of the inputs of a network, and what is learned of it.
+
+    Parameters
+    ----------
+    found : VariableInputs
+        The inputs.
+    model : pm.Model
+        The model.
+    variances : VarianceReader
+        The reader of variances of this model.
+    wanted : set of Variable, optional
+        If given, only these value variables may be means and variances that are drawn with the inputs.
+
+    Raises
+    ------
+    NetworkError
+        If a known standard deviation is not positive, or the prior of a learned one is improper.
+    """
+    holes, measurement, name = None, None, found.x.name
+    value = model.rvs_to_values[found.unknown]
+    parts = [(name, {rv.name for rv in found.members}, found.sigma)]
+    if found.known is not None:
+        x = found.entries(model)
+        holes = Holes.of(x)
+    else:
+        measured = model.rvs_to_values[found.measured]
+        x = evaluate(measured)
+        if x.shape != variances.shapes[value.name]:
+            raise NetworkError(
+                f"'{name}' has the shape {variances.shapes[value.name]}, but its measurement '{found.measured.name}' "
+                f"has {x.shape}: measure each entry once."
+            )
+        deviation = found.of_measurement
+        parts.append((found.measured.name, {found.measured.name}, deviation))
+        measurement = Measurement(
+            found.measured.name, real(measured), folded(variances.deviation(deviation, found.measured) ** 2)
+        )
+    [mean] = model.replace_rvs_by_values([found.mean])
+    learned = variances.conjugate_in_columns(parts, x.shape[1])
+    return RandomInputs(
+        name=name,
+        value=value,
+        holes=holes,
+        mean=real(mean),
+        variance=folded(variances.deviation(found.sigma, found.unknown) ** 2),
+        measurement=measurement,
+        means=tuple(one for one in _learned_means(found, model, variances, x.shape[1]) if _is(one.value, wanted)),
+        variances=tuple(one for one in learned if _is(one.value, wanted)),
+    )
+
+
+def line_of_columns(seen: Variable, x: Variable) -> tuple[Variable, Variable] | None:
+    """Return the slopes t and the shifts o (1, d) with which an expression is t x + o; None if it is none of these."""
+
+    def line(v: Variable) -> tuple[Variable, Variable] | None:
+        one, zero = np.ones((1, 1), v.dtype), np.zeros((1, 1), v.dtype)
+        if v is x:
+            return pt.constant(one), pt.constant(zero)
+        if x not in ancestors([v]):
+            return pt.constant(zero), v
+        lines = [line(part) for part in v.owner.inputs]
+        if not isinstance(v.owner.op, Elemwise) or None in lines:
+            return None
+        slopes, shifts = zip(*lines, strict=True)
+        depends = [x in ancestors([part]) for part in v.owner.inputs]
+        match v.owner.op.scalar_op:
+            case ps.Add():
+                return sum(slopes[1:], slopes[0]), sum(shifts[1:], shifts[0])
+            case ps.Sub():
+                return slopes[0] - slopes[1], shifts[0] - shifts[1]
+            case ps.Neg():
+                return -slopes[0], -shifts[0]
+            case ps.Cast() | ps.Identity():
+                return lines[0]
+            case ps.TrueDiv() if depends == [True, False]:
+                return slopes[0] / shifts[1], shifts[0] / shifts[1]
+            case ps.Mul() if sum(depends) == 1:
+                i = depends.index(True)
+                factor = math.prod((*shifts[:i], *shifts[i + 1 :]))
+                return slopes[i] * factor, shifts[i] * factor
+        return None
+
+    found = line(seen)
+    if found is None or not all(part.type.broadcastable[0] for part in found):
+        return None
+    return found
+
+
+def _is(value: Variable, wanted: set[Variable] | None) -> bool:
+    """Whether a value variable is among those that are wanted."""
+    return wanted is None or value in wanted
+
+
+def _learned_means(
+    found: VariableInputs, model: pm.Model, variances: VarianceReader, columns: int
+) -> list[LearnedMean]:
+    """Find the variable that holds the means of columns, if it is Normal and no other variable depends on it."""
+    rv = undimshuffle(found.mean)
+    if (
+        rv not in model.free_RVs
+        or not isinstance(rv.owner.op, NormalRV)
+        or model.rvs_to_transforms[rv] is not None
+        or not found.mean.type.broadcastable[0]
+        or variances.users(rv) != sorted(one.name for one in found.members)
+    ):
+        return []
+    value = model.rvs_to_values[rv]
+    shape = variances.shapes[value.name]
+    numbers = evaluate(found.mean, {rv: np.arange(np.prod(shape, dtype=int), dtype=rv.dtype).reshape(shape)})
+    which = np.broadcast_to(numbers, (1, columns)).ravel().astype(int)
+    mean, sigma = _parameters(rv)
+    [mean] = model.replace_rvs_by_values([mean])
+    deviation = variances.deviation(sigma, rv)
+    return [LearnedMean(rv.name, value, shape, which, real(mean), folded(deviation**2))]

@@ -1,0 +1,191 @@
+r"""Inputs of a network that are not known, or not exactly: missing entries, and true values behind measured ones.
+
+    x_ij ~ N(μ_ij, τ_ij²),     x̃_ij ~ N(x_ij, s_ij²) where there is a measurement.
+
+Entries of x that are observed are numbers; all others are free variables of the model. Means μ_j and variances τ_j² and
+s_j² of columns may be learned. :mod:`pymc_gibbsnn.networks.input_reader` finds such inputs in a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+
+from pymc_gibbsnn.networks.forms import evaluate
+from pymc_gibbsnn.networks.given import given
+
+if TYPE_CHECKING:
+    from pymc_gibbsnn.networks.network import LearnedVariance
+
+__all__ = ["Holes", "LearnedMean", "Measurement", "RandomInputs"]
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedMean:
+    """Learned means μ ~ N(mean, variance) of columns of the inputs, on which nothing else depends.
+
+    Attributes
+    ----------
+    name : str
+        The name of the variable in the model.
+    value : Variable
+        Its value variable.
+    shape : tuple of int
+        Its shape.
+    which : array of int, (d,)
+        Which element of μ, by its number, is the mean of each column.
+    mean, variance : Variable
+        The parameters of its prior, which broadcast to its shape.
+    """
+
+    name: str
+    value: Variable
+    shape: tuple[int, ...]
+    which: np.ndarray
+    mean: Variable
+    variance: Variable
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """Measured values x̃ ~ N(x, s²) of all entries of the inputs.
+
+    Attributes
+    ----------
+    name : str
+        The name of the observed variable in the model.
+    measured : Variable, (n, d)
+        The values x̃.
+    variance : Variable
+        s², which broadcasts to (n, d).
+    """
+
+    name: str
+    measured: Variable
+    variance: Variable
+
+
+@dataclass(frozen=True, eq=False)
+class Holes:
+    """Inputs (n, d) of which some entries are missing, as arrays that a program is given.
+
+    Rows with missing entries are grouped by which of their entries are missing.
+
+    Attributes
+    ----------
+    known : Variable, (n, d)
+        The entries that are known, and 0 for the others.
+    row, column : Variable, (m,)
+        Where the missing entries are.
+    rows : Variable, (k,)
+        The numbers of the rows with missing entries, those with the same ones next to each other.
+    missing : Variable, (g, d)
+        For each group, which entries are missing.
+    group : Variable, (k,)
+        The group of each of these rows.
+    places : Variable, (m,)
+        The places of the missing entries among the k d entries of these rows.
+    """
+
+    known: Variable
+    row: Variable
+    column: Variable
+    rows: Variable
+    missing: Variable
+    group: Variable
+    places: Variable
+
+    @classmethod
+    def of(cls, x: np.ndarray) -> Holes:
+        """Find the holes of an array, which are NaN."""
+        missing = np.isnan(x)
+        [rows] = np.nonzero(missing.any(axis=1))
+        groups, group = np.unique(missing[rows], axis=0, return_inverse=True)
+        group = group.ravel()  # NumPy 2.0 returns a column
+        order = np.argsort(group, kind="stable")
+        place = np.zeros(len(x), int)
+        place[rows[order]] = np.arange(len(rows))
+        row, column = np.nonzero(missing)
+        known = np.where(missing, 0, x).astype(pytensor.config.floatX)
+        places = place[row] * x.shape[1] + column
+        return cls(*map(given, (known, row, column, rows[order], groups, group[order], places)))
+
+    def filled(self, value: Variable) -> Variable:
+        """Return the inputs (n, d) with the entries of a vector in the holes."""
+        return pt.set_subtensor(self.known[self.row, self.column], pt.cast(value, pytensor.config.floatX))
+
+    def filled_with_means(self) -> np.ndarray:
+        """Return the inputs (n, d) with the means of known entries of each column in its holes."""
+        row, column = evaluate(self.row), evaluate(self.column)
+        x = evaluate(self.known).copy()
+        missing = np.zeros(x.shape, bool)
+        missing[row, column] = True
+        first = x[missing.argmin(axis=0), range(x.shape[1])]  # a constant column has exactly this mean
+        means = first + np.where(missing, 0, x - first).sum(axis=0) / np.maximum((~missing).sum(axis=0), 1)
+        x[row, column] = means[column]
+        return x
+
+
+@dataclass(frozen=True, eq=False)
+class RandomInputs:
+    """The inputs x (n, d) of a network, of which some or all entries are variables of the model.
+
+    Attributes
+    ----------
+    name : str
+        The name of the inputs in the model.
+    value : Variable
+        The value variable of the entries that are not known: a vector of these or, where none is known, x itself.
+    holes : Holes, optional
+        The entries that are known, and where the others are; None where none is known.
+    mean, variance : Variable
+        μ and τ², which broadcast to (n, d); (1, d) or (1, 1) where all rows have the same.
+    measurement : Measurement, optional
+        Measured values of x, where none is known exactly.
+    means : tuple of LearnedMean
+        Means of columns that are drawn with x.
+    variances : tuple of LearnedVariance
+        Variances of columns that are drawn with x: those of x, whose use is named like it, or of its measurement.
+    slope, shift : Variable, (1, d), optional
+        What the network sees is slope x + shift, such as x less means and divided by scales; by default x itself.
+    """
+
+    name: str
+    value: Variable
+    holes: Holes | None
+    mean: Variable
+    variance: Variable
+    measurement: Measurement | None
+    means: tuple[LearnedMean, ...] = ()
+    variances: tuple[LearnedVariance, ...] = ()
+    slope: Variable | None = None
+    shift: Variable | None = None
+
+    @property
+    def variables(self) -> list[Variable]:
+        """The value variables that are drawn: that of x, and then those of its means and variances."""
+        return [self.value, *(one.value for one in self.means), *(one.value for one in self.variances)]
+
+    def at(self, values: Mapping[Variable, Variable]) -> Variable:
+        """Return the inputs x (n, d) at values of the model's variables."""
+        value = values[self.value]
+        return pt.cast(value, pytensor.config.floatX) if self.holes is None else self.holes.filled(value)
+
+    def seen(self, x: Variable) -> Variable:
+        """Return what the network sees of inputs x (n, d)."""
+        return x if self.slope is None else self.slope * x + self.shift
+
+    def guess(self) -> np.ndarray:
+        """Return numbers (n, d) in place of x: measured values, or means of columns where entries are missing."""
+        return self.holes.filled_with_means() if self.measurement is None else evaluate(self.measurement.measured)
+
+    def guessed_value(self) -> np.ndarray:
+        """Return the value of the value variable with which x is what :meth:`guess` returns."""
+        x = self.guess()
+        return x if self.holes is None else x[evaluate(self.holes.row), evaluate(self.holes.column)]
