@@ -55,6 +55,10 @@ class _NetworkEstimator(BaseEstimator):
 
     def _fit(self, X: ArrayLike, y: np.ndarray) -> Self:
         """Sample the posterior of a network given checked inputs and targets."""
+        numbers = np.asarray(X, "float64")
+        self._rows = [f(numbers, axis=0).tolist() for f in (np.nanmin, np.nanmax)]  # stand-ins for the data
+        if np.isnan(numbers).any():
+            self._rows.append([None] * numbers.shape[1])
         with _quiet(self.verbose):
             self.model_ = self._model(X, y)
             self.seed_ = int(check_random_state(self.random_state).randint(2**31))
@@ -99,9 +103,9 @@ class _NetworkEstimator(BaseEstimator):
         features = None if reset else self.features_
         frame = with_indicators("X", X, features)
         if frame is X and not hasattr(X, "columns"):
-            return validate_data(self, X, reset=reset, dtype="float64")
+            return validate_data(self, X, reset=reset, dtype="float64", ensure_all_finite="allow-nan")
         validate_data(self, X, reset=reset, skip_check_array=True)
-        check_array(frame, dtype="float64", estimator=self, input_name="X")
+        check_array(frame, dtype="float64", ensure_all_finite="allow-nan", estimator=self, input_name="X")
         return frame
 
     # What a fit tells
@@ -229,14 +233,13 @@ class _NetworkEstimator(BaseEstimator):
 
     def _settings(self) -> dict[str, Any]:
         """Return all but the draws, as JSON holds it."""
-        X = self.model_["X"].get_value()
         return {
             "parameters": self.get_params(deep=False),
             "seed": self.seed_,
             "inputs": self.n_features_in_,
             "names": None if (names := getattr(self, "feature_names_in_", None)) is None else names.tolist(),
             "features": self.features_,
-            "ranges": [X.min(axis=0).tolist(), X.max(axis=0).tolist()],
+            "rows": self._rows,
             "targets": self._stand_ins(self.model_["y_data"].get_value()).tolist(),
             "data": {x: self.model_[x].get_value().tolist() for x in SCALES if x in self.model_.named_vars},
         } | self._of_targets()
@@ -247,7 +250,9 @@ class _NetworkEstimator(BaseEstimator):
         if settings["names"] is not None:
             self.feature_names_in_ = np.array(settings["names"], dtype=object)
         y = np.asarray(settings["targets"])
-        X = np.array(settings["ranges"])[np.arange(len(y)) % 2]
+        self._rows = settings["rows"]
+        X = np.array(self._rows, dtype="float64")  # None becomes NaN
+        X, y = X[np.arange(max(len(X), len(y))) % len(X)], y[np.arange(max(len(X), len(y))) % len(y)]
         self._set_targets(settings)
         if self.features_ is not None:
             X = pd.DataFrame(X, columns=self.features_)
@@ -261,9 +266,10 @@ class _NetworkEstimator(BaseEstimator):
         self.features_ = [str(name) for name in names] if isinstance(names[0], str) else None
 
     def __sklearn_tags__(self):
-        """Say that predictions average over drawn noise."""
+        """Say that predictions average over drawn noise, and that inputs may be missing."""
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True
+        tags.input_tags.allow_nan = True
         return tags
 
 
@@ -358,7 +364,8 @@ class NetworkRegressor(RegressorMixin, _NetworkEstimator):
         Parameters
         ----------
         X : array_like or data frame, shape (n, d)
-            Inputs in any units; columns of texts and categories become indicator columns.
+            Inputs in any units; columns of texts and categories become indicator columns, and missing numbers are drawn
+            with the network.
         y : array_like, shape (n,) or (n, k)
             Targets in any units.
 
@@ -370,7 +377,7 @@ class NetworkRegressor(RegressorMixin, _NetworkEstimator):
         Raises
         ------
         ValueError
-            If data are not finite, or shapes do not fit.
+            If data are infinite, targets are missing, or shapes do not fit.
         """
         X = self._inputs(X, reset=True)
         y = self._targets(y)
@@ -566,7 +573,8 @@ class NetworkClassifier(ClassifierMixin, _NetworkEstimator):
         Parameters
         ----------
         X : array_like or data frame, shape (n, d)
-            Inputs in any units; columns of texts and categories become indicator columns.
+            Inputs in any units; columns of texts and categories become indicator columns, and missing numbers are drawn
+            with the network.
         y : array_like, shape (n,)
             Labels of two classes or more, of any kind.
 
@@ -578,7 +586,7 @@ class NetworkClassifier(ClassifierMixin, _NetworkEstimator):
         Raises
         ------
         ValueError
-            If inputs are not finite, shapes do not fit, or there is only one class.
+            If inputs are infinite, shapes do not fit, or there is only one class.
         """
         X = self._inputs(X, reset=True)
         y = column_or_1d(y, warn=True)

@@ -272,7 +272,7 @@ def changed_inputs(source: Variable, name: str, z: str) -> str:
     """Say that inputs that are missing or measured with error enter a layer ``z`` through an expression of them."""
     return (
         f"'{name}', inputs that are missing or measured with error, enters '{z}' through {show(source)}: let it enter "
-        f"as it is, {name} @ W.T, all columns of the inputs in one variable."
+        f"as it is, {name} @ W.T, or in other units, (({name} - mean) / scale) @ W.T, all columns in one variable."
     )
 
 

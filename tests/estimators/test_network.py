@@ -150,6 +150,16 @@ def test_likelihoods_in_their_units(likelihood, tmp_path):
     np.testing.assert_allclose(again.predict(FRAME), fit.predict(FRAME), rtol=1e-9)
 
 
+def test_missing_numbers(tmp_path):
+    holes = FRAME.assign(age=FRAME["age"].where(rng.random(n) < 0.8))
+    fit = pmg.NetworkRegressor(**SHORT).fit(holes, PRICE)
+    mean, sd = fit.predict(FRAME.assign(age=np.nan).head(), return_std=True)
+    assert (sd > 2 * fit.predict(FRAME.head(), return_std=True)[1]).all()
+    fit.save(tmp_path / "fit.nc")
+    again = pmg.NetworkRegressor.load(tmp_path / "fit.nc").predict(FRAME.assign(age=np.nan).head())
+    np.testing.assert_allclose(again, mean, rtol=1e-9)
+
+
 @pytest.mark.slow
 def test_several_outputs():
     fit = pmg.NetworkRegressor(**SHORT).fit(FRAME, np.stack([PRICE, 5 - PRICE / 2], axis=1))

@@ -27,8 +27,10 @@ Y = np.maximum(X[:, 0], 0) - X[:, 1] + 0.2 * RNG.normal(size=N)
 FAST = {"compile_kwargs": {"mode": "AS_WRITTEN"}}
 
 
-def noisy_network(x, y=Y, units=2, scale=1.0, noise=0.5):
-    """A network with a hidden layer on inputs x."""
+def noisy_network(x, y=Y, units=2, scale=1.0, noise=0.5, mean=None, deviation=1.0):
+    """A network with a hidden layer on inputs x, perhaps standardised."""
+    if mean is not None:
+        x = (x - pm.Data("X_mean", mean)) / pm.Data("X_scale", deviation)
     W1, b1 = pm.Normal("W1", 0, 1, shape=(units, x.type.shape[1] or D)), pm.Normal("b1", 0, 1, shape=units)
     A2 = pm.Normal("A2", pt.maximum(pm.Normal("Z2", x @ W1.T + b1, noise * scale), 0), noise * scale)
     sigma = (noise * scale)[:, 0] if np.ndim(scale) else noise * scale
@@ -142,7 +144,7 @@ def in_the_noise(x):
 
 
 def changed(x):
-    noisy_network((x - 1) / 2)
+    noisy_network(pt.exp((x - 1) / 2))
 
 
 def activated(x):
@@ -172,7 +174,7 @@ def test_what_is_refused(kind, network, message):
 
 
 def test_inputs_enter_as_they_are():
-    with pytest.raises(pmg.NetworkError, match=r"'X', inputs that are missing .* let it enter as it is, X @ W.T"):
+    with pytest.raises(pmg.NetworkError, match=r"'X', inputs that are missing .* let it enter as it is, X @ W.T, or"):
         pmg.GibbsNN(model=missing(network=changed))
 
 
@@ -205,6 +207,7 @@ COPIES = 20_000
 PATTERNS = np.array([[0.3, np.nan, np.nan], [np.nan, -0.7, np.nan]])
 MU, TAU, ERROR = np.array([0.4, -1.0, 2.0]), np.array([0.5, 1.5, 0.8]), np.array([0.6, 0.9, 0.3])
 BY_ROW = np.array([[1.0], [0.4]])  # the scales of rows of each pattern
+STANDARDISED = {"mean": np.array([0.5, -2.0, 1.0]), "deviation": np.array([2.0, 0.7, 1.0])}
 CONDITIONALS = {
     "holes": {"known": PATTERNS},
     "holes, a prior by entry": {"known": PATTERNS, "tau": TAU * np.array([[1.0], [2.0]])},
@@ -212,6 +215,9 @@ CONDITIONALS = {
     "measured": {},
     "measured by entry": {"error": ERROR * np.array([[1.0], [3.0]])},
     "measured, scales of rows": {"scale": BY_ROW},
+    "holes, standardised": {"known": PATTERNS} | STANDARDISED,
+    "holes, standardised, scales of rows": {"known": PATTERNS, "scale": BY_ROW} | STANDARDISED,
+    "measured, standardised": STANDARDISED,
 }
 
 
@@ -234,19 +240,23 @@ def move_of_inputs(model, values, mode, seed=0):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", CONDITIONALS)
 def test_the_conditional_against_a_dense_gaussian(name, mode):
-    case = {"known": None, "tau": TAU, "error": ERROR, "scale": None} | CONDITIONALS[name]
+    case = {"known": None, "tau": TAU, "error": ERROR, "scale": None, "mean": None, "deviation": 1.0}
+    case |= CONDITIONALS[name]
     which = np.tile([0, 1], COPIES)
-    spread = {key: x[which] if x is not None and len(x) == 2 else x for key, x in case.items()}
+    spread = {key: x[which] if np.ndim(x) and len(x) == 2 else x for key, x in case.items()}
     scale = 1.0 if case["scale"] is None else spread["scale"]
     rng = np.random.default_rng(1)
     w, b, z, x_measured = rng.normal(size=(4, D)), rng.normal(size=4), rng.normal(size=(2, 4)), rng.normal(size=(2, D))
     arguments = {"units": 4, "y": np.zeros(2 * COPIES), "scale": scale, "prior": lambda: (MU, spread["tau"])}
+    arguments |= {key: case[key] for key in ("mean", "deviation")}
     if case["known"] is None:
         model = measured(spread["error"], x=x_measured[which], **arguments)
     else:
         model = missing(spread["known"], **arguments)
     values = model.initial_point() | {"W1": w, "b1": b, "Z2": z[which]}
     value = move_of_inputs(model, values, mode)()
+    w = w / case["deviation"]
+    b = b - w @ (case["mean"] if case["mean"] is not None else np.zeros(D))
     missing_ = np.ones((2, D), bool) if case["known"] is None else np.isnan(case["known"])
     x = np.full((2 * COPIES, D), np.nan)
     x[missing_[which]] = np.ravel(value)
