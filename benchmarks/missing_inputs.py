@@ -6,8 +6,8 @@ ReLU units in its default form, with ``standardise=True``, and four chains of 50
 - ``drawn with the network``: missing entries are variables of the model (``missing="model"``).
 - ``mean``, ``iterative``: they are filled in by scikit-learn's SimpleImputer or IterativeImputer, and the same network
   is fitted to the completed inputs.
-- ``boosting``: HistGradientBoostingRegressor, which takes missing entries as they are, with settings chosen by five-fold
-  cross-validation, and normal errors of the deviation that cross-validated predictions have.
+- ``boosting``: HistGradientBoostingRegressor, which takes missing entries as they are, with settings chosen by
+  five-fold cross-validation, and normal errors of the deviation that cross-validated predictions have.
 
 The sets are scikit-learn's diabetes (a quarter of the rows is the test set, drawn anew for each split), and concrete
 and energy of the UCI repository (their own splits). What is there already is not computed again, so a run can be broken
@@ -18,8 +18,9 @@ off and resumed.
     OMP_NUM_THREADS=1 python benchmarks/missing_inputs.py FOLDER [--sets diabetes ...] [--splits 3] [--methods ...]
     python benchmarks/missing_inputs.py FOLDER --table
 
-FOLDER holds the sets as ``data_sets.py uci`` writes them. NLL is the mean negative log density of test targets in their
-units, ``RMSE`` the root mean squared error, and ``coverage`` the share of test targets inside 90 % predictive intervals.
+FOLDER holds the sets as ``data_sets.py uci`` writes them. NLL is the mean negative log density of test targets in
+their units, ``RMSE`` the root mean squared error, and ``coverage`` the share of test targets inside 90 % predictive
+intervals.
 """
 
 from __future__ import annotations
