@@ -471,12 +471,12 @@ def test_a_chain_starts_at_a_fit_to_completed_inputs(kind):
 
 
 def posterior_of(model, draws, seed=0):
-    """Draws of what all rows share, from anywhere."""
+    """Draws of what all rows share, close together, so that predictions spread by the inputs and the noise."""
     rng = np.random.default_rng(seed)
     names = pmg.without_latents(model)
     shapes = {name: model[name].shape.eval() for name in names}
     positive = {name for name in names if name.endswith("2") and name[0] in "te"}
-    draws = {name: rng.normal(size=(2, draws, *shape)) for name, shape in shapes.items()}
+    draws = {name: rng.normal(size=shape) + 0.1 * rng.normal(size=(2, draws, *shape)) for name, shape in shapes.items()}
     draws = {name: np.exp(0.3 * x) if name in positive else x for name, x in draws.items()}
     return {
         "posterior": xr.Dataset(
