@@ -408,7 +408,8 @@ def test_against_nuts(kind):
         model = measured(learned_error(), prior=lambda: learned(2), network=network, x=x)
 
     def functions(posterior):
-        f = {"mu": posterior["mu"], "tau2": posterior["tau2"], "x": posterior["x" if kind == "measured" else "X_unobserved"]}
+        unknown = "x" if kind == "measured" else "X_unobserved"
+        f = {name: posterior[name] for name in ("mu", "tau2", unknown)}
         if kind == "measured":
             f["error2"] = posterior["error2"]
         weights = (posterior["W1"].values, posterior["b1"].values, posterior["W2"].values)
