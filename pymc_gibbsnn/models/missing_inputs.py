@@ -35,4 +35,4 @@ def check_columns_with_holes(X: np.ndarray, names: np.ndarray) -> None:
     """Raise ValueError for columns of inputs, of these names, that hold no value at all."""
     empty = np.isnan(X).all(axis=0)
     if empty.any():
-        raise ValueError(f"X holds no value in the columns {describe(list(names[empty]))}: leave these columns out.")
+        raise ValueError(f"X holds no value in the columns {describe(names[empty].tolist())}: leave these columns out.")

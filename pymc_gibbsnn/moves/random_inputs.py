@@ -65,7 +65,23 @@ def random_inputs(rng: Variable, state: NetworkState) -> tuple[Variable, Network
 
 
 def _draw_mean(rng: Variable, mean: LearnedMean, inputs: RandomInputs, x: Variable) -> tuple[Variable, Variable]:
-    """Draw a learned mean of columns given the inputs x (n, d); return it as the value of its value variable."""
+    """Draw learned means of columns, as the value of their value variable.
+
+    Parameters
+    ----------
+    rng : Variable
+        The random generator.
+    mean : LearnedMean
+        The means.
+    inputs : RandomInputs
+        The inputs of which they are the means.
+    x : Variable, (n, d)
+        Their values.
+
+    Returns
+    -------
+    rng, value : Variable
+    """
     precision = 1 / inputs.variance + pt.zeros_like(x)
     which, zeros = given(mean.which), given(np.zeros(math.prod(mean.shape), x.dtype))
     of_entries, weighted = (

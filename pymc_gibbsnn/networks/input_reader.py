@@ -250,7 +250,19 @@ def _is(value: Variable, wanted: set[Variable] | None) -> bool:
 def _learned_means(
     found: VariableInputs, model: pm.Model, variances: VarianceReader, columns: int
 ) -> list[LearnedMean]:
-    """Find the variable that holds the means of columns, if it is Normal and no other variable depends on it."""
+    """Find the variable that holds the means of columns, if it is Normal and no other variable depends on it.
+
+    Parameters
+    ----------
+    found : VariableInputs
+        The inputs.
+    model : pm.Model
+        The model.
+    variances : VarianceReader
+        The reader of variances of this model.
+    columns : int
+        The number of columns.
+    """
     rv = undimshuffle(found.mean)
     if (
         rv not in model.free_RVs

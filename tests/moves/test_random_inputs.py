@@ -418,7 +418,8 @@ def test_against_nuts(kind):
         model = measured(learned_error(), prior=lambda: learned(2), network=network, x=x)
 
     def functions(posterior):
-        f = {"mu": posterior["mu"], "tau2": posterior["tau2"], "x": posterior["x" if kind == "measured" else "X"]}
+        unknown = "x" if kind == "measured" else "X_unobserved"
+        f = {name: posterior[name] for name in ("mu", "tau2", unknown)}
         if kind == "measured":
             f["error2"] = posterior["error2"]
         weights = (posterior["W1"].values, posterior["b1"].values, posterior["W2"].values)
@@ -481,12 +482,12 @@ def test_a_chain_starts_at_a_fit_to_completed_inputs(kind):
 
 
 def posterior_of(model, draws, seed=0):
-    """Draws of what all rows share, from anywhere."""
+    """Draws of what all rows share, close together, so that predictions spread by the inputs and the noise."""
     rng = np.random.default_rng(seed)
     names = pmg.without_latents(model)
     shapes = {name: model[name].shape.eval() for name in names}
     positive = {name for name in names if name.endswith("2") and name[0] in "te"}
-    draws = {name: rng.normal(size=(2, draws, *shape)) for name, shape in shapes.items()}
+    draws = {name: rng.normal(size=shape) + 0.1 * rng.normal(size=(2, draws, *shape)) for name, shape in shapes.items()}
     draws = {name: np.exp(0.3 * x) if name in positive else x for name, x in draws.items()}
     return {
         "posterior": xr.Dataset(
