@@ -238,3 +238,21 @@ def add_group(idata, group: str, data: xr.Dataset) -> None:
         idata.add_groups({group: data})
     else:
         idata[group] = data
+
+
+def draw_predictive_check(samples: xr.DataArray, data: xr.DataArray) -> np.ndarray:
+    """Let ArviZ draw data (point, ...) beside draws (chain, draw, point, ...) of them; return axes, one an output."""
+    import arviz as az
+
+    idata = inference_data(
+        {
+            "posterior_predictive": samples.drop_vars("point").to_dataset(name=samples.name),
+            "observed_data": data.drop_vars(["point"], errors="ignore").to_dataset(name=samples.name),
+        }
+    )
+    outputs = list(data.dims[1:])
+    if ARVIZ_1:
+        kind = "hist" if samples.dtype.kind in "iub" else "kde"
+        drawn = az.plot_ppc_dist(idata, kind=kind, cols=outputs or ["__variable__"], backend="matplotlib")
+        return np.ravel(drawn.viz["plot"].values)
+    return np.ravel(az.plot_ppc(idata, flatten=["point"], mean=False))
