@@ -241,18 +241,19 @@ def add_group(idata, group: str, data: xr.Dataset) -> None:
 
 
 def draw_predictive_check(samples: xr.DataArray, data: xr.DataArray) -> np.ndarray:
-    """Let ArviZ draw data (point, ...) beside draws (chain, draw, point, ...) of them; return axes, one an output."""
+    """Let ArviZ draw the density of data (point, ...), and of draws (chain, draw, point, ...) of them.
+
+    It returns the axes, one for each output.
+    """
     import arviz as az
 
-    idata = inference_data(
-        {
-            "posterior_predictive": samples.drop_vars("point").to_dataset(name=samples.name),
-            "observed_data": data.drop_vars(["point"], errors="ignore").to_dataset(name=samples.name),
-        }
-    )
+    pairs = {"posterior_predictive": samples, "observed_data": data}
+    idata = inference_data({group: x.drop_vars("point").to_dataset(name="y") for group, x in pairs.items()})
     outputs = list(data.dims[1:])
-    if ARVIZ_1:
-        kind = "hist" if samples.dtype.kind in "iub" else "kde"
-        drawn = az.plot_ppc_dist(idata, kind=kind, cols=outputs or ["__variable__"], backend="matplotlib")
-        return np.ravel(drawn.viz["plot"].values)
-    return np.ravel(az.plot_ppc(idata, flatten=["point"], mean=False))
+    if not ARVIZ_1:
+        return np.ravel(az.plot_ppc(idata, flatten=["point"], mean=False, figsize=(5 * max(1, data[0].size), 3.4)))
+    size = {"figsize": (5 * data[0].size, 3.4), "figsize_units": "inches"}
+    drawn = az.plot_ppc_dist(
+        idata, kind="kde", cols=outputs or ["__variable__"], backend="matplotlib", figure_kwargs=size
+    )
+    return np.ravel((drawn.viz["plot"] if outputs else drawn.viz["plot"]["y"]).values)

@@ -32,7 +32,7 @@ __all__ = ["grid_values", "partial_dependence"]
 
 AT_ONCE = 2**24  # how many expected values are kept at a time
 RANGE = (0.05, 0.95)  # the quantiles of a column between which its grid lies, as in scikit-learn
-ENOUGH_LATENTS = 1000  # draws of latents, in all rows, for each draw of the posterior: their noise averages out
+ENOUGH_LATENTS = 500  # draws of latents, in all rows, for each draw of the posterior: their noise averages out
 
 
 def grid_values(x: np.ndarray, points: int) -> np.ndarray:

@@ -40,7 +40,7 @@ def quantile_residuals_of_labels(probabilities: np.ndarray, labels: np.ndarray, 
     return ndtri(np.clip(u, 1e-9, 1 - 1e-9))  # probabilities may be 0 or 1
 
 
-def local_mean(x: np.ndarray, y: np.ndarray, at: np.ndarray, *, degree: int = 1, span: float = 2 / 3) -> np.ndarray:
+def local_mean(x: np.ndarray, y: np.ndarray, at: np.ndarray, *, degree: int = 1, span: float = 0.5) -> np.ndarray:
     r"""Smooth y by local regression with tricube weights, at some points.
 
     This is LOWESS [1]_ without its robust steps. The weights of a point are (1 − (d_i/h)³)³, with d_i the distance of

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import model_of, whole
 from pymc_gibbsnn._compat import draw_predictive_check
 from pymc_gibbsnn._data import check_labels
 from pymc_gibbsnn.networks.network import NetworkError
-from pymc_gibbsnn.plots.drawing import pyplot, thin_to
+from pymc_gibbsnn.plots.drawing import colour, panels, pyplot, thin_to
 from pymc_gibbsnn.prediction.inputs import find_observed
 from pymc_gibbsnn.prediction.outcomes import has_classes
 from pymc_gibbsnn.prediction.predict import predict
@@ -37,9 +36,10 @@ def plot_ppc(
 
     This is a posterior predictive check [1]_: thin lines are data sets drawn by :func:`predict` with latents drawn
     anew, one for each of some draws of the posterior, and the black line is what was observed. Where it leaves the
-    bundle of thin lines, the model misses something, such as a second mode or a bound. ArviZ draws the figure, by
-    ``az.plot_ppc`` before its version 1 and by ``plot_ppc_dist`` from then on: densities of real numbers, and
-    histograms of counts and of class labels. ``pm.sample_posterior_predictive`` does not serve here where the posterior
+    bundle of thin lines, the model misses something, such as a second mode or a bound. The densities of real numbers
+    are drawn by ArviZ (``az.plot_ppc`` before its version 1, ``az.plot_ppc_dist`` from then on). For counts and class
+    labels, black dots are the shares of rows with each value, and blue bars hold 90 % of the shares in data sets that
+    are predicted. ``pm.sample_posterior_predictive`` does not serve here where the posterior
     lacks the latents, since it takes them from the prior.
 
     Parameters
@@ -102,14 +102,29 @@ def plot_ppc(
         raise NetworkError(f"'{observed.name}' has {observed.ndim} axes; the figure needs (row,) or (row, output).")
     thin = thin_to(idata, draws)
     found = predict(idata, model, X_new, samples=True, name=name, thin=thin, random_seed=random_seed)
-    samples, classes = found["samples"], found.get("class")
-    count = None if classes is None else len(classes)
-    y = targets_of(model, len(found["point"]), y_new, classes=count, name=name)
-    truth = xr.DataArray(
-        y.astype(samples.dtype), dims=samples.dims[2:], coords=samples.isel(chain=0, draw=0).coords, name=observed.name
-    )
-    axes = draw_predictive_check(samples.rename(observed.name), truth)
-    if has_classes(observed):
-        for ax in axes:
-            ax.set_xticks(range(len(classes)), [str(one) for one in classes.values])
+    samples, classes = found["samples"], found["class"].values if has_classes(observed) else None
+    y = targets_of(model, len(found["point"]), y_new, classes=None if classes is None else len(classes), name=name)
+    if classes is None and samples.dtype.kind == "f":
+        axes = draw_predictive_check(samples, samples.isel(chain=0, draw=0, drop=True).copy(data=y))
+        axes[0].get_figure().set_layout_engine("constrained")
+        return axes
+    columns = samples.values.reshape(-1, len(y), y[0].size)
+    axes = panels(columns.shape[2], None, "output", (5, 3.4))
+    outputs = [observed.name] if y.ndim == 1 else found[samples.dims[3]].values.tolist()
+    for k, (ax, output) in enumerate(zip(axes, outputs, strict=True)):
+        _draw_shares(ax, columns[..., k].astype(int), y.reshape(len(y), -1)[:, k].astype(int))
+        ax.set(xlabel=output, ylabel="share of rows", ylim=(0, None))
+        if classes is not None:
+            ax.set_xticks(range(len(classes)), [str(one) for one in classes])
+            ax.set_xlim(-0.5, len(classes) - 0.5)
     return axes
+
+
+def _draw_shares(ax: Any, samples: np.ndarray, y: np.ndarray) -> None:
+    """Draw the share of each value in data (row,) and in draws (draw, row) of them."""
+    least, most = min(samples.min(), y.min()), max(samples.max(), y.max())
+    observed, *drawn = (np.bincount(one - least, minlength=most - least + 1) / len(y) for one in (y, *samples))
+    values, bounds = np.arange(least, most + 1), np.quantile(drawn, [0.05, 0.95], axis=0)
+    ax.vlines(values, *bounds, color=colour(0), lw=4, alpha=0.5, label="90 % of predictions")
+    ax.plot(values, observed, "o", color="k", ms=4, label="observed")
+    ax.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)

@@ -7,25 +7,25 @@ noise of latents, which is drawn anew for each row, must not enter:
 
 - Where the mean of y is the last latent itself, as with Normal or Student's t errors, noise does not change it, and
   latents take their means.
-- Where it is another function of the last latent, E[g(Z)] with Z ~ N(m, s²) is a Gauss-Hermite sum. Latents below it
-  take their means.
-- Probabilities of classes are those of :func:`~pymc_gibbsnn.class_probabilities`, averaged over several draws of the
-  latents for each draw of the posterior.
+- Where the mean, or the probability of class 1 of a Bernoulli, is another function of one number Z of the last latent,
+  E[g(Z)] with Z ~ N(m, s²) is a Gauss-Hermite sum. Latents below it take their means.
+- Probabilities of other classes are those of :func:`~pymc_gibbsnn.class_probabilities`, averaged over several draws of
+  the latents for each draw of the posterior.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import ArrayLike
-from pytensor.tensor.random.basic import LaplaceRV, LogisticRV, NormalRV, StudentTRV
+from pytensor.tensor.random.basic import BernoulliRV, LaplaceRV, LogisticRV, NormalRV, StudentTRV
 
 from pymc_gibbsnn.networks.network import NetworkError
-from pymc_gibbsnn.prediction.conditionals import distribution_node
+from pymc_gibbsnn.prediction.conditionals import FrozenDistribution, distribution_node
 from pymc_gibbsnn.prediction.inputs import find_observed
 from pymc_gibbsnn.prediction.new_rows import NewRows
 from pymc_gibbsnn.prediction.outcomes import class_names, has_classes, mean_of
@@ -75,13 +75,18 @@ def expected_values(
         As :func:`~pymc_gibbsnn.predict`.
     """
     observed = find_observed(model, name)
+    op = distribution_node(observed).op
+    if isinstance(op, LOCATION):
+        return _without_noise(NewRows(model, posterior, X_new, name, noiseless=True))
+    if isinstance(op, BernoulliRV) or not has_classes(observed):
+        rows = NewRows(model, posterior, X_new, name)
+        mean = _probability if isinstance(op, BernoulliRV) else mean_of(rows.last)
+        if rows.factor is not None and mean is not None:
+            p = _over_last_noise(rows, mean)
+            return np.stack([1 - p, p], axis=-1) if has_classes(observed) else p
     if has_classes(observed):
         each = {"posterior": _draws_as_chains(posterior, latent_draws)}
         return class_probabilities(each, model, X_new, random_seed, name=name).values
-    if not isinstance(distribution_node(observed).op, LOCATION):
-        rows = NewRows(model, posterior, X_new, name)
-        if rows.factor is not None and mean_of(rows.last) is not None:
-            return _over_last_noise(rows)
     return _without_noise(NewRows(model, posterior, X_new, name, noiseless=True))
 
 
@@ -129,9 +134,14 @@ def _without_noise(rows: NewRows) -> np.ndarray:
     return values
 
 
-def _over_last_noise(rows: NewRows) -> np.ndarray:
+def _probability(distribution: FrozenDistribution) -> np.ndarray:
+    """Return the probability of class 1, the parameter of a Bernoulli distribution."""
+    return distribution.parameters[0]
+
+
+def _over_last_noise(rows: NewRows, mean: Callable[[FrozenDistribution], np.ndarray]) -> np.ndarray:
     """Compute the mean of what is observed over the noise of the last latent; the latents below have their means."""
-    mean, last = mean_of(rows.last), rows.factor
+    last = rows.factor
     nodes, weights = hermegauss(NODES)
     weights = weights / weights.sum()
     values = np.zeros((rows.chains * rows.draws, *rows.shape))
