@@ -79,6 +79,7 @@ def partial_dependence(
     """
     points, n, rng = np.array(list(product(*grids))), len(table.X), np.random.default_rng(random_seed)
     draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    latent_draws = -(-ENOUGH_LATENTS // n) if len(grids) == 1 else 1  # of a pair only the mean is of interest
     size = max(1, AT_ONCE // (n * draws))
     averages, curves = [], []
     for i in range(0, len(points), size):
@@ -86,7 +87,6 @@ def partial_dependence(
         X = np.tile(table.X, (len(some), 1))
         X[:, list(columns)] = np.repeat(some, n, axis=0)
         rows = table.with_matrix(X, np.tile(np.arange(n), len(some)))
-        latent_draws = -(-ENOUGH_LATENTS // n)
         f = expected_values(model, posterior, rows, name=name, latent_draws=latent_draws, random_seed=rng)
         f = f.reshape(draws, len(some), n, *f.shape[2:])
         averages.append(f.mean(axis=2))

@@ -187,7 +187,19 @@ def _chosen(table: Table, features: int | str | tuple | Sequence) -> list[tuple[
 
 
 def _shown(names: list[str], is_label: bool, output: int | str | None, needs_one: bool) -> list[int]:
-    """Return the numbers of the outputs to show."""
+    """Return the numbers of the outputs to show.
+
+    Parameters
+    ----------
+    names : list of str
+        Names of the outputs, or of the classes.
+    is_label : bool
+        Whether they are classes.
+    output : int, str or None
+        What the user asked for.
+    needs_one : bool
+        Whether no more than one can be shown.
+    """
     if output is None:
         all_ = [1] if is_label and len(names) == 2 else list(range(len(names)))
         if len(all_) > (1 if needs_one else len(COLOURS)):

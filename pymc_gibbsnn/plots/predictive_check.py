@@ -90,7 +90,7 @@ def plot_ppc(
     ...     idata = pm.sample(1000, step=pmg.GibbsNN())  # doctest: +SKIP
     >>> axes = pmg.plot_ppc(idata, model)  # doctest: +SKIP
     """
-    pyplot()
+    plt = pyplot()
     draws = whole("draws", draws)
     if (X_new is None) != (y_new is None):
         given, missing = ("X_new", "y_new") if y_new is None else ("y_new", "X_new")
@@ -106,7 +106,7 @@ def plot_ppc(
     y = targets_of(model, len(found["point"]), y_new, classes=None if classes is None else len(classes), name=name)
     if classes is None and samples.dtype.kind == "f":
         axes = draw_predictive_check(samples, samples.isel(chain=0, draw=0, drop=True).copy(data=y))
-        axes[0].get_figure().set_layout_engine("constrained")
+        plt.gcf().set_layout_engine("constrained")
         return axes
     columns = samples.values.reshape(-1, len(y), y[0].size)
     axes = panels(columns.shape[2], None, "output", (5, 3.4))

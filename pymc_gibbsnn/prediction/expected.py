@@ -93,6 +93,17 @@ def expected_values(
 def output_names(model: pm.Model, posterior: xr.Dataset, table: Table, name: str | None = None) -> list[str]:
     """Return the names of the classes, or of the outputs, of what a model observes: one row and draw show how many.
 
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    posterior : xarray.Dataset
+        Draws of it.
+    table : Table
+        Rows of its inputs.
+    name : str, optional
+        The name of the observed variable, if there are several.
+
     Raises
     ------
     NetworkError
