@@ -146,6 +146,7 @@ def plot_residuals(
     for panel, x, r, label in zip(axes, *columns, labels, strict=True):
         _draw(panel, x, r)
         panel.set(xlabel=label, ylabel=f"{kind} residual")
+        panel.locator_params(axis="x", nbins=6)
     return axes
 
 

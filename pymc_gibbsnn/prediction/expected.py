@@ -24,6 +24,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import ArrayLike
 from pytensor.tensor.random.basic import BernoulliRV, LaplaceRV, LogisticRV, NormalRV, StudentTRV
 
+from pymc_gibbsnn.networks.likelihoods import find_noisy
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.prediction.conditionals import FrozenDistribution, distribution_node
 from pymc_gibbsnn.prediction.inputs import find_observed
@@ -60,7 +61,7 @@ def expected_values(
     name : str, optional
         The name of the observed variable, if there are several.
     latent_draws : int
-        How often latents are drawn for each draw of the posterior, for class labels.
+        How often latents are drawn for each draw of the posterior, for labels with probabilities given the last one.
     random_seed : int or numpy.random.Generator, optional
         The seed of these draws.
 
@@ -85,6 +86,9 @@ def expected_values(
             p = _over_last_noise(rows, mean)
             return np.stack([1 - p, p], axis=-1) if has_classes(observed) else p
     if has_classes(observed):
+        kind = find_noisy(distribution_node(observed))
+        if kind is not None and kind.is_deterministic:  # the noise of the last latent is integrated out
+            latent_draws = 1
         each = {"posterior": _draws_as_chains(posterior, latent_draws)}
         return class_probabilities(each, model, X_new, random_seed, name=name).values
     return _without_noise(NewRows(model, posterior, X_new, name, noiseless=True))
