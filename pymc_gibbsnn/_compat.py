@@ -238,3 +238,22 @@ def add_group(idata, group: str, data: xr.Dataset) -> None:
         idata.add_groups({group: data})
     else:
         idata[group] = data
+
+
+def draw_predictive_check(samples: xr.DataArray, data: xr.DataArray) -> np.ndarray:
+    """Let ArviZ draw the density of data (point, ...), and of draws (chain, draw, point, ...) of them.
+
+    It returns the axes, one for each output.
+    """
+    import arviz as az
+
+    pairs = {"posterior_predictive": samples, "observed_data": data}
+    idata = inference_data({group: x.drop_vars("point").to_dataset(name="y") for group, x in pairs.items()})
+    outputs = list(data.dims[1:])
+    if not ARVIZ_1:
+        return np.ravel(az.plot_ppc(idata, flatten=["point"], mean=False, figsize=(5 * max(1, data[0].size), 3.4)))
+    size = {"figsize": (5 * data[0].size, 3.4), "figsize_units": "inches"}
+    drawn = az.plot_ppc_dist(
+        idata, kind="kde", cols=outputs or ["__variable__"], backend="matplotlib", figure_kwargs=size
+    )
+    return np.ravel((drawn.viz["plot"] if outputs else drawn.viz["plot"]["y"]).values)

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["COLOURS", "colour", "label_at_right", "pyplot"]
+from pymc_gibbsnn._arguments import posterior_of
+
+__all__ = ["COLOURS", "colour", "label_at_right", "panels", "pyplot", "thin_to"]
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 """The colours of Okabe and Ito, which colour-blind readers can tell apart."""
@@ -59,3 +61,39 @@ def label_at_right(ax: Any, labels: Sequence[tuple[float, str, Any]], size: floa
         heights[i] = min(heights[i], heights[i + 1] - line)
     for height, (_, text, its_colour) in zip(heights, labels, strict=True):
         ax.text(1.01, height, text, color=its_colour, size=size, va="center", transform=ax.transAxes)
+
+
+def panels(count: int, ax: Any, each: str, size: tuple[float, float] = (4.2, 3.4)) -> np.ndarray:
+    """Return an array of so many axes: those that a user gave, or those of a new figure, at most three side by side.
+
+    Parameters
+    ----------
+    count : int
+        How many.
+    ax : matplotlib.axes.Axes, or sequence of them, or None
+        What the user gave.
+    each : str
+        What each is for, in words.
+    size : tuple of float
+        Width and height of one in inches, in a new figure.
+
+    Raises
+    ------
+    ValueError
+        If the user gave another number of axes.
+    """
+    if ax is not None:
+        axes = np.ravel(np.asarray(ax, object))
+        if len(axes) != count:
+            raise ValueError(f"ax must hold {count} axes, one for each {each}; found {len(axes)}.")
+        return axes
+    across = 2 if count == 4 else min(count, 3)
+    down = -(-count // across)
+    figure = pyplot().figure(figsize=(size[0] * across, size[1] * down), layout="constrained")
+    return np.array([figure.add_subplot(down, across, i + 1) for i in range(count)], object)
+
+
+def thin_to(idata: Any, draws: int) -> int:
+    """Return every how many-th draw of each chain to take so that about so many are left."""
+    posterior = posterior_of("idata", idata)
+    return max(1, posterior.sizes["chain"] * posterior.sizes["draw"] // draws)
