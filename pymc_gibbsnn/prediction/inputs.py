@@ -21,7 +21,7 @@ from pytensor.tensor.elemwise import DimShuffle
 
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
-from pymc_gibbsnn._data import array_of, finite, named_columns, numbers_in, of_dtype, refuse_lazy, warn_of_units
+from pymc_gibbsnn._data import array_of, finite, named_columns, numbers_in, of_dtype, refuse_lazy, warn_of_rows
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import is_elemwise, shapes_of
 from pymc_gibbsnn.networks.likelihoods import find_centred
@@ -165,7 +165,7 @@ class Inputs:
         for name, (group, x) in new.items():
             given, x = x, self.checked(name, group[0], x)
             if X_new is not None and group[0] not in self._bounds:
-                warn_of_units(name, x, evaluate_leaf(group[0]), given, stacklevel=5)
+                warn_of_rows(name, x, evaluate_leaf(group[0]), given, stacklevel=5)
             for leaf in group:
                 replaced.append(self.batches.get(leaf, leaf))
                 arrays.append(x)

@@ -7,7 +7,7 @@ posterior. It takes nothing from the prior.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pymc as pm
@@ -19,8 +19,9 @@ from pymc_gibbsnn._data import storable_names
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.prediction.inputs import find_observed
 from pymc_gibbsnn.prediction.new_rows import NewRows
-from pymc_gibbsnn.prediction.outcomes import class_names, has_classes, mean_of, probabilities
+from pymc_gibbsnn.prediction.outcomes import class_names, has_classes
 from pymc_gibbsnn.prediction.provenance import posterior_for
+from pymc_gibbsnn.prediction.summaries import chain_probabilities, summaries_of_classes, summaries_of_numbers
 
 __all__ = ["class_probabilities", "predict"]
 
@@ -135,15 +136,12 @@ def predict(
     posterior = posterior_for(model, idata, thin=thin)
     rows = NewRows(model, posterior, X_new, name)
     classes = has_classes(rows.observed)
+    found = summaries_of_classes(rows, rng, samples) if classes else summaries_of_numbers(rows, rng, levels)
     parts, kept = [], []
-    for y, expected in _draws(rows, rng):
-        if classes:
-            parts.append({"probability": expected.mean(0)})
-        else:
-            flat = y.reshape(-1, *y.shape[2:])
-            parts.append({"mean": expected.mean(0), "sd": flat.std(0), "quantiles": np.quantile(flat, levels, axis=0)})
+    for part, y in found:
+        parts.append(part)
         if samples:
-            kept.append(y)
+            kept.append(y.reshape(rows.chains, rows.draws, *y.shape[1:]))
     summaries = {key: np.concatenate([p[key] for p in parts], axis=int(key == "quantiles")) for key in parts[0]}
     axes, coords = name_axes(rows, X_new)
     if classes:
@@ -232,34 +230,9 @@ def class_probabilities(
         )
     posterior = posterior_for(model, idata, thin=thin)
     rows = NewRows(model, posterior, X_new, name)
-    p = np.concatenate([p for _, p in _draws(rows, np.random.default_rng(random_seed))], axis=1)
+    p = chain_probabilities(rows, np.random.default_rng(random_seed))
     coords = {"chain": posterior["chain"].values}
     return xr.DataArray(p, dims=("chain", "point", "class"), coords=coords, name="probability")
-
-
-def _draws(rows: NewRows, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield, for some rows at a time, draws y (chain, draw, row, ...) and what is expected of them in each chain.
-
-    These are probabilities of classes (chain, row, ..., class) or means (chain, row, ...), averaged over draws.
-    """
-    classes = has_classes(rows.observed)
-    mean = None if classes else mean_of(rows.last)
-    for these in rows.chunks():
-        drawn, sums = [], 0.0
-        for draws, parameters in rows.batches(these):
-            values = rows.draw_latents(rng, these, parameters)
-            distribution = rows.distribution(these, values)
-            y = distribution.draw(rng)
-            if classes:
-                noisy = rows.noisy_output and rows.noisy_output.distribution(rows.data(these), values, len(y))
-                expected = probabilities(distribution, y, noisy)
-            else:
-                expected = y if mean is None else mean(distribution)
-            chain = np.arange(rows.chains * rows.draws)[draws] // rows.draws
-            sums = sums + np.stack([expected[chain == c].sum(axis=0, dtype=float) for c in range(rows.chains)])
-            drawn.append(y)
-        y = np.concatenate(drawn)
-        yield y.reshape(rows.chains, rows.draws, *y.shape[1:]), sums / rows.draws
 
 
 # Names of the axes
