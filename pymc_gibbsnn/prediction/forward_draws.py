@@ -367,14 +367,14 @@ class SharedNoise:
         shape : tuple of int
             The shape (draw, row, ...) of the numbers.
         dtype : dtype_like
-            Their precision, single or double.
+            In which precision they are used; they are the same in both.
         """
         count, rows, *event = shape
         first, sequence = self._sequences.get(key, (0, np.empty((0, *event), dtype)))
         if draws.start + count + rows - 1 > first + len(sequence):
             ahead = min(self._total - draws.start, max(count, AT_ONCE // max(1, math.prod(event))))
-            first, sequence = draws.start, self.rng.standard_normal((ahead + rows - 1, *event), dtype)
-            self._sequences[key] = first, sequence
+            numbers = self.rng.standard_normal((ahead + rows - 1, *event), np.float32)
+            self._sequences[key] = first, sequence = draws.start, numbers.astype(dtype, copy=False)
         start = draws.start - first
         windows = sliding_window_view(sequence[start : start + count + rows - 1], rows, axis=0)
         return np.moveaxis(windows, -1, 1)

@@ -17,9 +17,9 @@ from tests.helpers import slow_but
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(9, 2))
 Y = np.sin(X[:, 0])
-X_NEW = RNG.normal(size=(3, 2))
+X_NEW = 0.4 * RNG.normal(size=(3, 2))
 COUNTS = np.arange(9) % 4
-THETAS, REPEATS = 40, 500
+THETAS, REPEATS = 40, 1000
 FIXED = {"noise": 0.6, "prior": None}
 
 
@@ -28,6 +28,10 @@ def repeated_draws(model, thetas=THETAS, repeats=REPEATS):
     rvs = [model[name] for name in pmg.without_latents(model)]
     rvs = [rv for rv in rvs if rv in model.free_RVs]
     values = pm.draw(rvs, draws=thetas, random_seed=1, mode="AS_WRITTEN")
+    values = [x[None] for x in values] if thetas == 1 else values  # PyMC leaves the axis of a single draw out
+    # PyMC draws cutpoints in any order from their prior; large weights give some likelihoods heavy tails
+    values = [np.sort(x) if "cutpoints" in rv.name else x for rv, x in zip(rvs, values, strict=True)]
+    values = [x / 2 if rv.name[0] in "Wb" else x for rv, x in zip(rvs, values, strict=True)]
     values = {rv.name: np.repeat(x, repeats, axis=0)[None] for rv, x in zip(rvs, values, strict=True)}
     return _compat.inference_data({"posterior": _compat.dataset(model, values, 0)})
 
@@ -106,7 +110,6 @@ def test_the_split_of_the_variance_is_that_of_draws_for_each_draw_of_the_posteri
 def test_the_split_by_the_moments_of_a_relu_with_noise():
     """E max(Z, 0) and its variance for normal Z have closed forms, and then those of y."""
     noise = np.array([0.8, 0.5, 0.3])  # of Z, A and y
-    model = pmg.mlp(X, Y, 3, likelihood="normal", noise=0.5, prior=None)
     with pm.Model() as model:
         w, v = pm.Normal("W1", shape=(3, 2)), pm.Normal("W2", shape=3)
         z = pm.Normal("Z2", pm.Data("X", X) @ w.T, noise[0])

@@ -17,7 +17,6 @@ from pymc_gibbsnn.networks.activations import ACTIVATIONS
 from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
 from pymc_gibbsnn.networks.likelihoods.censored import CensoredLikelihood
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
-from pymc_gibbsnn.networks.likelihoods.hidden_target import HiddenTarget
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from tests.helpers import check_mean, check_same_distribution, compile_draw, dense, random_point, slow, slow_but, value
 
