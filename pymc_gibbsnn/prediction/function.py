@@ -14,7 +14,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 
-from pymc_gibbsnn._data import array_of, finite, warn_of_units
+from pymc_gibbsnn._data import array_of, finite, warn_of_rows
 from pymc_gibbsnn.networks.forms import NetworkError, shapes_of
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network, evaluate
@@ -149,7 +149,7 @@ def _inputs_of(
     elif len(data[network]) == 1 and not _is_of_layer(X_new, network, data[network][0]):
         [leaf] = data[network]
         new = {leaf: inputs.checked("X_new", leaf, X_new)}
-        warn_of_units("X_new", new[leaf], evaluate(leaf), X_new, stacklevel=5)
+        warn_of_rows("X_new", new[leaf], evaluate(leaf), X_new, stacklevel=5)
     else:
         of_layer = finite("X_new", X_new)
         [row, *others] = network.layers[0].operator.input_shapes

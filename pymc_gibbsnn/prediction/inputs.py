@@ -21,7 +21,7 @@ from pytensor.tensor.elemwise import DimShuffle
 
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
-from pymc_gibbsnn._data import array_of, finite, named_columns, numbers_in, of_dtype, refuse_lazy, warn_of_units
+from pymc_gibbsnn._data import array_of, finite, named_columns, numbers_in, of_dtype, refuse_lazy, warn_of_rows
 from pymc_gibbsnn._frames import with_indicators
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import is_elemwise, shapes_of
@@ -173,7 +173,7 @@ class Inputs:
             if X_new is not None and group[0] not in self._bounds:
                 old = evaluate_leaf(group[0])
                 new_numbers, old_numbers = (_without_missing(numbers, old) for numbers in (x, old))
-                warn_of_units(name, new_numbers, old_numbers, given, stacklevel=5)
+                warn_of_rows(name, new_numbers, old_numbers, given, stacklevel=5)
             for leaf in group:
                 replaced.append(self.batches.get(leaf, leaf))
                 arrays.append(x)

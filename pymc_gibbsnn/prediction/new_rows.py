@@ -42,7 +42,13 @@ from pymc_gibbsnn.networks.likelihoods import find_centred, find_noisy
 from pymc_gibbsnn.networks.likelihoods.factorised import read_factorised
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.substitution import substitute
-from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node, in_numpy
+from pymc_gibbsnn.prediction.conditionals import (
+    Conditional,
+    FrozenDistribution,
+    distribution_node,
+    in_numpy,
+    in_single_precision,
+)
 from pymc_gibbsnn.prediction.distributions import (
     IN_NUMPY,
     Centre,
@@ -61,7 +67,8 @@ from pymc_gibbsnn.prediction.inputs_as_data import with_inputs_as_data
 
 __all__ = ["NewRows", "parts_at_once"]
 
-AT_ONCE = 2**22  # how many numbers the widest variable may have, for the rows and draws that are evaluated together
+AT_ONCE = 2**21  # how many numbers the widest variable may have, for the rows and draws that are evaluated together
+MISS = 1e-3  # by how much single precision may miss the mean of a Normal, in its standard deviations
 FEWEST_ROWS = 11  # at how many rows, at least, it is tried whether rows depend on each other
 
 
@@ -222,7 +229,7 @@ class NewRows:
         """Yield slices of the rows, so short that all draws of what is observed there fit in memory, and one of all."""
         observed = self.chains * self.draws * int(np.prod(self.shape[1:]))
         size = self.rows if self._together else max(1, AT_ONCE // max(self._widest, observed))
-        return (slice(i, i + size) for i in range(0, self.rows, size))
+        return (slice(i, min(i + size, self.rows)) for i in range(0, self.rows, size))
 
     def batches(self, rows: slice, repeats: int = 1) -> Iterator[tuple[slice, dict[Variable, np.ndarray]]]:
         """Yield slices of the draws of all chains, with the parameters of these draws, each ``repeats`` times."""
@@ -231,7 +238,7 @@ class NewRows:
         size = max(1, AT_ONCE // (widest * repeats))
         for i in range(0, total, size):
             draws = slice(i, min(i + size, total))
-            yield draws, {rv: np.repeat(x[draws], repeats, axis=0) for rv, x in self.parameters.items()}
+            yield draws, {rv: _repeated(x[draws], repeats) for rv, x in self.parameters.items()}
 
     def data(self, rows: slice) -> list[np.ndarray]:
         """Return the inputs at some of the new rows."""
@@ -253,6 +260,21 @@ class NewRows:
             self.last, self.data(rows), values, len(next(iter(values.values()))) if values else 1
         )
 
+    def in_single_precision(self, conditional: Conditional) -> Conditional:
+        """Return a Normal that is computed in single precision, as it is if that would move its mean beside its noise.
+
+        The rows at which dependence was tried tell. Single precision takes half of the time.
+        """
+        if not isinstance(conditional.op, NormalRV) or set(conditional.dtypes) != {"float64"}:
+            return conditional
+        single = in_single_precision(conditional, *self._graphs[conditional.rv])
+        [mean, sigma], [near, _] = (
+            x.unchecked_distribution(self._tried, self._at_few, 1).parameters for x in (conditional, single)
+        )
+        return (
+            single if (np.abs(near - mean) <= MISS * sigma).all() and set(single.dtypes) == {"float32"} else conditional
+        )
+
     # How the graph is read
 
     def _visit_all(self) -> None:
@@ -263,6 +285,7 @@ class NewRows:
         self._tried, self._again, self._order = few, [x[fewer] for x in few], fewer
         self._at_few: dict[Variable, np.ndarray] = {}
         self._at_fewer: dict[Variable, np.ndarray] = {}
+        self._graphs: dict[Variable, tuple[list[Variable], list[Variable]]] = {}
         self._rng, self._widest = np.random.default_rng(0), 1
         self._visit(self.observed)
         if not self._noiseless:
@@ -295,6 +318,7 @@ class NewRows:
         if rv is not self.observed and not isinstance(distribution_node(rv).op, RandomVariable):
             return self._take(rv)
         conditional, inputs, expressions = self._conditional(rv)
+        self._graphs[rv] = inputs, expressions
         if rv is self.observed and self._together and not self.latents:
             self.last, self.example = conditional, conditional.unchecked_distribution(self._data, self._at_few, 1)
             return
@@ -503,6 +527,11 @@ class NewRows:
                 "axis. Rows of a network are independent given its weights."
             )
         raise NetworkError(f"The distribution of '{rv.name}' at new inputs is not known: {reason}")
+
+
+def _repeated(x: np.ndarray, repeats: int) -> np.ndarray:
+    """Repeat each row of an array, which is not copied for one."""
+    return x if repeats == 1 else np.repeat(x, repeats, axis=0)
 
 
 def _is_random(v: Variable) -> bool:

@@ -26,6 +26,7 @@ from pytensor.tensor.random.basic import (
     PoissonRV,
     StudentTRV,
 )
+from pytensor.tensor.random.op import RandomVariable
 
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.likelihoods.factorised import without_checks
@@ -39,15 +40,27 @@ __all__ = [
     "is_smooth",
     "log_density",
     "log_normal",
-    "mean_of",
+    "moments_of",
     "probabilities",
 ]
 
-# The distributions of which PyMC's mean serves; some others, such as Wald's, have parameters that it leaves out.
-MEANS = (
-    NormalRV, StudentTRV, LaplaceRV, LogisticRV, LogNormalRV, GammaRV, ExponentialRV, BetaRV, PoissonRV, NegBinomialRV,
-    BinomialRV, BetaBinomialRV, MvNormalRV,
-)  # fmt: skip
+# The distributions of which PyMC's mean serves (some others, such as Wald's, have parameters that it leaves out), with
+# their variances as functions of the parameters that NumPy draws with
+VARIANCES: dict[type[RandomVariable], Callable[..., np.ndarray]] = {
+    NormalRV: lambda mu, sigma: sigma**2,
+    StudentTRV: lambda nu, mu, sigma: sigma**2 * np.where(nu > 2, nu / np.where(nu > 2, nu - 2, 1), np.inf),
+    LaplaceRV: lambda mu, b: 2 * b**2,
+    LogisticRV: lambda mu, s: (np.pi * s) ** 2 / 3,
+    LogNormalRV: lambda mu, sigma: np.expm1(sigma**2) * np.exp(2 * mu + sigma**2),
+    GammaRV: lambda shape, scale: shape * scale**2,
+    ExponentialRV: lambda scale: scale**2,
+    BetaRV: lambda a, b: a * b / ((a + b) ** 2 * (a + b + 1)),
+    PoissonRV: lambda mu: mu,
+    NegBinomialRV: lambda n, p: n * (1 - p) / p**2,
+    BinomialRV: lambda n, p: n * p * (1 - p),
+    BetaBinomialRV: lambda n, a, b: n * a * b * (a + b + n) / ((a + b) ** 2 * (a + b + 1)),
+    MvNormalRV: lambda mu, covariance: np.diagonal(covariance, axis1=-2, axis2=-1),
+}
 
 # The distributions whose log densities are analytic, and log-concave in the usual parameters
 SMOOTH = (PoissonRV, NegBinomialRV, BinomialRV, BetaBinomialRV, GammaRV, ExponentialRV, BetaRV, NormalRV, LogisticRV)
@@ -117,9 +130,16 @@ def log_density(
     return lambda distribution, y: function(distribution, np.broadcast_to(y, distribution.shape))
 
 
-def mean_of(observed: Conditional) -> Callable[[FrozenDistribution], np.ndarray] | None:
-    """Make the mean of an observed variable a function of its distribution; None if it is not one of MEANS."""
-    return _as_function(observed, mean) if isinstance(observed.op, MEANS) else None
+def moments_of(observed: Conditional) -> Callable[[FrozenDistribution], tuple[np.ndarray, np.ndarray]] | None:
+    """Make the mean and the variance of an observed variable functions of its distribution; None if not known.
+
+    The variance, of each number by itself, broadcasts to the mean.
+    """
+    variance = next((x for kind, x in VARIANCES.items() if isinstance(observed.op, kind)), None)
+    if variance is None:
+        return None
+    mean_of = _as_function(observed, mean)
+    return lambda distribution: (mean_of(distribution), variance(*distribution.parameters))
 
 
 def _as_function(observed: Conditional, expression: Callable[[Variable], Variable], *inputs: Variable) -> Callable:

@@ -7,7 +7,7 @@ posterior. It takes nothing from the prior.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pymc as pm
@@ -19,8 +19,9 @@ from pymc_gibbsnn._data import storable_names
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.prediction.inputs import find_observed
 from pymc_gibbsnn.prediction.new_rows import NewRows
-from pymc_gibbsnn.prediction.outcomes import class_names, has_classes, mean_of, probabilities
+from pymc_gibbsnn.prediction.outcomes import class_names, has_classes
 from pymc_gibbsnn.prediction.provenance import posterior_for
+from pymc_gibbsnn.prediction.summaries import chain_probabilities, summaries_of_classes, summaries_of_numbers
 
 __all__ = ["class_probabilities", "predict"]
 
@@ -78,16 +79,28 @@ def predict(
         data frame, as texts if it has several levels; the coordinates of further axes of y, and of classes, are those
         of the model.
 
-        - For real numbers and counts, ``mean`` and ``sd`` (point, ...) and ``quantiles`` (quantile, point, ...). The
-          mean averages, over draws of the posterior, the mean that the likelihood has given these draws and the
-          latents drawn with them, which has less Monte Carlo error than the mean of drawn y. For other likelihoods than
-          Normal, StudentT, Laplace, Logistic, LogNormal, Gamma, Exponential, Beta, Poisson, NegativeBinomial, Binomial,
-          BetaBinomial and MvNormal it is the mean of drawn y; sd and quantiles are always those of drawn y, with all
-          epistemic and aleatoric uncertainty.
-        - For class labels, ``probability`` (point, ..., class) and ``label`` (point, ...), the most probable class. For
-          a Categorical or Bernoulli likelihood the probability is the mean over draws of the probability that the
-          likelihood gives. For the labels of a noisy network it is the mean over draws of the probability given the
-          last post-activations, which are drawn; the noise of the last pre-activations is integrated out.
+        - For real numbers and counts, ``mean``, ``sd``, ``sd_epistemic`` and ``sd_aleatoric`` (point, ...) and
+          ``quantiles`` (quantile, point, ...). By the law of total variance [2]_, sd² = sd_epistemic² + sd_aleatoric²:
+          ``sd_epistemic`` is the standard deviation over draws θ of the posterior of E[y | x, θ], which more data would
+          reduce, and ``sd_aleatoric`` the root of the mean of Var[y | x, θ], the noise inside a network included.
+          To tell them apart latents are drawn a second time for every fourth draw of the posterior. With w the part of
+          sd_aleatoric² that comes from latents that are drawn, the standard error of sd_epistemic² is about
+          sqrt((2 (sd_epistemic² + w)² + 8 w²)/S) for S independent draws. Where this estimate of a variance is
+          negative, sd_epistemic is 0, sd_aleatoric is sd, and a warning says so.
+          For Normal, StudentT, Laplace, Logistic, LogNormal, Gamma, Exponential, Beta, Poisson, NegativeBinomial,
+          Binomial, BetaBinomial and MvNormal likelihoods the mean and the variance that the likelihood has given θ and
+          latents are averaged, which has less Monte Carlo error than moments of drawn y; sd and sd_aleatoric are
+          infinite if a draw of StudentT has 2 degrees of freedom or fewer. For any other, such as a mixture, a censored
+          one or a CustomDist, all are estimated from drawn y, and w is sd_aleatoric². Quantiles are those of drawn y.
+        - For class labels, ``probability`` (point, ..., class), ``label`` (point, ...), the most probable class, and
+          ``entropy``, ``expected_entropy`` and ``mutual_information`` (point, ...) in nats [3]_: the entropy of the
+          probabilities, the mean over draws of the entropy of p(y | x, θ), which is aleatoric, and their difference,
+          which is epistemic and at least 0 but for Monte Carlo error. For a Categorical or Bernoulli likelihood the
+          probability is the mean over draws of the probability that the likelihood gives. For the labels of a noisy
+          network the noise of the last pre-activations is integrated out as well. Where other latents are drawn, the
+          entropy of p(y | x, θ) is estimated by a jackknife from two draws of them
+          (:mod:`pymc_gibbsnn.prediction.uncertainty`). The last two are left out for labels that are a function of a
+          latent on which something else depends, too.
         - ``samples`` (chain, draw, point, ...), if asked for.
 
     Raises
@@ -109,12 +122,17 @@ def predict(
     -----
     UserWarning
         If new rows are on average more than three times as far from the mean of the model's data as any of these, as
-        numbers in other units are.
+        numbers in other units are, or else if single rows are, in one of their columns; or if sd_epistemic is 0 because
+        the estimate of its square is negative.
 
     References
     ----------
     .. [1] A. Gelman, J. B. Carlin, H. S. Stern, D. B. Dunson, A. Vehtari, D. B. Rubin. Bayesian data analysis, section
        1.3, third edition (2013).
+    .. [2] S. Depeweg, J. M. Hernández-Lobato, F. Doshi-Velez, S. Udluft. Decomposition of uncertainty in Bayesian deep
+       learning for efficient and risk-sensitive learning. ICML (2018).
+    .. [3] N. Houlsby, F. Huszár, Z. Ghahramani, M. Lengyel. Bayesian active learning for classification and preference
+       learning. arXiv 1112.5745.
 
     Examples
     --------
@@ -135,15 +153,12 @@ def predict(
     posterior = posterior_for(model, idata, thin=thin)
     rows = NewRows(model, posterior, X_new, name)
     classes = has_classes(rows.observed)
+    found = summaries_of_classes(rows, rng, samples) if classes else summaries_of_numbers(rows, rng, levels)
     parts, kept = [], []
-    for y, expected in _draws(rows, rng):
-        if classes:
-            parts.append({"probability": expected.mean(0)})
-        else:
-            flat = y.reshape(-1, *y.shape[2:])
-            parts.append({"mean": expected.mean(0), "sd": flat.std(0), "quantiles": np.quantile(flat, levels, axis=0)})
+    for part, y in found:
+        parts.append(part)
         if samples:
-            kept.append(y)
+            kept.append(y.reshape(rows.chains, rows.draws, *y.shape[1:]))
     summaries = {key: np.concatenate([p[key] for p in parts], axis=int(key == "quantiles")) for key in parts[0]}
     axes, coords = name_axes(rows, X_new)
     if classes:
@@ -232,34 +247,9 @@ def class_probabilities(
         )
     posterior = posterior_for(model, idata, thin=thin)
     rows = NewRows(model, posterior, X_new, name)
-    p = np.concatenate([p for _, p in _draws(rows, np.random.default_rng(random_seed))], axis=1)
+    p = chain_probabilities(rows, np.random.default_rng(random_seed))
     coords = {"chain": posterior["chain"].values}
     return xr.DataArray(p, dims=("chain", "point", "class"), coords=coords, name="probability")
-
-
-def _draws(rows: NewRows, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield, for some rows at a time, draws y (chain, draw, row, ...) and what is expected of them in each chain.
-
-    These are probabilities of classes (chain, row, ..., class) or means (chain, row, ...), averaged over draws.
-    """
-    classes = has_classes(rows.observed)
-    mean = None if classes else mean_of(rows.last)
-    for these in rows.chunks():
-        drawn, sums = [], 0.0
-        for draws, parameters in rows.batches(these):
-            values = rows.draw_latents(rng, these, parameters)
-            distribution = rows.distribution(these, values)
-            y = distribution.draw(rng)
-            if classes:
-                noisy = rows.noisy_output and rows.noisy_output.distribution(rows.data(these), values, len(y))
-                expected = probabilities(distribution, y, noisy)
-            else:
-                expected = y if mean is None else mean(distribution)
-            chain = np.arange(rows.chains * rows.draws)[draws] // rows.draws
-            sums = sums + np.stack([expected[chain == c].sum(axis=0, dtype=float) for c in range(rows.chains)])
-            drawn.append(y)
-        y = np.concatenate(drawn)
-        yield y.reshape(rows.chains, rows.draws, *y.shape[1:]), sums / rows.draws
 
 
 # Names of the axes

@@ -15,6 +15,7 @@ from scipy.stats import norm, poisson
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
+from pymc_gibbsnn._data import warn_of_rows
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.prediction import new_rows
 from tests.helpers import LEAN, slow, slow_but
@@ -140,7 +141,8 @@ def test_what_is_returned():
     assert (
         abs(found["mean"] - y.mean(("chain", "draw"))) < 5 * y.std(("chain", "draw")) / y[:, :, 0, 0].size ** 0.5
     ).all()
-    xr.testing.assert_allclose(found["sd"], y.std(("chain", "draw")))
+    variance, squares = y.var(("chain", "draw")), (y - y.mean(("chain", "draw"))) ** 2
+    assert (abs(found["sd"] ** 2 - variance) < 5 * squares.std(("chain", "draw")) / y[:, :, 0, 0].size ** 0.5).all()
     np.testing.assert_allclose(found["quantiles"].sel(quantile=0.9), np.quantile(y, 0.9, axis=(0, 1)))
     assert found["mean"].dims == ("point", "output")
     again = pmg.predict(idata, model, X_NEW, random_seed=2)
@@ -612,6 +614,34 @@ def test_new_rows_in_other_units_are_warned_of_once(ask):
         ask(idata, model)
 
 
+def test_single_rows_that_are_far_away_are_told_in_one_warning():
+    model = pmg.mlp(pd.DataFrame(NORMAL, columns=["a", "b"]), Y, 3, noise=0.1, prior=None)
+    idata, many = prior_draws(model), np.random.default_rng(6).normal(size=(200, 2))
+    for far, count in [({7: 50.0}, 1), ({7: 40.0, 9: -50.0, 11: 30.0}, 3)]:
+        rows = many.copy()
+        rows[list(far), 1] = list(far.values())
+        [row] = [i for i, value in far.items() if abs(value) == 50]
+        frame = pd.DataFrame(rows, columns=["a", "b"])
+        message = rf"{count} of the 200 rows of X_new lie far .* row {row}, column 'b' is {far[row]:.0f}, and the data"
+        for ask in (pmg.predict, pmg.function_space):
+            with pytest.warns(UserWarning, match=message) as found:
+                ask(idata, model, frame)
+            assert [warning.filename for warning in found] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pmg.predict(idata, model, many)
+
+
+@pytest.mark.parametrize("draw", ["normal", "exponential", "uniform"])
+def test_test_sets_of_the_same_distribution_are_not_warned_of(draw):
+    rng = np.random.default_rng(8)
+    x, new = (getattr(rng, draw)(size=(n, 20)) for n in (100, 10_000))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_rows("X_new", new, x, new, 2)
+        warn_of_rows("X_new", new[:, 0], np.zeros(100), new[:, 0], 2)  # a column without a scale
+
+
 def test_new_targets_and_images_in_other_units_are_warned_of():
     model = pmg.mlp(NORMAL, NORMAL[:, 0], 3, noise=0.1, prior=None)
     with pytest.warns(UserWarning, match="^y_new is on average") as found:
@@ -810,6 +840,7 @@ def test_bounds_of_new_rows_may_be_infinite():
     posterior = {"posterior": az.convert_to_dataset(draws)}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "sd_epistemic is 0")  # all draws are the same
         pmg.predict(posterior, model)
         new = {"X": x[[0, 0, 0]], "upper": [np.inf, 7.0, 0.0]}
         output = pmg.function_space(posterior, model, new)["output"].values
