@@ -29,7 +29,7 @@ from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.prediction.conditionals import FrozenDistribution, distribution_node
 from pymc_gibbsnn.prediction.inputs import find_observed
 from pymc_gibbsnn.prediction.new_rows import NewRows
-from pymc_gibbsnn.prediction.outcomes import class_names, has_classes, mean_of
+from pymc_gibbsnn.prediction.outcomes import class_names, has_classes, moments_of
 from pymc_gibbsnn.prediction.predict import class_probabilities
 from pymc_gibbsnn.prediction.table import Table
 
@@ -81,7 +81,7 @@ def expected_values(
         return _without_noise(NewRows(model, posterior, X_new, name, noiseless=True))
     if isinstance(op, BernoulliRV) or not has_classes(observed):
         rows = NewRows(model, posterior, X_new, name)
-        mean = _probability if isinstance(op, BernoulliRV) else mean_of(rows.last)
+        mean = _probability if isinstance(op, BernoulliRV) else _mean(rows)
         if rows.factor is not None and mean is not None:
             p = _over_last_noise(rows, mean)
             return np.stack([1 - p, p], axis=-1) if has_classes(observed) else p
@@ -127,6 +127,12 @@ def output_names(model: pm.Model, posterior: xr.Dataset, table: Table, name: str
     return [
         one if isinstance(one, str) else f"{'class' if has_classes(observed) else 'output'} {one}" for one in listed
     ]
+
+
+def _mean(rows: NewRows) -> Callable[[FrozenDistribution], np.ndarray] | None:
+    """Return the function of a distribution of y that is its mean; None if it is not known."""
+    moments = moments_of(rows.last)
+    return None if moments is None else lambda distribution: moments(distribution)[0]
 
 
 def _draws_as_chains(posterior: xr.Dataset, repeats: int) -> xr.Dataset:
