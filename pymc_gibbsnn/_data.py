@@ -34,6 +34,7 @@ __all__ = [
 
 LARGE = 30  # a mean absolute value far from that of standardised numbers; images in bytes, of up to 255, have more
 FAR = 3  # how much further than any row of the data new rows must be to be warned of
+LEAST = 20  # and single rows at least so many standard deviations, as the largest of few data says little
 
 
 def finite(name: str, values: ArrayLike, *, may_be_missing: bool = False) -> np.ndarray:
@@ -308,7 +309,8 @@ def warn_of_units(name: str, new: np.ndarray, old: np.ndarray, given: ArrayLike,
 def warn_of_rows(name: str, new: np.ndarray, old: np.ndarray, given: ArrayLike, stacklevel: int) -> None:
     """Warn of new rows of inputs in other units, as :func:`warn_of_units`, or else of single rows that are far away.
 
-    A row is far if one of its columns is more than three times as far from the mean of the data as any of these.
+    A row is far if one of its columns is more than three times as far from the mean of the data as any of these, and more
+    than 20 standard deviations.
 
     Parameters
     ----------
@@ -318,7 +320,7 @@ def warn_of_rows(name: str, new: np.ndarray, old: np.ndarray, given: ArrayLike, 
     if warn_of_units(name, new, old, given, stacklevel + 1) or old.dtype.kind != "f" or old.ndim > 2:
         return
     distances, most = _distances(new, old)
-    excess = distances.reshape(len(new), -1) / (FAR * most)
+    excess = distances.reshape(len(new), -1) / np.maximum(FAR * most, LEAST)
     is_far = (excess > 1).any(axis=1)
     if not is_far.any():
         return

@@ -122,8 +122,8 @@ def predict(
     -----
     UserWarning
         If new rows are on average more than three times as far from the mean of the model's data as any of these, as
-        numbers in other units are, or else if single rows are, in one of their columns; or if sd_epistemic is 0 because
-        the estimate of its square is negative.
+        numbers in other units are, or else if single rows are in one of their columns, and more than 20 standard
+        deviations; or if sd_epistemic is 0 because the estimate of its square is negative.
 
     References
     ----------
