@@ -54,7 +54,7 @@ def measure(folder: Path, arguments: list) -> dict[str, float]:
     """Run the script with the package of a folder."""
     environment = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", SCRIPT, json.dumps(arguments)]
-    done = subprocess.run(command, env=environment, cwd=folder, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 

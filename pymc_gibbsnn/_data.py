@@ -309,8 +309,8 @@ def warn_of_units(name: str, new: np.ndarray, old: np.ndarray, given: ArrayLike,
 def warn_of_rows(name: str, new: np.ndarray, old: np.ndarray, given: ArrayLike, stacklevel: int) -> None:
     """Warn of new rows of inputs in other units, as :func:`warn_of_units`, or else of single rows that are far away.
 
-    A row is far if one of its columns is more than three times as far from the mean of the data as any of these, and more
-    than 20 standard deviations.
+    A row is far if one of its columns is more than three times as far from the mean of the data as any of these, and
+    more than 20 standard deviations.
 
     Parameters
     ----------

@@ -6,23 +6,21 @@ It is computed for many draws of the other variables at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
-from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import graph_inputs, io_toposort
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.traversal import io_toposort
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn.networks.forms import NetworkError
-from pymc_gibbsnn.prediction.distributions import IN_NUMPY, Distribution
+from pymc_gibbsnn.prediction.distributions import Distribution
 
-__all__ = ["Conditional", "FrozenDistribution", "distribution_node", "in_numpy", "in_single_precision"]
+__all__ = ["Conditional", "FrozenDistribution", "distribution_node", "in_numpy"]
 
 
 def distribution_node(rv: Variable) -> Apply:
@@ -87,8 +85,6 @@ class Conditional:
         The data types of the parameters.
     of_size : tuple of bool
         For each axis, whether its length comes from the size alone, because the parameters are the same along it.
-    is_single : bool
-        Whether the function computes in single precision, and takes parents in it.
     """
 
     rv: Variable
@@ -97,7 +93,6 @@ class Conditional:
     function: Callable
     dtypes: tuple[str, ...]
     of_size: tuple[bool, ...]
-    is_single: bool = False
 
     def distribution(
         self, data: Sequence[np.ndarray], values: Mapping[Variable, np.ndarray], draws: int
@@ -112,7 +107,6 @@ class Conditional:
     ) -> FrozenDistribution:
         """Compute the distribution without a look at its parameters."""
         op, axes = self.op, len(self.of_size)
-        data = [x.astype(single_of(x.dtype.name), copy=False) for x in data] if self.is_single else data
         size, *parameters = self.function(*data, *self.given(values))
         parameters = [x.astype(dtype, copy=False) for x, dtype in zip(parameters, self.dtypes, strict=True)]
         size = np.asarray(size).reshape(-1)[-axes:] if np.size(size) else np.ones(axes, int)
@@ -125,38 +119,8 @@ class Conditional:
         return FrozenDistribution(op, parameters, (draws, *batch, *map(int, event)))
 
     def given(self, values: Mapping[Variable, np.ndarray]) -> Iterator[np.ndarray]:
-        """Yield the draws of the parents, which have 64 bits, in the data types of the model or in single precision."""
-        dtypes = [single_of(v.dtype) if self.is_single else v.dtype for v in self.parents]
-        return (values[v].astype(dtype, copy=False) for v, dtype in zip(self.parents, dtypes, strict=True))
-
-
-def single_of(dtype: str) -> str:
-    """Return the dtype of single precision for that of double precision, and any other as it is."""
-    return "float32" if dtype == "float64" else dtype
-
-
-def in_single_precision(
-    conditional: Conditional, inputs: Sequence[Variable], expressions: Sequence[Variable]
-) -> Conditional:
-    """Return a conditional that is computed in single precision.
-
-    Parameters
-    ----------
-    conditional : Conditional
-        The conditional.
-    inputs, expressions : list of Variable
-        The graph of its function: data and parents, and the size and the parameters of the distribution.
-    """
-    numbers = [v for v in graph_inputs(expressions) if getattr(v.type, "dtype", "") == "float64"]
-    single = {
-        v: pt.constant(v.data.astype("float32")) if isinstance(v, Constant) else v.type.clone(dtype="float32")()
-        for v in {*numbers, *(v for v in inputs if v.dtype == "float64")}
-    }
-    outputs = clone_replace(expressions, single, rebuild_strict=False)
-    taken = [single.get(v, v) for v in inputs]
-    function = pytensor.function(taken, outputs, mode=IN_NUMPY, on_unused_input="ignore", trust_input=True)
-    dtypes = tuple(single_of(dtype) for dtype in conditional.dtypes)
-    return replace(conditional, function=function, dtypes=dtypes, is_single=True)
+        """Yield the draws of the parents, which have 64 bits, in the data types of the model."""
+        return (values[parent].astype(parent.dtype, copy=False) for parent in self.parents)
 
 
 def in_numpy(expressions: list[Variable]) -> list[Variable]:

@@ -153,11 +153,6 @@ class ForwardDraws:
         is_unknown = self._moments is None and not self.has_classes
         self.has_pairs = bool(drawn) or is_unknown or self._has_joint_noise()
         self.is_split = not is_label or z is not None
-        latents = {c.rv for c in rows.latents}
-        self._conditionals = {
-            c.rv: c if latents.isdisjoint((c.rv, *c.parents)) else rows.in_single_precision(c)
-            for c in (*rows.latents, rows.last)
-        }
 
     def _find(self, networks: list[Network]) -> Iterator[tuple[Variable, tuple[Variable, Network]]]:
         """Find post-activations that enter the mean of one Normal alone, linearly, with the network that holds both."""
@@ -242,8 +237,7 @@ class ForwardDraws:
         has_check : bool
             Whether parameters may be NaN although all before them are numbers; those of post-activations are not.
         """
-        of_rows = self._conditionals[conditional.rv]
-        compute = of_rows.distribution if has_check else of_rows.unchecked_distribution
+        compute = conditional.distribution if has_check else conditional.unchecked_distribution
         return compute(self.rows.data(these), path.values, len(range(self._total)[path.draws]))
 
     def _drawn(self, rv: Variable, distribution: FrozenDistribution, path: Path, noise: SharedNoise) -> np.ndarray:

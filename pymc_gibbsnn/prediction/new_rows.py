@@ -47,7 +47,6 @@ from pymc_gibbsnn.prediction.conditionals import (
     FrozenDistribution,
     distribution_node,
     in_numpy,
-    in_single_precision,
 )
 from pymc_gibbsnn.prediction.distributions import (
     IN_NUMPY,
@@ -68,7 +67,6 @@ from pymc_gibbsnn.prediction.inputs_as_data import with_inputs_as_data
 __all__ = ["NewRows", "parts_at_once"]
 
 AT_ONCE = 2**21  # how many numbers the widest variable may have, for the rows and draws that are evaluated together
-MISS = 1e-3  # by how much single precision may miss the mean of a Normal, in its standard deviations
 FEWEST_ROWS = 11  # at how many rows, at least, it is tried whether rows depend on each other
 
 
@@ -260,21 +258,6 @@ class NewRows:
             self.last, self.data(rows), values, len(next(iter(values.values()))) if values else 1
         )
 
-    def in_single_precision(self, conditional: Conditional) -> Conditional:
-        """Return a Normal that is computed in single precision, as it is if that would move its mean beside its noise.
-
-        The rows at which dependence was tried tell. Single precision takes half of the time.
-        """
-        if not isinstance(conditional.op, NormalRV) or set(conditional.dtypes) != {"float64"}:
-            return conditional
-        single = in_single_precision(conditional, *self._graphs[conditional.rv])
-        [mean, sigma], [near, _] = (
-            x.unchecked_distribution(self._tried, self._at_few, 1).parameters for x in (conditional, single)
-        )
-        return (
-            single if (np.abs(near - mean) <= MISS * sigma).all() and set(single.dtypes) == {"float32"} else conditional
-        )
-
     # How the graph is read
 
     def _visit_all(self) -> None:
@@ -285,7 +268,6 @@ class NewRows:
         self._tried, self._again, self._order = few, [x[fewer] for x in few], fewer
         self._at_few: dict[Variable, np.ndarray] = {}
         self._at_fewer: dict[Variable, np.ndarray] = {}
-        self._graphs: dict[Variable, tuple[list[Variable], list[Variable]]] = {}
         self._rng, self._widest = np.random.default_rng(0), 1
         self._visit(self.observed)
         if not self._noiseless:
@@ -318,7 +300,6 @@ class NewRows:
         if rv is not self.observed and not isinstance(distribution_node(rv).op, RandomVariable):
             return self._take(rv)
         conditional, inputs, expressions = self._conditional(rv)
-        self._graphs[rv] = inputs, expressions
         if rv is self.observed and self._together and not self.latents:
             self.last, self.example = conditional, conditional.unchecked_distribution(self._data, self._at_few, 1)
             return

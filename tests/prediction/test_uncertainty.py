@@ -219,17 +219,6 @@ def test_rows_at_one_draw_are_independent_and_so_are_draws_of_one_row(name, monk
         assert max(np.abs(np.concatenate([np.ravel(x) for x in (*at_once, *later)]))) < bound
 
 
-def test_single_precision_is_not_used_where_it_shows():
-    """A mean of 1e6 with a noise of 1e-2 cannot be computed in it."""
-    for offset, noise, is_single in [(0.0, 0.1, True), (1e6, 0.01, False)]:
-        with pm.Model() as model:
-            w, v = pm.Normal("W1", shape=(3, 2)), pm.Normal("W2", shape=3)
-            z = pm.Normal("Z2", pm.Data("X", X) @ w.T + offset, noise)
-            pm.Normal("y", (z - offset) @ v, 0.1, observed=Y)
-        rows = NewRows(model, _compat.dataset_of(repeated_draws(model, 5, 2), "posterior"), X_NEW)
-        assert rows.in_single_precision(rows.latents[0]).is_single == is_single
-
-
 def test_what_is_a_pair():
     """Latents drawn twice are independent, given the same parameters."""
     model = NUMBERS["two layers"]()
