@@ -154,7 +154,8 @@ def mlp(
     missing : {"model", "refuse"}
         What to do where X has missing values. "model" makes them variables of the model, which :class:`GibbsNN` draws
         with the network, as if each column j were normal, x_j ~ Normal(μ_j, τ_j), with the learned means "mean_X",
-        μ_j ~ Normal(0, 1), and variances "variance_X", τ_j² ~ InverseGamma(2, 1). "X" is then no data variable, and
+        μ_j ~ Normal(0, 1), and variances "variance_X", τ_j² ~ InverseGamma(2, 1), in the units of standardised inputs
+        where ``standardise`` is true. "X" is then no data variable, and
         :func:`predict` takes new rows that lack values, too. "refuse" raises an error.
 
     Returns
