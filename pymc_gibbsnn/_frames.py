@@ -121,7 +121,19 @@ def _indicators(column: str, values: pd.Series, categories: Sequence[str]) -> di
 
 
 def _refuse_unknown(name: str, column: str, values: pd.Series, categories: Sequence[str]) -> None:
-    """Raise ValueError if rows have a category that is none of these."""
+    """Raise ValueError if rows have a category that is none of those that are known.
+
+    Parameters
+    ----------
+    name : str
+        The name of the argument.
+    column : str
+        The name of the column.
+    values : Series
+        The column.
+    categories : sequence of str
+        The known ones.
+    """
     unknown = [text for text in dict.fromkeys(_texts(values)) if text not in categories]
     if not unknown:
         return

@@ -97,16 +97,21 @@ def test_names_of_columns_are_kept_and_checked(make):
 
 
 def test_columns_of_text():
-    """The error names the column, and its advice can be followed as it stands."""
+    """Frames are read; of an array the error names the column, and its advice can be followed as it stands."""
     data, y = table(9, 1)[["age"]].assign(city=["Bern", "Rome", "Oslo"] * 3), table(9, 1)["weight"]
-    frames = {"city": [data, data.astype({"city": "category"})], 1: [data.to_numpy()]}
+    frames = [data, data.astype({"city": "category"})]
     if importlib.util.find_spec("polars"):
-        frames["city"].append(importlib.import_module("polars").DataFrame(data.to_dict("list")))
-    for column, X in ((column, X) for column, alike in frames.items() for X in alike):
+        frames.append(importlib.import_module("polars").DataFrame(data.to_dict("list")))
+    for X in frames:
+        model = pmg.mlp(X, y, 2, noise=0.1, prior=None)
+        assert list(model.coords["feature"])[1:] == [f"city={city}" for city in ("Bern", "Oslo", "Rome")]
+    for function, X in ((pmg.mlp, data.to_numpy()), (pmg.classical_mlp, data)):
+        column = 1 if function is pmg.mlp else "city"
         with pytest.raises(ValueError, match=f"X must hold numbers; found 'Bern' in the column {column!r}") as refusal:
-            pmg.mlp(X, y, 2, noise=0.1, prior=None)
+            function(X, y, 2)
         advice = str(refusal.value).split("Make columns of 0 and 1 of this text: ")[1].rstrip(".")
-        model = pmg.mlp(eval(advice, {"X": X, "pd": pd}), y, 2, noise=0.1, prior=None)
+        others = {"likelihood": "normal"} if function is pmg.classical_mlp else {}
+        model = function(eval(advice, {"X": X, "pd": pd}), y, 2, **others)
         assert list(model.coords["feature"])[1:] == [f"{column}_{city}" for city in ("Bern", "Oslo", "Rome")]
 
 

@@ -30,6 +30,7 @@ from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.prediction.log_predictive import log_predictive
 from pymc_gibbsnn.prediction.predict import predict
 from pymc_gibbsnn.prediction.provenance import SCALES
+from pymc_gibbsnn.prediction.summaries import means_and_draws_alone
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -114,7 +115,8 @@ class _NetworkEstimator(BaseEstimator):
         """Summarise the predictive distribution at new inputs, the same in each call."""
         check_is_fitted(self, "idata_")
         kwargs = {"random_seed": self.seed_} | kwargs
-        return predict(self.idata_, self.model_, self._inputs(X, reset=False), **kwargs)
+        with means_and_draws_alone():
+            return predict(self.idata_, self.model_, self._inputs(X, reset=False), **kwargs)
 
     def log_score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Compute the mean log predictive density, or log probability, of targets.

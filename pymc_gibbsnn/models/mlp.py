@@ -239,10 +239,13 @@ def mlp(
 
     latent = None if likelihood == "normal" and not of_data else kind
     with pm.Model(coords=coords) as model:
+        if not has_holes:
+            a = pm.Data("X", X, dims=("row", "feature"))
         targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
         units: tuple[np.ndarray | float, float] = (0.0, 1.0)
         center, scale = units_of_columns(X, is_number) if standardise else (np.zeros(X.shape[1]), np.ones(X.shape[1]))
-        a = inputs_with_holes(X, center, scale) if has_holes else pm.Data("X", X, dims=("row", "feature"))
+        if has_holes:
+            a = inputs_with_holes(X, center, scale)  # whose rows are those of "y_data"
         if standardise:
             a = standardised(a, center, scale)
             if not (kind.ignores_scale or kind.sets_unit):

@@ -17,6 +17,7 @@ from pymc_gibbsnn.plots.drawing import colour, panels, pyplot, thin_to
 from pymc_gibbsnn.prediction.inputs import find_observed
 from pymc_gibbsnn.prediction.outcomes import has_classes
 from pymc_gibbsnn.prediction.predict import predict
+from pymc_gibbsnn.prediction.summaries import means_and_draws_alone
 from pymc_gibbsnn.prediction.table import targets_of
 
 __all__ = ["plot_ppc"]
@@ -101,7 +102,8 @@ def plot_ppc(
     if observed.ndim > 2:
         raise NetworkError(f"'{observed.name}' has {observed.ndim} axes; the figure needs (row,) or (row, output).")
     thin = thin_to(idata, draws)
-    found = predict(idata, model, X_new, samples=True, name=name, thin=thin, random_seed=random_seed)
+    with means_and_draws_alone():
+        found = predict(idata, model, X_new, samples=True, name=name, thin=thin, random_seed=random_seed)
     samples, classes = found["samples"], found["class"].values if has_classes(observed) else None
     y = targets_of(model, len(found["point"]), y_new, classes=None if classes is None else len(classes), name=name)
     if classes is None and samples.dtype.kind == "f":

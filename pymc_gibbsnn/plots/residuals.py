@@ -18,6 +18,7 @@ from pymc_gibbsnn.plots.drawing import colour, panels, pyplot, thin_to
 from pymc_gibbsnn.prediction.inputs import find_observed
 from pymc_gibbsnn.prediction.outcomes import has_classes
 from pymc_gibbsnn.prediction.predict import predict
+from pymc_gibbsnn.prediction.summaries import means_and_draws_alone
 from pymc_gibbsnn.prediction.table import targets_of
 
 __all__ = ["plot_residuals"]
@@ -120,7 +121,8 @@ def plot_residuals(
     if observed.ndim > 2 - is_label:
         raise NetworkError(f"'{observed.name}' has {observed.ndim} axes; the figure needs (row,) or (row, output).")
     thin = thin_to(idata, DRAWS) if thin is None else thin
-    found = predict(idata, model, X_new, samples=not is_label, name=name, thin=thin, random_seed=rng)
+    with means_and_draws_alone():
+        found = predict(idata, model, X_new, samples=not is_label, name=name, thin=thin, random_seed=rng)
     if is_label:
         p = found["probability"].values
         y = targets_of(model, len(p), y_new, classes=p.shape[1], name=name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from pymc_gibbsnn.prediction.forward_draws import ForwardDraws
 from pymc_gibbsnn.prediction.new_rows import NewRows
 from pymc_gibbsnn.prediction.uncertainty import entropy, entropy_given_latents, split_variance
 
-__all__ = ["chain_probabilities", "summaries_of_classes", "summaries_of_numbers"]
+__all__ = ["chain_probabilities", "means_and_draws_alone", "summaries_of_classes", "summaries_of_numbers"]
 
 Summaries = Iterator[tuple[dict[str, np.ndarray], np.ndarray]]
 
@@ -104,3 +105,11 @@ def chain_probabilities(rows: NewRows, rng: np.random.Generator) -> np.ndarray:
                 sums[c] = sums[c] + p[chain == c].sum(axis=0)
         parts.append(np.stack(sums) / rows.draws)
     return np.concatenate(parts, axis=1)
+
+
+@contextmanager
+def means_and_draws_alone() -> Iterator[None]:
+    """Leave out the warning of an epistemic part that is 0, where nothing is made of it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "sd_epistemic is 0", UserWarning)
+        yield

