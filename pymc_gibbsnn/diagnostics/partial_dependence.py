@@ -37,8 +37,8 @@ ENOUGH_LATENTS = 500  # draws of latents, in all rows, for each draw of the post
 
 def grid_values(x: np.ndarray, points: int) -> np.ndarray:
     """Return so many values, evenly spaced over the middle 90 % of a column; all its values if these are fewer."""
-    values = np.unique(x)
-    return values if len(values) <= points else np.linspace(*np.quantile(x, RANGE), points)
+    values = np.unique(x[~np.isnan(x)])
+    return values if len(values) <= points else np.linspace(*np.nanquantile(x, RANGE), points)
 
 
 def partial_dependence(

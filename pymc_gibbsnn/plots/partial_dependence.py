@@ -215,7 +215,7 @@ def _shown(names: list[str], is_label: bool, output: int | str | None, needs_one
 
 def _deciles(x: np.ndarray) -> np.ndarray:
     """Return the deciles of a column that lie within its grid."""
-    return np.unique(np.quantile(x, np.linspace(0.1, 0.9, 9)))
+    return np.unique(np.nanquantile(x, np.linspace(0.1, 0.9, 9)))
 
 
 # Drawing

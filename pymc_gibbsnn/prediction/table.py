@@ -19,6 +19,7 @@ from pymc_gibbsnn.networks.likelihoods.class_labels import numbered
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.reader import only_network, read_networks
 from pymc_gibbsnn.prediction.inputs import Inputs, check_columns, evaluate_leaf, find_observed, observed_value
+from pymc_gibbsnn.prediction.inputs_as_data import with_inputs_as_data
 from pymc_gibbsnn.prediction.outcomes import class_names
 
 __all__ = ["Table", "column_number", "input_table", "targets_of"]
@@ -68,6 +69,7 @@ def input_table(
     ValueError
         If new rows do not fit the model.
     """
+    model = with_inputs_as_data(model)
     observed = find_observed(model, name)
     inputs = Inputs(model, observed)
     leaves, arrays = inputs.find(X_new, {})

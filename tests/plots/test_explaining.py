@@ -16,7 +16,7 @@ from pymc_gibbsnn.diagnostics.relevance import permutation_importance, weight_de
 from pymc_gibbsnn.diagnostics.residuals import local_mean, quantile_residuals, quantile_residuals_of_labels
 from pymc_gibbsnn.prediction.expected import expected_values
 from pymc_gibbsnn.prediction.table import input_table
-from tests.helpers import in_python
+from tests.helpers import in_python, pm_sample
 
 rng = np.random.default_rng(0)
 X = pd.DataFrame(rng.uniform(-1, 1, (40, 3)), columns=["age", "bmi", "sex"])
@@ -439,3 +439,17 @@ def test_predictive_check_of_real_numbers_is_drawn_by_arviz(shape):
         assert len(ax.lines) >= 20
         x = black[0].get_xdata()
         assert observed.min() - 1 < x.min() < x.max() < observed.max() + 1
+
+
+def test_partial_dependence_where_inputs_are_missing():
+    """The grid and the marks are those of known values, and rows with missing ones count."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(50, 5, size=(30, 2)), columns=["a", "b"])
+    y = X["a"].to_numpy().copy()
+    X = X.mask(rng.random(X.shape) < 0.2)
+    with pmg.mlp(X, y, [], standardise=True) as model:
+        idata = pm_sample(model, 30)
+    [ax] = np.ravel(pmg.plot_partial_dependence(idata, model, "a"))
+    line = ax.lines[0]
+    np.testing.assert_allclose(np.asarray(line.get_xdata(), float), np.unique(X["a"].dropna()))  # fewer than 30
+    assert np.isfinite(np.asarray(line.get_ydata(), float)).all()
