@@ -57,7 +57,8 @@ class _NetworkEstimator(BaseEstimator):
     def _fit(self, X: ArrayLike, y: np.ndarray) -> Self:
         """Sample the posterior of a network given checked inputs and targets."""
         numbers = np.asarray(X, "float64")
-        self._rows = [f(numbers, axis=0).tolist() for f in (np.nanmin, np.nanmax)]  # stand-ins for the data
+        mean, sd = np.nanmean(numbers, axis=0), np.nanstd(numbers, axis=0)
+        self._rows = [(mean - sd).tolist(), (mean + sd).tolist()]  # stand-ins for the data, with their means and scales
         if np.isnan(numbers).any():
             self._rows.append([None] * numbers.shape[1])
         with _quiet(self.verbose):
@@ -176,7 +177,7 @@ class _NetworkEstimator(BaseEstimator):
     def save(self, path: str | os.PathLike) -> None:
         """Write the fit to one NetCDF file: settings and preprocessing as JSON, and the draws of the posterior.
 
-        The file holds no code and, of the training data, only the means, deviations, and ranges of columns, and the
+        The file holds no code and, of the training data, only the means and deviations of columns, and the
         names of columns and classes.
 
         Parameters
@@ -254,7 +255,8 @@ class _NetworkEstimator(BaseEstimator):
         y = np.asarray(settings["targets"])
         self._rows = settings["rows"]
         X = np.array(self._rows, dtype="float64")  # None becomes NaN
-        X, y = X[np.arange(max(len(X), len(y))) % len(X)], y[np.arange(max(len(X), len(y))) % len(y)]
+        rows = [0, 1] * ((len(y) + 1) // 2) + [2, 2] * (len(X) - 2)  # each target as often as any other
+        X, y = X[rows], y[np.arange(len(rows)) % len(y)]
         self._set_targets(settings)
         if self.features_ is not None:
             X = pd.DataFrame(X, columns=self.features_)
