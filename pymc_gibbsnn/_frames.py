@@ -40,8 +40,8 @@ def with_indicators(name: str, frame: Any, features: Sequence[str] | None = None
     Raises
     ------
     ValueError
-        If the name of a column is not unique, or begins like that of an indicator column; or if a frame of new rows
-        lacks a column or has one beside, or holds a category that the earlier frame did not hold.
+        If the name of a column begins like that of an indicator column; or if a frame of new rows lacks a column or has
+        one beside, or holds a category that the earlier frame did not hold.
     """
     columns = _columns(frame)
     categorical = {column for column, values in columns.items() if _has_categories(values)}

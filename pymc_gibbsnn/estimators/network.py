@@ -76,6 +76,8 @@ class _NetworkEstimator(BaseEstimator):
                     progressbar=bool(self.verbose),
                     compute_convergence_checks=False,
                 )
+        names = list(self.model_.coords["feature"])
+        self.features_ = [str(name) for name in names] if isinstance(names[0], str) else None
         return self
 
     def _model(self, X: ArrayLike, y: np.ndarray) -> pm.Model:
@@ -264,11 +266,6 @@ class _NetworkEstimator(BaseEstimator):
         for name, x in settings["data"].items():
             self.model_[name].set_value(np.asarray(x, self.model_[name].dtype))
 
-    def _remember(self) -> None:
-        """Keep the names of the columns of the model, if they have any."""
-        names = list(self.model_.coords["feature"])
-        self.features_ = [str(name) for name in names] if isinstance(names[0], str) else None
-
     def __sklearn_tags__(self):
         """Say that predictions average over drawn noise, and that inputs may be missing."""
         tags = super().__sklearn_tags__()
@@ -386,9 +383,7 @@ class NetworkRegressor(RegressorMixin, _NetworkEstimator):
         X = self._inputs(X, reset=True)
         y = self._targets(y)
         check_consistent_length(X, y)
-        self._fit(X, y)
-        self._remember()
-        return self
+        return self._fit(X, y)
 
     def predict(self, X: ArrayLike, return_std: bool = False, quantiles: Sequence[float] | None = None):
         """Predict the mean of y at new inputs and, if asked for, its standard deviation or quantiles.
@@ -602,9 +597,7 @@ class NetworkClassifier(ClassifierMixin, _NetworkEstimator):
                 f"y must hold labels of two classes or more: a classifier cannot be fitted to one class, "
                 f"{self.classes_[0]!r}."
             )
-        self._fit(X, self._targets(y))
-        self._remember()
-        return self
+        return self._fit(X, self._targets(y))
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Return the predictive probabilities of classes.
