@@ -15,6 +15,7 @@ import pytest
 from pytensor.compile.io import In
 from pytensor.compile.mode import predefined_modes
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import random_generator_type
 from scipy.signal import lfilter
 
@@ -23,8 +24,10 @@ from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.jax_backend import random_state
 from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
+from pymc_gibbsnn.networks.given import Given
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.reader import starting_point
+from pymc_gibbsnn.networks.substitution import substitute
 
 MODES = ["AS_WRITTEN", "NUMBA", "JAX"]  # NumPy and SciPy, Numba, JAX
 PYTHON = {"mode": "AS_WRITTEN"}
@@ -64,6 +67,12 @@ def in_python():
     as_written = patch.dict(predefined_modes, {"FAST_COMPILE": predefined_modes["AS_WRITTEN"]})
     with as_written, pytensor.config.change_flags(mode="FAST_COMPILE", cxx=""):
         yield
+
+
+def of_known_lengths(outputs):
+    """Lengths of axes stand in the graph, as for the drivers that compile for JAX."""
+    given = [v for v in ancestors(outputs) if isinstance(v, Given) and v.dtype.startswith("int")]
+    return substitute(outputs, {v: pt.constant(v.get_value(), dtype=v.dtype) for v in given})
 
 
 def compile_draw(build, mode: str = "AS_WRITTEN", seed: int = 0):

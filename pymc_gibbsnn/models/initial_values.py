@@ -95,7 +95,7 @@ def initial_values(
     shapes = model.eval_rv_shapes()
     shapes = {name: tuple(map(int, shapes[name])) for name in free}
     given = _check_teacher(shapes, latents, teacher or {})
-    known_inputs = _known_inputs(model, networks, given)
+    known_inputs = _known_inputs(model, networks, given, rng)
 
     def start() -> dict[str, np.ndarray]:
         if kind == "zero":
@@ -133,7 +133,9 @@ def _check_teacher(
     return given
 
 
-def _known_inputs(model: pm.Model, networks: list[Network], given: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+def _known_inputs(
+    model: pm.Model, networks: list[Network], given: Mapping[str, ArrayLike], rng: np.random.Generator
+) -> dict[str, np.ndarray]:
     """Return known entries of inputs of which others are missing and, beside a teacher, a guess of those not known.
 
     Parameters
@@ -144,12 +146,13 @@ def _known_inputs(model: pm.Model, networks: list[Network], given: Mapping[str, 
         Its networks.
     given : mapping of str
         What the teacher gives.
+    rng : numpy.random.Generator
     """
     found = [one.known for one in variable_inputs(model) if one.known is not None]
     known = {rv.name: evaluate(model.rvs_to_values[rv]) for rv in found}
     for inputs in (network.random_inputs for network in networks if given):
-        if inputs is not None and inputs.value.name not in given:
-            known[inputs.value.name] = inputs.guessed_value()
+        if inputs is not None:
+            known |= {name: x for name, x in inputs.guessed_values(rng).items() if name not in given}
     return known
 
 

@@ -14,21 +14,30 @@ from pymc_gibbsnn._arguments import describe
 
 __all__ = ["check_columns_with_holes", "inputs_with_holes"]
 
-# Parameters of the InverseGamma prior of the variance of a column, which is 1 where columns are standardised
-SHAPE, SCALE = 2.0, 1.0
+COMPONENTS = 30
+# Parameters of the InverseGamma prior of the variances of a component, beside 1 for a column that is standardised
+SHAPE, SCALE = 2.0, 0.02
 
 
 def inputs_with_holes(X: np.ndarray, center: np.ndarray, scale: np.ndarray) -> Variable:
-    """Write inputs (n, d) with missing entries, x_j ~ N(μ_j, τ_j²), and priors that suit columns in these units.
+    """Write inputs (n, d) with missing entries whose rows are drawn from a mixture, with priors in the units of X.
 
-    These are (μ_j − center_j)/scale_j ~ N(0, 1), of the variable "mean_X", and τ_j²/scale_j² ~ InverseGamma(2, 1), of
-    "variance_X". PyMC makes the free variable "X_unobserved" of the missing entries.
+    With 30 components k, x_ij ~ N(μ_kj, τ_kj²) for rows with "component_X" c_i = k, and the variables
+
+    - "weights_X", π ~ Dirichlet(1, ..., 1), the probabilities of the components;
+    - "mean_X", (μ_kj − center_j)/scale_j ~ N(0, 1);
+    - "variance_X", τ_kj²/scale_j² ~ InverseGamma(2, 0.02).
+
+    PyMC makes the free variable "X_unobserved" of the missing entries.
     """
-    mean = pm.Normal("mean_X", center, scale, dims="feature")
-    variance = pm.InverseGamma("variance_X", SHAPE, SCALE * scale**2, dims="feature")
+    pm.modelcontext(None).add_coord("component", np.arange(COMPONENTS))
+    weights = pm.Dirichlet("weights_X", np.ones(COMPONENTS), dims="component")
+    component = pm.Categorical("component_X", weights, dims="row")
+    mean = pm.Normal("mean_X", center, scale, dims=("component", "feature"))
+    variance = pm.InverseGamma("variance_X", SHAPE, SCALE * scale**2, dims=("component", "feature"))
     with warnings.catch_warnings():  # that missing values become variables is what was asked for
         warnings.simplefilter("ignore", ImputationWarning)
-        return pm.Normal("X", mean, pt.sqrt(variance), observed=X, dims=("row", "feature"))
+        return pm.Normal("X", mean[component], pt.sqrt(variance)[component], observed=X, dims=("row", "feature"))
 
 
 def check_columns_with_holes(X: np.ndarray, names: np.ndarray) -> None:

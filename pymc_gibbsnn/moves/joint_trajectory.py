@@ -68,6 +68,7 @@ from pytensor.tensor.type import TensorType
 
 from pymc_gibbsnn._robbins_monro import robbins_monro
 from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.moves.fixed_noise import noises, with_noises
 from pymc_gibbsnn.moves.label_scale import scales_of
 from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.given import given, loose, sizes
@@ -76,7 +77,7 @@ from pymc_gibbsnn.networks.likelihoods import LatentLikelihood
 from pymc_gibbsnn.networks.network import Activation, LearnedVariance, Network
 from pymc_gibbsnn.networks.substitution import substitute, unchanged
 
-__all__ = ["has_joint_trajectory", "joint_density", "joint_trajectory", "moved_with", "path", "with_precisions"]
+__all__ = ["has_joint_trajectory", "joint_density", "joint_trajectory", "path", "with_precisions"]
 
 STEPS = 30  # of the leapfrog method, in a move
 KEPT = 0.9  # the share of the momentum that is kept from move to move
@@ -122,7 +123,7 @@ def joint_trajectory(network: Network) -> Move:
         rng, uniforms = draw(uniform, rng, zero, one, size=(2,))
         p = pt.switch(memory.tuned > 0, KEPT * memory.momentum + math.sqrt(1 - KEPT**2) * xi, xi)
         weights, u, new_p = path(state, p, pt.exp(memory.log_step) * (1 + uniforms[0]) / 2)
-        new = moved_with(state, weights)
+        new = with_noises(replace(state, weights=tuple(weights)), noises(state))
         change = joint_density(state, new, u) - joint_density(state, state, pt.zeros_like(u))
         log_ratio = change + ((p**2).sum() - (new_p**2).sum()) / 2
         log_ratio = pt.switch(pt.isnan(log_ratio), -np.inf, log_ratio)
@@ -171,7 +172,7 @@ def path(
     network = state.network
     operators = [cast(Dense, layer.operator) for layer in network.layers]
     functions = [cast(Activation, activation).function for activation in network.activations]
-    (*of_outputs, last_noise), of_posts = _noises(state)
+    (*of_outputs, last_noise), of_posts = noises(state)
     shifts = [
         e if layer.offset is None else e + layer.offset
         for layer, e in zip(network.layers, [*of_outputs, pt.zeros_like(last_noise)], strict=True)
@@ -237,18 +238,6 @@ def path(
     return [s * factor * x_ for s, factor, x_ in zip(deviations, factors, x, strict=True)], u, _in_line(p, h.dtype)
 
 
-def moved_with(state: NetworkState, weights: Sequence[Variable]) -> NetworkState:
-    """Return the state with other weights W̃, in which all noises are as they were and Z and A have moved."""
-    a, outputs, posts = state.network.inputs, [], []
-    of_outputs, of_posts = _noises(state)
-    for l, (layer, w) in enumerate(zip(state.network.layers, weights, strict=True)):
-        outputs.append(layer.mean(a, w) + of_outputs[l])
-        if l < len(of_posts):
-            a = state.network.activations[l].function(outputs[l]) + of_posts[l]
-            posts.append(a)
-    return replace(state, weights=tuple(weights), outputs=tuple(outputs), posts=tuple(posts))
-
-
 def with_precisions(state: NetworkState, u: Variable) -> NetworkState:
     """Return the state with learned precisions moved by u."""
     moved = {scale.value: scale.scaled(state.values[scale.value], part) for scale, part in _by_scale(state.network, u)}
@@ -259,30 +248,15 @@ def with_precisions(state: NetworkState, u: Variable) -> NetworkState:
 def joint_density(state: NetworkState, moved: NetworkState, u: Variable) -> Variable:
     """Compute log π at the weights of a state that has moved, with the noises of the one from which it came, and u."""
     network, last = state.network, state.network.layers[-1]
-    noise = _noises(state)[0][-1]
-    density = cast(LatentLikelihood, network.observation).log_probability_of_means(
-        moved.outputs[-1] - noise, noise, last.noise
-    )
+    noise = noises(state).of_outputs[-1]
+    observation = cast(LatentLikelihood, network.observation)
+    density = observation.log_densities_of_means(moved.outputs[-1] - noise, noise, last.noise).sum()
     for layer, w, factors in zip(network.layers, moved.weights, _factors(u, _places(network)), strict=True):
         density -= (layer.operator.precision * (w / factors) ** 2).sum() / 2
     for scale, part in _by_scale(network, u):
         alpha, rate = _gamma(state, scale)
         density -= (2 * alpha * part + rate * pt.exp(-2 * part)).sum()
     return density
-
-
-def _noises(state: NetworkState) -> tuple[list[Variable], list[Variable]]:
-    """Compute the noises E of Z and F of A."""
-    network = state.network
-    of_outputs = [
-        z - layer.mean(state.input(l), w)
-        for l, (layer, w, z) in enumerate(zip(network.layers, state.weights, state.outputs, strict=True))
-    ]
-    of_posts = [
-        a - cast(Activation, activation).function(z)
-        for activation, a, z in zip(network.activations, state.posts, state.outputs, strict=False)
-    ]
-    return of_outputs, of_posts
 
 
 def _scales(network: Network) -> list[LearnedVariance]:

@@ -84,7 +84,7 @@ def label_scale_density(state: NetworkState) -> tuple[Callable[[Variable], Varia
     precisions = [pt.exp(scale.log_precision(state.values[scale.value])) for scale in scales]
 
     def log_density(u: Variable) -> Variable:
-        density = observation.log_probability_of_means(m + pt.expm1(u) * linear, noise, layer.noise)
+        density = observation.log_densities_of_means(m + pt.expm1(u) * linear, noise, layer.noise).sum()
         density += count * u - squares * pt.exp(2 * u) / 2
         for scale, tau in zip(scales, precisions, strict=True):
             density -= (2 * scale.alpha * u + scale.rate * tau * pt.exp(-2 * u)).sum()

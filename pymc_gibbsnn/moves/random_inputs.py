@@ -21,13 +21,16 @@ Learned means and variances of columns are conjugate. With the entries x_e of th
 
     μ | x ~ N(v (m₀/v₀ + Σ_e x_e/τ_e²), v),     1/v = 1/v₀ + Σ_e 1/τ_e²,     where μ ~ N(m₀, v₀),
 
-and variances follow from the residuals x − μ and x̃ − x (:mod:`pymc_gibbsnn.moves.variances`).
+and variances follow from the residuals x − μ and x̃ − x (:mod:`pymc_gibbsnn.moves.variances`). Where rows are drawn from
+a mixture, these are sums over the rows of one component; the components of rows and their weights are drawn first
+(:mod:`pymc_gibbsnn.moves.mixture_of_inputs`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytensor.tensor as pt
@@ -36,6 +39,7 @@ from pytensor.tensor.random.basic import normal
 
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.gaussian_rows import gaussian_rows
+from pymc_gibbsnn.moves.mixture_of_inputs import by_component, draw_components, draw_weights, log_density_of_components
 from pymc_gibbsnn.moves.postactivations import draw_postactivations
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.moves.variances import draw_variance, log_density_of_variance, moments
@@ -46,15 +50,23 @@ __all__ = ["log_densities_of_inputs", "random_inputs"]
 
 
 def random_inputs(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkState]:
-    """Draw learned means and variances of the inputs, and then the inputs that are not known."""
+    """Draw the components of rows, learned weights, means and variances, and then the inputs that are not known."""
     values = state.values
+    if (mixture := state.network.random_inputs.mixture) is not None:
+        inputs = state.read(values).random_inputs
+        rng, component = draw_components(rng, inputs.mixture, inputs.at(values))
+        values = values | {mixture.value: component}
+        if (weights := inputs.mixture.learned_weights) is not None:
+            ones = pt.ones_like(state.network.inputs[:, :1])
+            rng, value = draw_weights(rng, weights, by_component(mixture, ones, values)[:, 0], mixture.number)
+            values = values | {weights.value: value}
     for number, mean in enumerate(state.network.random_inputs.means):
         inputs = state.read(values).random_inputs
-        rng, value = _draw_mean(rng, inputs.means[number], inputs, inputs.at(values))
+        rng, value = _draw_mean(rng, inputs.means[number], inputs, values)
         values = values | {mean.value: value}
     for number in range(len(state.network.random_inputs.variances)):
         inputs = state.read(values).random_inputs
-        scale, squares = inputs.variances[number], _squares(inputs, inputs.at(values))
+        scale, squares = inputs.variances[number], _squares(inputs, values)
         rng, value = draw_variance(rng, scale, *moments(scale, values, squares))
         values = values | {scale.value: value}
     state = replace(state, values=values, network=state.read(values))
@@ -64,7 +76,9 @@ def random_inputs(rng: Variable, state: NetworkState) -> tuple[Variable, Network
     return rng, replace(state, values=values, network=state.read(values))
 
 
-def _draw_mean(rng: Variable, mean: LearnedMean, inputs: RandomInputs, x: Variable) -> tuple[Variable, Variable]:
+def _draw_mean(
+    rng: Variable, mean: LearnedMean, inputs: RandomInputs, values: dict[Variable, Variable]
+) -> tuple[Variable, Variable]:
     """Draw learned means of columns, as the value of their value variable.
 
     Parameters
@@ -75,18 +89,19 @@ def _draw_mean(rng: Variable, mean: LearnedMean, inputs: RandomInputs, x: Variab
         The means.
     inputs : RandomInputs
         The inputs of which they are the means.
-    x : Variable, (n, d)
-        Their values.
+    values : dict of Variable to Variable
+        Values of all variables of the model.
 
     Returns
     -------
     rng, value : Variable
     """
+    x = inputs.at(values)
     precision = 1 / inputs.variance + pt.zeros_like(x)
-    which, zeros = given(mean.which), given(np.zeros(math.prod(mean.shape), x.dtype))
+    which, zeros = given(mean.which.ravel()), given(np.zeros(math.prod(mean.shape), x.dtype))
     of_entries, weighted = (
-        pt.inc_subtensor(zeros[which], sums.sum(axis=0)).reshape(sizes(mean.shape))
-        for sums in (precision, precision * x)
+        pt.inc_subtensor(zeros[which], by_component(inputs.mixture, entries, values).ravel()).reshape(sizes(mean.shape))
+        for entries in (precision, precision * x)
     )
     variance = 1 / (1 / mean.variance + of_entries)
     centre = variance * (mean.mean / mean.variance + weighted)
@@ -94,12 +109,17 @@ def _draw_mean(rng: Variable, mean: LearnedMean, inputs: RandomInputs, x: Variab
     return rng, pt.cast(value, mean.value.dtype)
 
 
-def _squares(inputs: RandomInputs, x: Variable) -> dict[str, tuple[Variable, Variable]]:
-    """Return Σ (x − μ)² and, where x is measured, Σ (x̃ − x)² of each column, and how many residuals there are."""
+def _squares(inputs: RandomInputs, values: dict[Variable, Variable]) -> dict[str, tuple[Variable, Variable]]:
+    """Return Σ (x − μ)² and, where x is measured, Σ (x̃ − x)², and how many residuals there are.
+
+    Sums are those of each column in each component, (components, d).
+    """
+    x = inputs.at(values)
     residuals = {inputs.name: x - inputs.mean}
     if inputs.measurement is not None:
         residuals[inputs.measurement.name] = inputs.measurement.measured - x
-    return {name: ((r**2).sum(axis=0), pt.ones_like(r).sum(axis=0)) for name, r in residuals.items()}
+    sums = partial(by_component, inputs.mixture, values=values)
+    return {name: (sums(r**2), sums(pt.ones_like(r))) for name, r in residuals.items()}
 
 
 def _draw_unknown(rng: Variable, state: NetworkState, inputs: RandomInputs) -> tuple[Variable, Variable]:
@@ -154,6 +174,8 @@ def log_densities_of_inputs(state: NetworkState) -> dict[str, Variable]:
     densities = {inputs.name: _log_normal(x - inputs.mean, inputs.variance)}
     if (measurement := inputs.measurement) is not None:
         densities[measurement.name] = _log_normal(measurement.measured - x, measurement.variance)
+    if inputs.mixture is not None:
+        densities |= log_density_of_components(inputs.mixture, state.values)
     for mean in inputs.means:
         densities[mean.name] = _log_normal(state.values[mean.value] - mean.mean, mean.variance)
     for scale in inputs.variances:

@@ -88,7 +88,7 @@ def moments(
         Values of weights and biases.
     noise : dict of str to tuple of Variable
         For each latent and the data, by name, the sum of their squared noises and how many these are; for inputs, those
-        of each column.
+        of each column in each component, (components, d).
 
     Returns
     -------
@@ -100,8 +100,8 @@ def moments(
     for use in scale.uses:
         which = given(use.which.ravel())
         if use.value is None:
-            square, count = (x.ravel() for x in noise[use.part])
-            ratio = square / use.coefficient.ravel() ** 2
+            square, count = noise[use.part]
+            ratio, count = (square / use.coefficient**2).ravel(), count.ravel()
         else:
             ratio = ((values[use.value] / use.coefficient) ** 2).ravel()
             count = given(np.ones(use.which.size, dtype))

@@ -2,7 +2,8 @@
 
 Of ``x = pm.Normal("X", mu, tau, observed=X)`` with missing entries PyMC makes the free variable "X_unobserved", the
 observed one "X_observed", and x, which puts them together; x is what enters the network. Inputs are measured where a
-free variable x is the mean of an observed Normal variable, and enters something else as well.
+free variable x is the mean of an observed Normal variable, and enters something else as well. Rows are drawn from a
+mixture where the means or standard deviations of x are picked by a Categorical variable c, as in ``mu[c]``.
 """
 
 from __future__ import annotations
@@ -17,14 +18,22 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.random.basic import NormalRV
+from pymc.logprob.transforms import SimplexTransform
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.random.basic import CategoricalRV, DirichletRV, NormalRV
 
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate, undimshuffle
 from pymc_gibbsnn.networks.given import folded, real
 from pymc_gibbsnn.networks.learned_variances import VarianceReader
-from pymc_gibbsnn.networks.random_inputs import Holes, LearnedMean, Measurement, RandomInputs
+from pymc_gibbsnn.networks.random_inputs import (
+    Holes,
+    LearnedMean,
+    LearnedWeights,
+    Measurement,
+    Mixture,
+    RandomInputs,
+)
 from pymc_gibbsnn.networks.substitution import substitute
 
 __all__ = ["VariableInputs", "line_of_columns", "read_random_inputs", "variable_inputs", "with_known_places"]
@@ -46,6 +55,11 @@ class VariableInputs:
         The observed variable of the measurement, where none is known.
     mean, sigma : Variable
         The parameters of the distribution of x, with two axes that broadcast to those of x.
+    component : Variable, optional
+        The Categorical variable of the components of rows, if these are drawn from a mixture.
+    means, sigmas : Variable, optional
+        The parameters of all components, (components, d), or (1, d) where these have the same, or where there is no
+        mixture; None where rows differ otherwise.
     """
 
     x: Variable
@@ -54,17 +68,40 @@ class VariableInputs:
     measured: Variable | None
     mean: Variable
     sigma: Variable
+    component: Variable | None
+    means: Variable | None
+    sigmas: Variable | None
 
     @property
     def is_alike_in_rows(self) -> bool:
         """Whether all rows have the same distribution, and the same error of measurement."""
-        parameters = [x for x in (self.mean, self.sigma, self.of_measurement) if x is not None]
-        return all(x.type.broadcastable[0] for x in parameters)
+        error = self.of_measurement
+        is_alike = error is None or error.type.broadcastable[0]
+        if self.weights is not None:
+            is_alike &= undimshuffle(self.weights).ndim == 1
+        return is_alike and self.means is not None and self.sigmas is not None
 
     @property
     def of_measurement(self) -> Variable | None:
         """The standard deviation of the measurement, with two axes; None if there is none."""
         return None if self.measured is None else _in_two_axes(_parameters(self.measured)[1])
+
+    @property
+    def parameters(self) -> list[Variable]:
+        """The parameters of the distribution of a row: of all components, and their weights, if there is a mixture."""
+        if self.component is None:
+            return [self.mean, self.sigma]
+        return [x for x in (self.means, self.sigmas, self.weights) if x is not None]
+
+    @property
+    def weights(self) -> Variable | None:
+        """The probabilities of the components, of all rows or of each; None where there is no mixture."""
+        return None if self.component is None else _parameters(self.component)[0]
+
+    @property
+    def number_of_components(self) -> int:
+        """How many components the mixture has; 1 where there is none."""
+        return 1 if self.weights is None else evaluate(self.weights).shape[-1]
 
     @property
     def members(self) -> list[Variable]:
@@ -110,7 +147,7 @@ def _with_holes(model: pm.Model, name: str) -> VariableInputs | None:
     of_all = [[_of_all_entries(p) for p in _parameters(rv)] for rv in (unknown, known)]
     if any(one is not other for one, other in zip(*of_all, strict=True)):
         return None
-    return VariableInputs(x, unknown, known, None, *map(_in_two_axes, of_all[0]))
+    return VariableInputs(x, unknown, known, None, *_prior(model, [unknown, known], of_all[0]))
 
 
 def _measured(model: pm.Model, measured: Variable) -> VariableInputs | None:
@@ -128,7 +165,59 @@ def _measured(model: pm.Model, measured: Variable) -> VariableInputs | None:
     ]
     if not any(rv in model.free_RVs or _parameters(rv)[0] is not x for rv in users):
         return None
-    return VariableInputs(x, x, None, measured, *map(_in_two_axes, _parameters(x)))
+    return VariableInputs(x, x, None, measured, *_prior(model, [x], _parameters(x)))
+
+
+def _prior(model: pm.Model, members: list[Variable], parameters: list[Variable]) -> tuple[Variable | None, ...]:
+    """Read the parameters of the distribution of inputs, and the components of a mixture.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The model.
+    members : list of Variable
+        The variables of which the inputs are made.
+    parameters : list of Variable
+        Their means and standard deviations.
+
+    Returns
+    -------
+    mean, sigma, component, means, sigmas : Variable or None
+        As in :class:`VariableInputs`.
+    """
+    parameters = [_in_two_axes(p) for p in parameters]
+    above = set(ancestors(parameters, blockers=model.basic_RVs))
+    picked = [rv for rv in model.free_RVs if rv in above and isinstance(rv.owner.op, CategoricalRV) and rv.ndim == 1]
+    if len(picked) == 1:
+        [component] = picked
+        depending = [rv for rv in model.basic_RVs if component in ancestors(rv.owner.inputs, blockers=model.basic_RVs)]
+        of_components = [_of_components(p, component) for p in parameters]
+        if set(depending) == set(members) and None not in of_components:
+            return (*parameters, component, *of_components)
+    return (*parameters, None, *(p if p.type.broadcastable[0] else None for p in parameters))
+
+
+def _of_components(parameter: Variable, component: Variable) -> Variable | None:
+    """Return a parameter of rows (n, d), picked by their components, for all components; None if it is not picked so.
+
+    Sums, products and other functions of what is picked are understood if they act on each element by itself.
+    """
+    if component not in ancestors([parameter]):
+        return parameter if parameter.type.broadcastable[0] else None
+    if parameter.owner is None:
+        return None
+    op, inputs = parameter.owner.op, parameter.owner.inputs
+    if isinstance(op, SUBTENSORS):
+        [array, *index] = inputs
+        is_pick = index == [component] and parameter.ndim == array.ndim and component not in ancestors([array])
+        return array if is_pick else None
+    if isinstance(op, DimShuffle) and op.new_order[:1] == (0,):
+        inner = _of_components(*inputs, component)
+        return None if inner is None else op(inner)
+    if isinstance(op, Elemwise):
+        parts = [_of_components(x, component) for x in inputs]
+        return None if None in parts else op(*parts)
+    return None
 
 
 def _parameters(rv: Variable) -> list[Variable]:
@@ -170,11 +259,12 @@ def read_random_inputs(
     Raises
     ------
     NetworkError
-        If a known standard deviation is not positive, or the prior of a learned one is improper.
+        If a known standard deviation is not positive, or the prior of a learned one is improper, or if a mixture has
+        more or fewer means or standard deviations than weights.
     """
     holes, measurement, name = None, None, found.x.name
     value = model.rvs_to_values[found.unknown]
-    parts = [(name, {rv.name for rv in found.members}, found.sigma)]
+    parts = [] if found.sigmas is None else [(name, {rv.name for rv in found.members}, found.sigmas)]
     if found.known is not None:
         x = found.entries(model)
         holes = Holes.of(x)
@@ -187,12 +277,16 @@ def read_random_inputs(
                 f"has {x.shape}: measure each entry once."
             )
         deviation = found.of_measurement
-        parts.append((found.measured.name, {found.measured.name}, deviation))
+        if deviation.type.broadcastable[0]:
+            parts.append((found.measured.name, {found.measured.name}, deviation))
         measurement = Measurement(
             found.measured.name, real(measured), folded(variances.deviation(deviation, found.measured) ** 2)
         )
     [mean] = model.replace_rvs_by_values([found.mean])
-    learned = variances.conjugate_in_columns(parts, x.shape[1])
+    shape = (found.number_of_components, x.shape[1])
+    if found.component is not None:
+        _check_components(found, shape[0])
+    learned = variances.conjugate_in_columns(parts, shape)
     return RandomInputs(
         name=name,
         value=value,
@@ -200,9 +294,71 @@ def read_random_inputs(
         mean=real(mean),
         variance=folded(variances.deviation(found.sigma, found.unknown) ** 2),
         measurement=measurement,
-        means=tuple(one for one in _learned_means(found, model, variances, x.shape[1]) if _is(one.value, wanted)),
+        means=tuple(one for one in _learned_means(found, model, variances, shape) if _is(one.value, wanted)),
         variances=tuple(one for one in learned if _is(one.value, wanted)),
+        mixture=_mixture(found, model, variances, wanted),
     )
+
+
+def _check_components(found: VariableInputs, number: int) -> None:
+    """Raise NetworkError if the means or standard deviations of a mixture are not those of this many components."""
+    for name, parameter in {"means": found.means, "standard deviations": found.sigmas}.items():
+        rows = evaluate(parameter).shape[0]
+        if rows not in (1, number):
+            raise NetworkError(
+                f"'{found.component.name}' has the probabilities of {number} components, but '{found.x.name}' has the "
+                f"{name} of {rows}: give one row for each component."
+            )
+
+
+def _mixture(
+    found: VariableInputs, model: pm.Model, variances: VarianceReader, wanted: set[Variable] | None
+) -> Mixture | None:
+    """Read the mixture from which rows of the inputs are drawn, if there is one.
+
+    Parameters
+    ----------
+    found, model, variances, wanted
+        As for :func:`read_random_inputs`.
+    """
+    rv = found.component
+    if rv is None or not _is(model.rvs_to_values[rv], wanted):
+        return None
+    weights = found.weights
+    mean, probabilities = model.replace_rvs_by_values([found.means, weights])
+    return Mixture(
+        name=rv.name,
+        value=model.rvs_to_values[rv],
+        number=found.number_of_components,
+        probabilities=real(probabilities),
+        mean=real(mean),
+        variance=folded(variances.deviation(found.sigmas, found.unknown) ** 2),
+        learned_weights=_learned_weights(undimshuffle(weights), rv, model, variances, wanted),
+    )
+
+
+def _learned_weights(
+    weights: Variable, component: Variable, model: pm.Model, variances: VarianceReader, wanted: set[Variable] | None
+) -> LearnedWeights | None:
+    """Read the weights of a mixture, if they have a Dirichlet prior and no other variable depends on them.
+
+    Parameters
+    ----------
+    weights : Variable
+        The weights.
+    component : Variable
+        The Categorical variable of which they are the probabilities.
+    model, variances, wanted
+        As for :func:`read_random_inputs`.
+    """
+    if weights not in model.free_RVs or not isinstance(weights.owner.op, DirichletRV) or weights.ndim > 1:
+        return None
+    transform, value = model.rvs_to_transforms[weights], model.rvs_to_values[weights]
+    is_known = transform is None or isinstance(transform, SimplexTransform)
+    if not is_known or not _is(value, wanted) or variances.users(weights) != [component.name]:
+        return None
+    [alpha] = model.replace_rvs_by_values(_parameters(weights))
+    return LearnedWeights(weights.name, value, transform is not None, real(alpha))
 
 
 def line_of_columns(seen: Variable, x: Variable) -> tuple[Variable, Variable] | None:
@@ -248,7 +404,7 @@ def _is(value: Variable, wanted: set[Variable] | None) -> bool:
 
 
 def _learned_means(
-    found: VariableInputs, model: pm.Model, variances: VarianceReader, columns: int
+    found: VariableInputs, model: pm.Model, variances: VarianceReader, shape: tuple[int, int]
 ) -> list[LearnedMean]:
     """Find the variable that holds the means of columns, if it is Normal and no other variable depends on it.
 
@@ -260,23 +416,24 @@ def _learned_means(
         The model.
     variances : VarianceReader
         The reader of variances of this model.
-    columns : int
-        The number of columns.
+    shape : tuple of int
+        The numbers of components and columns.
     """
-    rv = undimshuffle(found.mean)
+    if found.means is None:
+        return []
+    rv = undimshuffle(found.means)
     if (
         rv not in model.free_RVs
         or not isinstance(rv.owner.op, NormalRV)
         or model.rvs_to_transforms[rv] is not None
-        or not found.mean.type.broadcastable[0]
         or variances.users(rv) != sorted(one.name for one in found.members)
     ):
         return []
     value = model.rvs_to_values[rv]
-    shape = variances.shapes[value.name]
-    numbers = evaluate(found.mean, {rv: np.arange(np.prod(shape, dtype=int), dtype=rv.dtype).reshape(shape)})
-    which = np.broadcast_to(numbers, (1, columns)).ravel().astype(int)
+    own_shape = variances.shapes[value.name]
+    numbers = evaluate(found.means, {rv: np.arange(np.prod(own_shape, dtype=int), dtype=rv.dtype).reshape(own_shape)})
+    which = np.broadcast_to(numbers, shape).astype(int)
     mean, sigma = _parameters(rv)
     [mean] = model.replace_rvs_by_values([mean])
     deviation = variances.deviation(sigma, rv)
-    return [LearnedMean(rv.name, value, shape, which, real(mean), folded(deviation**2))]
+    return [LearnedMean(rv.name, value, own_shape, which, real(mean), folded(deviation**2))]

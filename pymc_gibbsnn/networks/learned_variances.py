@@ -135,7 +135,7 @@ class VarianceReader:
         )
 
     def conjugate_in_columns(
-        self, parts: list[tuple[str, set[str], Variable]], columns: int
+        self, parts: list[tuple[str, set[str], Variable]], shape: tuple[int, int]
     ) -> tuple[LearnedVariance, ...]:
         """Find the variances and precisions of columns of inputs that can be drawn with these.
 
@@ -143,11 +143,11 @@ class VarianceReader:
         ----------
         parts : list of tuple
             For the inputs, and for their measurement, a name, the names of the variables of which they are made, and
-            their standard deviations, with two axes.
-        columns : int
-            The number of columns.
+            their standard deviations, (1, d) or those of components of a mixture, (components, d).
+        shape : tuple of int
+            The numbers of components, 1 without a mixture, and columns.
         """
-        uses = [(users, partial(self._use_in_columns, name, sigma, columns)) for name, users, sigma in parts]
+        uses = [(users, partial(self._use_in_columns, name, sigma, shape)) for name, users, sigma in parts]
         return self._conjugate(uses)
 
     def _conjugate(self, parts: Sequence[tuple[set[str], Callable]]) -> tuple[LearnedVariance, ...]:
@@ -233,7 +233,9 @@ class VarianceReader:
         value = self.model.rvs_to_values[member]
         return Use(member.name, value, coefficient, np.broadcast_to(numbers, self.shapes[value.name]))
 
-    def _use_in_columns(self, name: str, sigma: Variable, columns: int, r: Variable, power: float) -> Use | None:
+    def _use_in_columns(
+        self, name: str, sigma: Variable, shape: tuple[int, int], r: Variable, power: float
+    ) -> Use | None:
         """Read how the standard deviations of columns depend on a variance or precision r.
 
         Parameters
@@ -241,23 +243,23 @@ class VarianceReader:
         name : str
             The name of what has these columns.
         sigma : Variable
-            The standard deviations, with two axes.
-        columns : int
-            The number of columns.
+            The standard deviations, (1, d) or (components, d).
+        shape : tuple of int
+            The numbers of components and columns.
         r, power
             As for :meth:`_use`.
 
         Returns
         -------
         Use or None
-            None if they have another form, or differ between rows.
+            None if they have another form.
         """
         sigma = rewrite_graph(sigma, include=("canonicalize",), clone=False)
         monomial = match_monomial(sigma, r)
-        if monomial is None or monomial[1] != power or not sigma.type.broadcastable[0]:
+        if monomial is None or monomial[1] != power:
             return None
         coefficient, numbers = self._elements(r, monomial)
-        return Use(name, None, coefficient, np.broadcast_to(numbers, (1, columns)))
+        return Use(name, None, coefficient, np.broadcast_to(numbers, shape))
 
     def _elements(self, r: Variable, monomial: tuple[Variable, float, Variable]) -> tuple[Variable, np.ndarray]:
         """Return the coefficient of a power of r, in value variables, and the numbers of the elements that enter."""

@@ -43,11 +43,11 @@ LOST = 2e-4  # a share of a Gram matrix that rounding may change: of inputs at 1
 # The parts of a network that other variables of the model may determine
 MOVING = (
     "noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees", "factors", "row_scale", "slope", "rest",
-    "density", "cutpoints", "squared", "log_prior", "inputs", "mean", "variance", "measured",
+    "density", "cutpoints", "squared", "log_prior", "inputs", "mean", "variance", "measured", "probabilities",
 )  # fmt: skip
 NESTED = (
     "operator", "uses", "layers", "activations", "observation", "variances", "parameters", "network", "random_inputs",
-    "measurement", "means",
+    "measurement", "means", "mixture", "learned_weights",
 )  # fmt: skip
 
 
@@ -311,7 +311,7 @@ class Network:
     def latents(self) -> list[Variable]:
         """The value variables of pre- and post-activations, and of inputs that are not known: numbers of samples."""
         of_units = [part.output for part in self.noisy if part.output is not self.observed]
-        return of_units if self.random_inputs is None else [*of_units, self.random_inputs.value]
+        return of_units if self.random_inputs is None else [*of_units, *self.random_inputs.of_rows]
 
     @property
     def noisy(self) -> list[Layer | Activation | LatentLikelihood]:
@@ -338,7 +338,7 @@ class Network:
     def variables(self) -> list[Variable]:
         """All value variables that a sampler of the network moves."""
         learned = [one.value for one in self.variances] + [one.value for one in self.parameters]
-        of_inputs = [] if self.random_inputs is None else self.random_inputs.variables[1:]
+        of_inputs = [] if self.random_inputs is None else self.random_inputs.of_columns
         return self.weights + self.latents + learned + of_inputs
 
     @property

@@ -3,11 +3,17 @@ r"""Inputs of a network that are not known, or not exactly: missing entries, and
     x_ij ~ N(μ_ij, τ_ij²),     x̃_ij ~ N(x_ij, s_ij²) where there is a measurement.
 
 Entries of x that are observed are numbers; all others are free variables of the model. Means μ_j and variances τ_j² and
-s_j² of columns may be learned. :mod:`pymc_gibbsnn.networks.input_reader` finds such inputs in a model.
+s_j² of columns may be learned. Rows may also be drawn from a mixture, with means and variances for each component k,
+
+    c_i ~ Categorical(π),   x_ij ~ N(μ_kj, τ_kj²) with k = c_i,   π ~ Dirichlet(α),
+
+so that entries of a row which are known tell of the others. :mod:`pymc_gibbsnn.networks.input_reader` finds such inputs
+in a model.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +22,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from scipy.cluster.vq import kmeans2
 
 from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.given import given
@@ -23,7 +30,7 @@ from pymc_gibbsnn.networks.given import given
 if TYPE_CHECKING:
     from pymc_gibbsnn.networks.network import LearnedVariance
 
-__all__ = ["Holes", "LearnedMean", "Measurement", "RandomInputs"]
+__all__ = ["Holes", "LearnedMean", "LearnedWeights", "Measurement", "Mixture", "RandomInputs"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +45,8 @@ class LearnedMean:
         Its value variable.
     shape : tuple of int
         Its shape.
-    which : array of int, (d,)
-        Which element of μ, by its number, is the mean of each column.
+    which : array of int, (1, d) or (components, d)
+        Which element of μ, by its number, is the mean of each column, in each component of a mixture.
     mean, variance : Variable
         The parameters of its prior, which broadcast to its shape.
     """
@@ -50,6 +57,62 @@ class LearnedMean:
     which: np.ndarray
     mean: Variable
     variance: Variable
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedWeights:
+    """Learned weights π ~ Dirichlet(α) of the components of a mixture, on which nothing else depends.
+
+    Attributes
+    ----------
+    name : str
+        The name of the variable in the model.
+    value : Variable
+        Its value variable.
+    is_simplex : bool
+        Whether this holds log π_k − Σ_j log π_j/K, for all components k but the last, and not π itself.
+    alpha : Variable, (components,)
+        The parameters α.
+    """
+
+    name: str
+    value: Variable
+    is_simplex: bool
+    alpha: Variable
+
+    def value_at(self, logs: Variable) -> Variable:
+        """Compute the value of the value variable from log π, up to a constant."""
+        value = (logs - logs.mean())[:-1] if self.is_simplex else pt.exp(logs - pt.logsumexp(logs))
+        return pt.cast(value, self.value.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """The mixture from which rows of the inputs are drawn.
+
+    Attributes
+    ----------
+    name : str
+        The name of c, the number of the component of each row, in the model.
+    value : Variable, (n,)
+        Its value variable.
+    number : int
+        How many components there are.
+    probabilities : Variable, (components,) or (n, components)
+        π.
+    mean, variance : Variable, (components, d)
+        μ and τ² of each component, which broadcast to this shape.
+    learned_weights : LearnedWeights, optional
+        The distribution of π, if it is drawn with the inputs.
+    """
+
+    name: str
+    value: Variable
+    number: int
+    probabilities: Variable
+    mean: Variable
+    variance: Variable
+    learned_weights: LearnedWeights | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +215,8 @@ class RandomInputs:
         Means of columns that are drawn with x.
     variances : tuple of LearnedVariance
         Variances of columns that are drawn with x: those of x, whose use is named like it, or of its measurement.
+    mixture : Mixture, optional
+        The mixture from which rows are drawn, so that the means and variances of rows are those of their components.
     slope, shift : Variable, (1, d), optional
         What the network sees is slope x + shift, such as x less means and divided by scales; by default x itself.
     """
@@ -164,13 +229,32 @@ class RandomInputs:
     measurement: Measurement | None
     means: tuple[LearnedMean, ...] = ()
     variances: tuple[LearnedVariance, ...] = ()
+    mixture: Mixture | None = None
     slope: Variable | None = None
     shift: Variable | None = None
 
     @property
     def variables(self) -> list[Variable]:
-        """The value variables that are drawn: that of x, and then those of its means and variances."""
-        return [self.value, *(one.value for one in self.means), *(one.value for one in self.variances)]
+        """The value variables that are drawn: that of x, and then all others."""
+        return [*self.of_rows, *self.of_columns]
+
+    @property
+    def of_rows(self) -> list[Variable]:
+        """The value variables that hold numbers of rows: that of x, and that of the components of a mixture."""
+        return [self.value] if self.mixture is None else [self.value, self.mixture.value]
+
+    @property
+    def of_columns(self) -> list[Variable]:
+        """The value variables of means and variances, and of the weights of a mixture."""
+        weights = (
+            () if self.mixture is None or self.mixture.learned_weights is None else (self.mixture.learned_weights,)
+        )
+        return [one.value for one in (*self.means, *self.variances, *weights)]
+
+    @property
+    def unlabelled(self) -> list[Variable]:
+        """The value variables of columns that keep their meaning when components of a mixture are renumbered."""
+        return self.of_columns if self.mixture is None else []
 
     def at(self, values: Mapping[Variable, Variable]) -> Variable:
         """Return the inputs x (n, d) at values of the model's variables."""
@@ -185,7 +269,20 @@ class RandomInputs:
         """Return numbers (n, d) in place of x: measured values, or means of columns where entries are missing."""
         return self.holes.filled_with_means() if self.measurement is None else evaluate(self.measurement.measured)
 
-    def guessed_value(self) -> np.ndarray:
-        """Return the value of the value variable with which x is what :meth:`guess` returns."""
+    def guessed_values(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return values of the variables of rows, by name: those with which x is what :meth:`guess` returns.
+
+        The components of a mixture are clusters of rows, found by k-means.
+        """
         x = self.guess()
-        return x if self.holes is None else x[evaluate(self.holes.row), evaluate(self.holes.column)]
+        values = {
+            self.value.name: x if self.holes is None else x[evaluate(self.holes.row), evaluate(self.holes.column)]
+        }
+        if self.mixture is not None:
+            spread = np.where(np.ptp(x, axis=0) > 0, x.std(axis=0), 1)
+            with warnings.catch_warnings():  # components without rows are none the worse
+                warnings.simplefilter("ignore", UserWarning)
+                _, values[self.mixture.value.name] = kmeans2(
+                    x / spread, min(self.mixture.number, len(x)), minit="++", seed=rng
+                )
+        return values

@@ -5,7 +5,13 @@ Nothing but its own inputs is known of a new row. Its true inputs x are drawn an
     x_j ~ N(μ_j, τ_j²) where x_j is missing,     x_j ~ N(v (μ_j/τ_j² + x̃_j/s_j²), v), 1/v = 1/τ_j² + 1/s_j², where x̃_j
     was measured;
 
-an x_j that is known is a number. Means, and variances of columns, come from the posterior.
+an x_j that is known is a number. Where rows are drawn from a mixture, the component c of a new row is drawn first, given
+all that is known of it,
+
+    p(c = k | x) ∝ π_k Π_j N(x_j; μ_kj, τ_kj²) over known entries j, or π_k Π_j N(x̃_j; μ_kj, τ_kj² + s_j²) over measured
+    ones.
+
+Means and variances, and weights of a mixture, come from the posterior.
 """
 
 from __future__ import annotations
@@ -17,9 +23,10 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import normal
+from pytensor.tensor.random.basic import categorical, normal
 
 from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.moves.mixture_of_inputs import log_densities_of_rows
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.input_reader import VariableInputs, variable_inputs
 from pymc_gibbsnn.networks.substitution import substitute
@@ -42,7 +49,7 @@ def with_inputs_as_data(model: pm.Model) -> pm.Model:
     drawn: dict[Variable, Variable] = {}
     data, gone = {}, []
     for found in variable_inputs(model):
-        if any(v in model.data_vars for v in ancestors([found.mean, found.sigma])):
+        if any(v in model.data_vars for v in ancestors(found.parameters)):
             continue
         if not found.is_alike_in_rows:
             raise NetworkError(
@@ -51,8 +58,10 @@ def with_inputs_as_data(model: pm.Model) -> pm.Model:
             )
         leaf = _data_of(model, found)
         x, new = _given_data(found, leaf)
-        new.name = found.unknown.name
-        replaced[found.x], drawn[found.unknown], data[leaf.name] = x, new, leaf
+        for rv, counterpart in new.items():
+            counterpart.name = rv.name
+        replaced[found.x], data[leaf.name] = x, leaf
+        drawn |= new
         gone += [rv for rv in (found.known, found.measured) if rv is not None]
     if not replaced:
         return model
@@ -87,16 +96,29 @@ def _data_of(model: pm.Model, found: VariableInputs) -> Variable:
     return pytensor.shared(np.asarray(x), name=name, shape=(None, None))
 
 
-def _given_data(found: VariableInputs, leaf: Variable) -> tuple[Variable, Variable]:
-    """Return the inputs x (m, d) of rows given their data, and the random variable in them."""
-    mean, sigma, is_missing = found.mean, found.sigma, pt.isnan(leaf)
-    rng = pytensor.shared(np.random.default_rng(0))
-    error = found.of_measurement
+def _given_data(found: VariableInputs, leaf: Variable) -> tuple[Variable, dict[Variable, Variable]]:
+    """Return the inputs x (m, d) of rows given their data, and new random variables in place of those of the model."""
+    mean, sigma, error, is_missing = found.mean, found.sigma, found.of_measurement, pt.isnan(leaf)
+    rng, new = pytensor.shared(np.random.default_rng(0)), {}
+    known = pt.switch(is_missing, 0, leaf)
+    if found.component is not None:
+        [rng, component] = draw(categorical, rng, _probabilities(found, known, ~is_missing))
+        mean, sigma = substitute([mean, sigma], {found.component: component})
+        new[found.component] = component
     if error is None:
-        [_, new] = draw(normal, rng, mean, sigma, size=tuple(leaf.shape))
-        return pt.switch(is_missing, new, leaf), new
+        [_, drawn] = draw(normal, rng, mean, sigma, size=tuple(leaf.shape))
+        return pt.switch(is_missing, drawn, leaf), {**new, found.unknown: drawn}
     certainty = pt.switch(is_missing, 0, 1 / error**2)
     variance = 1 / (1 / sigma**2 + certainty)
-    centre = variance * (mean / sigma**2 + certainty * pt.switch(is_missing, 0, leaf))
-    [_, new] = draw(normal, rng, centre, pt.sqrt(variance))
-    return new, new
+    centre = variance * (mean / sigma**2 + certainty * known)
+    [_, drawn] = draw(normal, rng, centre, pt.sqrt(variance))
+    return drawn, {**new, found.unknown: drawn}
+
+
+def _probabilities(found: VariableInputs, known: Variable, is_known: Variable) -> Variable:
+    """Compute the probabilities (m, components) of the components of rows given their known or measured values."""
+    weights, error, means, sigmas = found.weights, found.of_measurement, found.means, found.sigmas
+    variance = sigmas**2 if error is None else sigmas**2 + error**2
+    zeros = pt.zeros((weights.shape[-1], known.shape[1]), known.dtype)
+    of_rows = log_densities_of_rows(known, means + zeros, variance + zeros, pt.cast(is_known, known.dtype))
+    return pt.special.softmax(pt.log(weights) + of_rows, axis=-1)

@@ -3,7 +3,7 @@ r"""Gibbs sampling of the intermediate-noise network: one sweep over all weights
 The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.network` [1]_, in the letters of
 :mod:`pymc_gibbsnn.moves`. The lines of a sweep, from the data upwards, say what is drawn given what::
 
-    μ, τ², A_1 | W̃_1, Z_2                  if entries of the inputs A_1 are not known, with their means and variances
+    c, π, μ, τ², A_1 | W̃_1, Z_2            if entries of the inputs A_1 are not known, with their means and variances
     W̃_1 | Z_2
     for each hidden layer l = 2..L:
         Z_l | W̃_{l−1}, W̃_l, Z_{l+1}        A_l integrated out (collapsed)
@@ -17,6 +17,7 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
         W̃_l | A_l, Z_{l+1}
     c, λ, the scale of W̃_L | A_L, y          if y are class labels, the noise of Z_{L+1} held fixed
     W̃_1, ..., W̃_L, all noise held fixed      if y are class labels, the Z_{L+1} of the label integrated out
+    A_1, all noise held fixed                 if entries of the inputs A_1 are not known, row by row
     parameters of the likelihood | Z_{L+1}, y         or with Z_{L+1} integrated out
     Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say; lines of layer L have
                                              Z_{L+1} integrated out if y is Gaussian given auxiliary variables
@@ -59,6 +60,7 @@ from pymc_gibbsnn.moves.layer_parallel import all_postactivations, all_preactiva
 from pymc_gibbsnn.moves.layer_scale import layer_scale
 from pymc_gibbsnn.moves.likelihood_parameters import has_shift, likelihood_parameters, shift
 from pymc_gibbsnn.moves.noise_level import has_noise_level, noise_level
+from pymc_gibbsnn.moves.noncentred_inputs import noncentred_inputs
 from pymc_gibbsnn.moves.noncentred_scale import noncentred_scales
 from pymc_gibbsnn.moves.noncentred_variance import noncentred_variance
 from pymc_gibbsnn.moves.postactivations import direct_latents, postactivations
@@ -128,7 +130,8 @@ def gibbs(
         (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool and then a dense layer;
         "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers below a last latent
         that is neither observed nor integrated out, as below class labels or counts, also move together, by
-        Hamiltonian dynamics (:mod:`pymc_gibbsnn.moves.joint_trajectory`).
+        Hamiltonian dynamics (:mod:`pymc_gibbsnn.moves.joint_trajectory`), and inputs that are not known move with all
+        latents of their row (:mod:`pymc_gibbsnn.moves.noncentred_inputs`).
     schedule : {"sequential", "layer-parallel"}
         The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.moves.layer_parallel`); it is neither
         collapsed nor interweaved.
@@ -348,6 +351,8 @@ def _sweep(
     if scale_move and learns[-1] and network.observation is not None and network.observation.ignores_scale:
         moves.append(label_scale)  # c, λ
     joint = [joint_trajectory(network)] if interweave and has_joint_trajectory(network) else []  # all W̃, Z and A
+    if interweave and network.random_inputs is not None:
+        joint.append(noncentred_inputs(network))  # A_1, all Z and A
     of_data: list[Move | Callable] = [likelihood_parameters] if network.parameters else []  # θ, of the data alone
     if has_shift(network):
         of_data.append(shift(network))  # cutpoints or centers, the last bias, Z_{L+1}
@@ -364,7 +369,7 @@ def _sweep(
     if network.variances:
         moves.append(variances)  # Δ, λ | all others
     if network.random_inputs is not None:
-        moves = [random_inputs, *moves]  # μ, τ², A_1 | W̃_1, Z_2
+        moves = [random_inputs, *moves]  # c, π, μ, τ², A_1 | W̃_1, Z_2
     return in_turn(*moves)
 
 

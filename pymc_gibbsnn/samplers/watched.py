@@ -34,7 +34,7 @@ def watched(networks: Sequence[Network]) -> Variable:
         numbers += [outputs, *(variance.log_precision(variance.value) for variance in network.variances)]
         numbers += [parameter.value for parameter in network.parameters]
         if network.random_inputs is not None:
-            numbers += network.random_inputs.variables[1:]
+            numbers += network.random_inputs.unlabelled
     return pt.concatenate([x.ravel() for x in numbers])
 
 

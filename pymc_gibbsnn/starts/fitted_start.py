@@ -107,7 +107,7 @@ def fitted_start(network: Network, point: dict[str, np.ndarray], rng: np.random.
     if matrices is None:
         return {}
     if network.random_inputs is not None:
-        new[network.random_inputs.value.name] = network.random_inputs.guessed_value()
+        new |= network.random_inputs.guessed_values(rng)
     for operator, w in zip(weighted, matrices, strict=True):
         new |= {v.name: value for v, value in operator.values(w).items()}
     pairs = list(forward(network, new, inputs))

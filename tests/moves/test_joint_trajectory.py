@@ -7,27 +7,24 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.graph.traversal import ancestors
 from scipy.special import logsumexp
 from scipy.stats import norm
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
+from pymc_gibbsnn.moves import fixed_noise
 from pymc_gibbsnn.moves.joint_trajectory import (
     has_joint_trajectory,
     joint_density,
     joint_trajectory,
-    moved_with,
     path,
     with_precisions,
 )
 from pymc_gibbsnn.moves.label_scale import scales_of
 from pymc_gibbsnn.moves.site import NetworkState
-from pymc_gibbsnn.networks.given import Given
 from pymc_gibbsnn.networks.reader import read_network
-from pymc_gibbsnn.networks.substitution import substitute
-from tests.helpers import MODES, check_mean, compile_draw, random_point, slow, value
+from tests.helpers import MODES, check_mean, compile_draw, of_known_lengths, random_point, slow, value
 from tests.moves.test_label_scale import network
 
 DRAWS = {"NUMBA": 20_000, "JAX": 8_000}
@@ -37,10 +34,8 @@ def state_at(model, values):
     return NetworkState.begin(read_network(model).at, values, pt.constant(0.0))
 
 
-def of_known_lengths(outputs):
-    """Lengths of axes stand in the graph, as for the drivers that compile for JAX."""
-    given = [v for v in ancestors(outputs) if isinstance(v, Given) and v.dtype.startswith("int")]
-    return substitute(outputs, {v: pt.constant(v.get_value(), dtype=v.dtype) for v in given})
+def moved_with(state, weights):
+    return fixed_noise.with_noises(replace(state, weights=tuple(weights)), fixed_noise.noises(state))
 
 
 def shared(x, name=None):

@@ -14,7 +14,15 @@ from pymc_gibbsnn.moves.random_inputs import random_inputs
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.starts.fitted_start import can_be_fitted, fitted_start
-from tests.helpers import MODES, QUIET, check_mean, check_moments, check_same_distribution, compile_draw
+from tests.helpers import (
+    MODES,
+    QUIET,
+    check_mean,
+    check_moments,
+    check_same_distribution,
+    compile_draw,
+    of_known_lengths,
+)
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 pytestmark = pytest.mark.filterwarnings("ignore:Data in .* contains missing values")
@@ -232,7 +240,7 @@ def move_of_inputs(model, values, mode, seed=0):
 
     def build(rng):
         rng, state = random_inputs(rng, NetworkState.begin(read, constants, pt.constant(0.0)))
-        return rng, *(state.values[v] for v in drawn)
+        return of_known_lengths([rng, *(state.values[v] for v in drawn)])
 
     return compile_draw(build, mode, seed)
 
@@ -607,8 +615,8 @@ def test_both_drivers_and_starts(kind):
         completed = ours["posterior"]["X"].values
         np.testing.assert_allclose(completed[..., np.isnan(HOLES)], draws)
         np.testing.assert_allclose(completed[0, 0][~np.isnan(HOLES)], HOLES[~np.isnan(HOLES)])
-    guess = read_network(model).random_inputs.guessed_value()
-    np.testing.assert_allclose(more["initvals"][0][name], guess)
+    guess = read_network(model).random_inputs.guessed_values(RNG)
+    np.testing.assert_allclose(more["initvals"][0][name], guess[name])
     start = more["initvals"][0]
     x = X if kind is measured else read_network(model).data()
     assert abs(start["Z2"] - x @ start["W1"].T - start["b1"]).max() < 5 * 0.5
@@ -630,8 +638,10 @@ def test_mlp_with_missing_values(likelihood, hidden):
     model = pmg.mlp(HOLES, LIKELIHOODS[likelihood], hidden, likelihood=likelihood)
     assert [v.name for v in read_network(model).random_inputs.variables] == [
         "X_unobserved",
+        "component_X",
         "mean_X",
         "variance_X_log__",
+        "weights_X_simplex__",
     ]
     step, point = pmg.GibbsNN(model=model, **FAST), model.initial_point()
     for _ in range(3):

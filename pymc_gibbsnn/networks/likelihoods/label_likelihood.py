@@ -127,8 +127,8 @@ class LabelLikelihood(LatentLikelihood):
             The derivative of the margin of a row, or of the number itself, with respect to z.
         """
 
-    def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
-        """Compute Σ log p(y | mean, noises) with the noise of the latent of each label integrated out.
+    def log_densities_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
+        """Compute log p(y | mean, noises) with the noise of the latent of each label integrated out.
 
         Parameters
         ----------
@@ -139,14 +139,14 @@ class LabelLikelihood(LatentLikelihood):
 
         Returns
         -------
-        Variable, ()
+        Variable, (n, 1 or units)
         """
         marks = self.marks(noise)
         margin, _ = self.margin(mean + self.seen(noise, marks), marks)
-        return log_normal_cdf(margin / pt.sqrt(variance)).sum()
+        return log_normal_cdf(margin / pt.sqrt(variance))
 
     def slopes_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
-        """Compute the derivative (n, units) of :meth:`log_probability_of_means` with respect to the means."""
+        """Compute the derivative (n, units) of the sum of :meth:`log_densities_of_means` with respect to the means."""
         marks, sigma = self.marks(noise), pt.sqrt(variance)
         margin, slopes = self.margin(mean + self.seen(noise, marks), marks)
         r = margin / sigma

@@ -131,8 +131,8 @@ class LatentLikelihood(Likelihood):
         """
         return self.log_densities(z)
 
-    def log_probability_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
-        """Compute Σ log p(y | Z) at Z = mean + noise, as a move of the means with their noises held fixed needs it.
+    def log_densities_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
+        """Compute log p(y | Z) at Z = mean + noise, as a move of the means with their noises held fixed needs it.
 
         A likelihood may integrate noises out; those are not used.
 
@@ -145,13 +145,14 @@ class LatentLikelihood(Likelihood):
 
         Returns
         -------
-        Variable, ()
+        Variable, (n, units) or (n, 1)
+            As for :meth:`log_densities`.
         """
-        return self.log_densities(mean + noise).sum()
+        return self.log_densities(mean + noise)
 
     def slopes_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
-        """Compute the derivative (n, units) of :meth:`log_probability_of_means` with respect to the means."""
-        return pt.grad(self.log_probability_of_means(mean, noise, variance), mean)
+        """Compute the derivative (n, units) of the sum of :meth:`log_densities_of_means` with respect to the means."""
+        return pt.grad(self.log_densities_of_means(mean, noise, variance).sum(), mean)
 
     def draw_latent(
         self, rng: Variable, z: Variable, m: Variable, noise: Variable

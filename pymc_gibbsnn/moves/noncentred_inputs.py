@@ -1,0 +1,131 @@
+r"""Rows of inputs that are not known, moved with the noises of all latents held fixed.
+
+Given the first latents Z_2 of a row, its unknown inputs are known to within the noise of these, which may be small; a
+draw given Z_2 (:mod:`pymc_gibbsnn.moves.random_inputs`) then moves them by as little. Here the latents of a row move
+with its inputs, in the letters of :mod:`pymc_gibbsnn.moves` and with E and F the noises (:mod:`~.fixed_noise`):
+
+    Z_{l+1} = Ã_l W̃_lᵀ + E_{l+1},   A_l = σ(Z_l) + F_l.
+
+The proposal is a draw from the prior given what is known of the row without the network: its other entries x_O, by the
+component c of a mixture, or its measured values x̃,
+
+    c', x' ~ p(c, x | x_O),   or   x' ~ p(x | c, x̃).
+
+It is accepted, for each row by itself, with the probability
+
+    min(1, p(y | M(x') + E)/p(y | M(x) + E)),
+
+where M(x) is the mean of the last latent, and E its noise. Where y is this latent itself, p is N(y; M, Δ).
+
+Below labels that are a function of Z_{L+1} that of the label is integrated out and left out of date: the draw of
+Z_{L+1} given the labels must follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import normal, uniform
+
+from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.moves.fixed_noise import noises, with_noises
+from pymc_gibbsnn.moves.mixture_of_inputs import draw_components
+from pymc_gibbsnn.moves.site import NOTHING, Acceptance, Move, NetworkState, Nothing
+from pymc_gibbsnn.networks.network import Network
+from pymc_gibbsnn.networks.random_inputs import RandomInputs
+
+__all__ = ["noncentred_inputs"]
+
+
+def noncentred_inputs(network: Network) -> Move:
+    """Make the move for a network with random inputs; it reports the share of rows whose proposal it accepted."""
+    return Move.of(_inputs(network).name, _step, NOTHING, Acceptance)
+
+
+def _step(rng: Variable, state: NetworkState, memory: Nothing) -> tuple[Variable, NetworkState, Nothing, Acceptance]:
+    """Make the move; argument and result are those of :class:`~pymc_gibbsnn.moves.site.Move`."""
+    inputs, fixed = _inputs(state.network), noises(state)
+    rng, proposed = _proposal(rng, state)
+    values = state.values | proposed
+    moved = with_noises(replace(state, values=values, network=state.read(values)), fixed)
+    log_ratio = _log_density(state, moved.outputs[-1]) - _log_density(state, state.outputs[-1])
+    zero, one = pt.constant(np.array([0, 1], log_ratio.dtype))
+    rng, u = draw(uniform, rng, zero, one, size=(state.samples,))
+    accept = pt.log1p(-u) < pt.switch(pt.isnan(log_ratio), -np.inf, log_ratio)
+
+    holes, chosen = inputs.holes, {}
+    for value, new in proposed.items():
+        of_entries = accept if new.ndim == 1 else accept[:, None]
+        if holes is not None and value is inputs.value:
+            of_entries = accept[holes.row]
+        chosen[value] = pt.switch(of_entries, new, state.values[value])
+    values, pairs = state.values | chosen, {}
+    for name in ("outputs", "posts"):
+        new, old = getattr(moved, name), getattr(state, name)
+        pairs[name] = [pt.switch(accept[:, None], x, y) for x, y in zip(new, old, strict=True)]
+    squares = state.squares
+    if state.network.observation is None:  # the last outputs are data
+        last = state.network.layers[-1].name
+        residuals = state.outputs[-1] - (pairs["outputs"][-1] - fixed.of_outputs[-1])
+        pairs["outputs"][-1], squares = state.outputs[-1], squares | {last: (residuals**2).sum()}
+    state = replace(
+        state,
+        values=values,
+        network=state.read(values),
+        outputs=tuple(pairs["outputs"]),
+        posts=tuple(pairs["posts"]),
+        squares=squares,
+    )
+    rows = accept if holes is None else accept[holes.rows]
+    return rng, state, memory, Acceptance(pt.cast(rows, log_ratio.dtype).mean())
+
+
+def _proposal(rng: Variable, state: NetworkState) -> tuple[Variable, dict[Variable, Variable]]:
+    """Draw the inputs that are not known, and components of rows with missing entries, from their prior.
+
+    Returns
+    -------
+    rng : Variable
+    proposed : dict of Variable to Variable
+        The values that are proposed.
+    """
+    values, inputs = state.values, _inputs(state.network)
+    x, value, holes = inputs.at(values), values[inputs.value], inputs.holes
+    proposed: dict[Variable, Variable] = {}
+    if holes is None:
+        measurement = inputs.measurement
+        precision, linear = 1 / inputs.variance, inputs.mean / inputs.variance
+        if measurement is not None:
+            precision = precision + 1 / measurement.variance
+            linear = linear + measurement.measured / measurement.variance
+        mean, deviation = linear / precision + pt.zeros_like(x), pt.sqrt(1 / precision)
+    else:
+        if inputs.mixture is not None:
+            known = pt.set_subtensor(pt.ones_like(x)[holes.row, holes.column], 0)
+            rng, component = draw_components(rng, inputs.mixture, x, known)
+            proposed[inputs.mixture.value] = component
+            inputs = _inputs(state.read(values | proposed))
+        mean, deviation = (
+            (parameter + pt.zeros_like(x))[holes.row, holes.column]
+            for parameter in (inputs.mean, pt.sqrt(inputs.variance))
+        )
+    rng, xi = draw(normal, rng, pt.zeros_like(value), pt.constant(np.asarray(1, value.dtype)))
+    return rng, {**proposed, inputs.value: pt.cast(mean + deviation * xi, value.dtype)}
+
+
+def _log_density(state: NetworkState, output: Variable) -> Variable:
+    """Compute log p(y | Z_{L+1}) of each row (n,) where Z_{L+1} has moved to ``output`` with its noise held fixed."""
+    last, observation, noise = state.network.layers[-1], state.network.observation, noises(state).of_outputs[-1]
+    if observation is None:
+        return -((state.outputs[-1] - (output - noise)) ** 2).sum(axis=1) / (2 * last.noise)
+    return observation.log_densities_of_means(output - noise, noise, last.noise).sum(axis=1)
+
+
+def _inputs(network: Network) -> RandomInputs:
+    """Return the inputs of a network of which some are not known."""
+    if network.random_inputs is None:
+        raise ValueError("the inputs of the network are known.")
+    return network.random_inputs

@@ -1,0 +1,137 @@
+"""The move of inputs with all noises held fixed: rows drawn from its target, found on a grid, keep their distribution."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn.moves.noncentred_inputs import noncentred_inputs
+from pymc_gibbsnn.moves.site import NetworkState
+from pymc_gibbsnn.networks.reader import read_network
+from tests.helpers import MODES, compile_draw, slow_but, value
+
+pytestmark = pytest.mark.filterwarnings("ignore:Data in .* contains missing values")
+
+ROWS, NOISE, KNOWN, ERROR = 20_000, 0.5, 0.4, 0.7
+WEIGHTS = np.array([0.25, 0.75])
+MEANS, DEVIATIONS = np.array([[-1.0, 0.0], [1.5, 0.8]]), np.array([[0.6, 1.0], [0.9, 0.7]])
+W1, B1, W2 = np.array([[1.2, -0.4], [0.3, 1.0], [-0.9, 0.5]]), np.array([0.1, -0.2, 0.3]), np.array([0.8, -1.1, 0.6])
+NOISE_Z2, NOISE_A2, NOISE_Z3 = np.array([0.3, -0.4, 0.2]), np.array([-0.1, 0.5, 0.3]), 0.25
+Y = 0.6
+CASES = {
+    "missing": {},
+    "a mixture": {"mixture": True},
+    "scales of rows": {"scale": 1.7},
+    "measured": {"kind": "measured"},
+    "student": {"likelihood": "student"},
+    "a mixture below labels": {"likelihood": "sign", "mixture": True},
+}
+
+
+def build(kind="missing", mixture=False, scale=1.0, likelihood="normal"):
+    """A network of rows that are all alike: the first input is missing or measured, the second one known."""
+    x = np.tile([np.nan if kind == "missing" else 1.1, KNOWN], (ROWS, 1))
+    mean, deviation = MEANS[0], DEVIATIONS[0]
+    with pm.Model() as model:
+        if mixture:
+            c = pm.Categorical("c", WEIGHTS, shape=ROWS)
+            mean, deviation = pt.as_tensor(MEANS)[c], pt.as_tensor(DEVIATIONS)[c]
+        if kind == "missing":
+            x = pm.Normal("X", mean, deviation, observed=x)
+        else:
+            true = pm.Normal("X", mean, deviation, shape=x.shape)
+            pm.Normal("x_measured", true, ERROR, observed=x)
+            x = true
+        weights, b = pm.Normal("W1", 0, 1, shape=W1.shape), pm.Normal("b1", 0, 1, shape=len(B1))
+        sigma = NOISE if scale == 1 else NOISE * np.full((ROWS, 1), scale)
+        A2 = pm.Normal("A2", pt.maximum(pm.Normal("Z2", x @ weights.T + b, sigma), 0), sigma)
+        f = A2 @ pm.Normal("W2", 0, 1, shape=len(W2))
+        if likelihood == "normal":
+            pm.Normal("y", f, sigma if scale == 1 else sigma[:, 0], observed=np.full(ROWS, Y))
+        else:
+            Z3 = pm.Normal("Z3", f, NOISE)
+            if likelihood == "student":
+                pm.StudentT("y", 4, Z3, sigma=0.8, observed=np.full(ROWS, Y))
+            else:
+                pmg.SignLabel("y", Z3, observed=np.ones(ROWS, int))
+    return model
+
+
+def latents(x):
+    """Z2, A2 and the mean of the last latent at inputs x (..., 2), with the noises held fixed."""
+    z = x @ W1.T + B1 + NOISE_Z2
+    a = np.maximum(z, 0) + NOISE_A2
+    return z, a, a @ W2
+
+
+def log_likelihood(x, scale=1.0, likelihood="normal", **_):
+    *_, mean = latents(x)
+    if likelihood == "normal":
+        return stats.norm.logpdf(Y, mean, NOISE * scale)
+    if likelihood == "student":
+        return stats.t.logpdf(Y, 4, mean + NOISE_Z3, 0.8)
+    return stats.norm.logcdf(mean / NOISE)
+
+
+def target(case):
+    """Draws of the component and of x from the target of the move; functions of all there are, and their shares."""
+    is_measured, components = case.get("kind") == "measured", [0, 1] if case.get("mixture") else [0]
+    first = np.linspace(-6, 7, 801 if is_measured else 13_001)
+    second = np.linspace(-5, 5, 601) if is_measured else np.array([KNOWN])
+    x = np.stack(np.meshgrid(first, second), axis=-1).reshape(-1, 2)
+    logs = []
+    for k in components:
+        log = np.log(WEIGHTS[k]) + stats.norm.logpdf(x, MEANS[k], DEVIATIONS[k]).sum(axis=-1)
+        if is_measured:
+            log += stats.norm.logpdf(np.array([1.1, KNOWN]), x, ERROR).sum(axis=-1)
+        logs.append(log + log_likelihood(x, **case))
+    shares = np.exp(np.ravel(logs))
+    shares /= shares.sum()
+    x, c = np.tile(x, (len(components), 1)), np.repeat(components, len(x))
+    chosen = np.random.default_rng(1).choice(len(shares), size=ROWS, p=shares)
+    return c[chosen], x[chosen], functions_of(x, c), shares
+
+
+def functions_of(x, c):
+    return np.stack([x[:, 0], x[:, 0] ** 2, np.sin(3 * x[:, 0]), x[:, 1], c])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", slow_but(["a mixture", "measured"], CASES))
+def test_rows_from_the_target_keep_their_distribution(name, mode):
+    case = CASES[name]
+    model = build(**case)
+    network = read_network(model)
+    c, x, functions, shares = target(case)
+    z, a, mean = latents(x)
+    values = {"W1": W1, "b1": B1, "W2": W2, "Z2": z, "A2": a, "Z3": mean + NOISE_Z3, "c": c}
+    values |= {"X_unobserved": x[:, 0], "X": x}
+    values = {v: pt.constant(np.asarray(values[v.name], v.dtype)) for v in network.variables}
+    state = NetworkState.begin(lambda values: network.at(values).of_equal_rows(), values, pt.constant(0.0))
+    move, inputs = noncentred_inputs(network), network.random_inputs
+
+    def build_move(rng):
+        rng, moved, _, stats_ = move.step(rng, state, {})
+        drawn = [moved.values[v] for v in inputs.of_rows]
+        return rng, *drawn, moved.outputs[0], moved.posts[0], moved.outputs[-1], stats_["acceptance_X"]
+
+    *drawn, new_z, new_a, last, acceptance = compile_draw(build_move, mode)()
+    new = x.copy()
+    if case.get("kind") == "measured":
+        new = drawn[0]
+    else:
+        new[:, 0] = drawn[0]
+    assert 0.1 < acceptance < 0.99
+    np.testing.assert_allclose((new[:, 0] != x[:, 0]).mean(), acceptance, atol=1e-12)
+    for found, exact in zip(functions_of(new, drawn[1] if case.get("mixture") else c), functions, strict=True):
+        center = exact @ shares
+        error = np.sqrt(max(exact**2 @ shares - center**2, 0) / ROWS)
+        assert abs(found.mean() - center) < 4.5 * error + 1e-9, (found.mean(), center, error)
+    scale = 1.0 if network.row_scale is None else value(network.row_scale)
+    expected_z, expected_a, expected_mean = latents(new)
+    np.testing.assert_allclose(new_z * scale, expected_z, atol=1e-9)
+    np.testing.assert_allclose(new_a * scale, expected_a, atol=1e-9)
+    expected = Y if case.get("likelihood", "normal") == "normal" else expected_mean + NOISE_Z3
+    np.testing.assert_allclose((last * scale)[:, 0], expected, atol=1e-9)
