@@ -6,12 +6,13 @@ with its inputs, in the letters of :mod:`pymc_gibbsnn.moves` and with E and F th
 
     Z_{l+1} = Ã_l W̃_lᵀ + E_{l+1},   A_l = σ(Z_l) + F_l.
 
-The proposal is a draw from the prior given what is known of the row without the network: its other entries x_O, by the
-component c of a mixture, or its measured values x̃,
+Of entries R of the row that are to move, the proposal is a draw from the prior given all others, through the component
+c of a mixture, or given measured values x̃,
 
-    c', x' ~ p(c, x | x_O),   or   x' ~ p(x | c, x̃).
+    c', x'_R ~ p(c, x_R | x_{−R}),   or   x'_R ~ p(x_R | c, x̃_R).
 
-It is accepted, for each row by itself, with the probability
+First R are all entries of a row that are not known, then one of them, chosen at random. The proposal is accepted, for
+each row by itself, with the probability
 
     min(1, p(y | M(x') + E)/p(y | M(x) + E)),
 
@@ -41,14 +42,51 @@ __all__ = ["noncentred_inputs"]
 
 
 def noncentred_inputs(network: Network) -> Move:
-    """Make the move for a network with random inputs; it reports the share of rows whose proposal it accepted."""
+    """Make the move for a network with random inputs; it reports the share of rows with all entries redrawn."""
     return Move.of(_inputs(network).name, _step, NOTHING, Acceptance)
 
 
 def _step(rng: Variable, state: NetworkState, memory: Nothing) -> tuple[Variable, NetworkState, Nothing, Acceptance]:
     """Make the move; argument and result are those of :class:`~pymc_gibbsnn.moves.site.Move`."""
+    unknown = _unknown(state)
+    rng, state, accepted = _redraw(rng, state, unknown)
+    zero, one = pt.constant(np.array([0, 1], unknown.dtype))
+    rng, u = draw(uniform, rng, zero, one, size=(state.samples, unknown.shape[1]))
+    chosen = pt.argmax((1 + u) * unknown, axis=1)
+    rng, state, _ = _redraw(rng, state, unknown * pt.eq(chosen[:, None], pt.arange(unknown.shape[1])))
+    holes = _inputs(state.network).holes
+    rows = accepted if holes is None else accepted[holes.rows]
+    return rng, state, memory, Acceptance(pt.cast(rows, unknown.dtype).mean())
+
+
+def _unknown(state: NetworkState) -> Variable:
+    """Write entries of the inputs that are not known as 1, and others as 0, (n, d)."""
+    inputs, holes = state.network.inputs, _inputs(state.network).holes
+    if holes is None:
+        return pt.ones_like(inputs)
+    return pt.set_subtensor(pt.zeros_like(inputs)[holes.row, holes.column], 1)
+
+
+def _redraw(rng: Variable, state: NetworkState, moving: Variable) -> tuple[Variable, NetworkState, Variable]:
+    """Redraw some entries of each row, and its component, and accept or reject this.
+
+    Parameters
+    ----------
+    rng : Variable
+        The random generator.
+    state : NetworkState
+        The state.
+    moving : Variable, (n, d)
+        Which entries are redrawn, as 1 and 0; the others are kept.
+
+    Returns
+    -------
+    rng, state : Variable, NetworkState
+    accept : Variable, (n,)
+        Which rows have moved.
+    """
     inputs, fixed = _inputs(state.network), noises(state)
-    rng, proposed = _proposal(rng, state)
+    rng, proposed = _proposal(rng, state, moving)
     values = state.values | proposed
     moved = with_noises(replace(state, values=values, network=state.read(values)), fixed)
     log_ratio = _log_density(state, moved.outputs[-1]) - _log_density(state, state.outputs[-1])
@@ -62,29 +100,33 @@ def _step(rng: Variable, state: NetworkState, memory: Nothing) -> tuple[Variable
         if holes is not None and value is inputs.value:
             of_entries = accept[holes.row]
         chosen[value] = pt.switch(of_entries, new, state.values[value])
-    values, pairs = state.values | chosen, {}
-    for name in ("outputs", "posts"):
-        new, old = getattr(moved, name), getattr(state, name)
-        pairs[name] = [pt.switch(accept[:, None], x, y) for x, y in zip(new, old, strict=True)]
-    squares = state.squares
+    outputs, posts = (
+        [pt.switch(accept[:, None], x, old) for x, old in zip(new, olds, strict=True)]
+        for new, olds in ((moved.outputs, state.outputs), (moved.posts, state.posts))
+    )
+    values, squares = state.values | chosen, state.squares
     if state.network.observation is None:  # the last outputs are data
         last = state.network.layers[-1].name
-        residuals = state.outputs[-1] - (pairs["outputs"][-1] - fixed.of_outputs[-1])
-        pairs["outputs"][-1], squares = state.outputs[-1], squares | {last: (residuals**2).sum()}
+        residuals = state.outputs[-1] - (outputs[-1] - fixed.of_outputs[-1])
+        outputs[-1], squares = state.outputs[-1], squares | {last: (residuals**2).sum()}
     state = replace(
         state,
         values=values,
         network=state.read(values),
-        outputs=tuple(pairs["outputs"]),
-        posts=tuple(pairs["posts"]),
+        outputs=tuple(outputs),
+        posts=tuple(posts),
         squares=squares,
     )
-    rows = accept if holes is None else accept[holes.rows]
-    return rng, state, memory, Acceptance(pt.cast(rows, log_ratio.dtype).mean())
+    return rng, state, accept
 
 
-def _proposal(rng: Variable, state: NetworkState) -> tuple[Variable, dict[Variable, Variable]]:
-    """Draw the inputs that are not known, and components of rows with missing entries, from their prior.
+def _proposal(rng: Variable, state: NetworkState, moving: Variable) -> tuple[Variable, dict[Variable, Variable]]:
+    """Draw entries from their prior and, where some are missing, components of rows.
+
+    Parameters
+    ----------
+    rng, state, moving
+        As for :func:`_redraw`.
 
     Returns
     -------
@@ -95,25 +137,24 @@ def _proposal(rng: Variable, state: NetworkState) -> tuple[Variable, dict[Variab
     values, inputs = state.values, _inputs(state.network)
     x, value, holes = inputs.at(values), values[inputs.value], inputs.holes
     proposed: dict[Variable, Variable] = {}
-    if holes is None:
-        measurement = inputs.measurement
+    if inputs.measurement is not None:
         precision, linear = 1 / inputs.variance, inputs.mean / inputs.variance
-        if measurement is not None:
-            precision = precision + 1 / measurement.variance
-            linear = linear + measurement.measured / measurement.variance
-        mean, deviation = linear / precision + pt.zeros_like(x), pt.sqrt(1 / precision)
+        precision = precision + 1 / inputs.measurement.variance
+        linear = linear + inputs.measurement.measured / inputs.measurement.variance
+        mean, deviation = linear / precision, pt.sqrt(1 / precision)
     else:
         if inputs.mixture is not None:
-            known = pt.set_subtensor(pt.ones_like(x)[holes.row, holes.column], 0)
-            rng, component = draw_components(rng, inputs.mixture, x, known)
+            rng, component = draw_components(rng, inputs.mixture, x, 1 - moving)
             proposed[inputs.mixture.value] = component
             inputs = _inputs(state.read(values | proposed))
-        mean, deviation = (
-            (parameter + pt.zeros_like(x))[holes.row, holes.column]
-            for parameter in (inputs.mean, pt.sqrt(inputs.variance))
+        mean, deviation = inputs.mean, pt.sqrt(inputs.variance)
+    if holes is not None:
+        mean, deviation, moving = (
+            (parameter + pt.zeros_like(x))[holes.row, holes.column] for parameter in (mean, deviation, moving)
         )
     rng, xi = draw(normal, rng, pt.zeros_like(value), pt.constant(np.asarray(1, value.dtype)))
-    return rng, {**proposed, inputs.value: pt.cast(mean + deviation * xi, value.dtype)}
+    new = pt.switch(moving > 0, mean + deviation * xi, value)
+    return rng, {**proposed, inputs.value: pt.cast(new, value.dtype)}
 
 
 def _log_density(state: NetworkState, output: Variable) -> Variable:

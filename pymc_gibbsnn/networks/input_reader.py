@@ -16,9 +16,9 @@ import numpy as np
 import pymc as pm
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pymc.logprob.transforms import SimplexTransform
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pymc.logprob.transforms import SimplexTransform
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.basic import CategoricalRV, DirichletRV, NormalRV
 

@@ -274,15 +274,12 @@ class RandomInputs:
 
         The components of a mixture are clusters of rows, found by k-means.
         """
-        x = self.guess()
-        values = {
-            self.value.name: x if self.holes is None else x[evaluate(self.holes.row), evaluate(self.holes.column)]
-        }
+        x, holes = self.guess(), self.holes
+        values = {self.value.name: x if holes is None else x[evaluate(holes.row), evaluate(holes.column)]}
         if self.mixture is not None:
-            spread = np.where(np.ptp(x, axis=0) > 0, x.std(axis=0), 1)
+            x = x / np.where(np.ptp(x, axis=0) > 0, x.std(axis=0), 1)
             with warnings.catch_warnings():  # components without rows are none the worse
                 warnings.simplefilter("ignore", UserWarning)
-                _, values[self.mixture.value.name] = kmeans2(
-                    x / spread, min(self.mixture.number, len(x)), minit="++", seed=rng
-                )
+                _, clusters = kmeans2(x, min(self.mixture.number, len(x)), minit="++", seed=rng)
+            values[self.mixture.value.name] = clusters
         return values

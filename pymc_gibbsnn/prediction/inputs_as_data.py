@@ -5,8 +5,8 @@ Nothing but its own inputs is known of a new row. Its true inputs x are drawn an
     x_j ~ N(μ_j, τ_j²) where x_j is missing,     x_j ~ N(v (μ_j/τ_j² + x̃_j/s_j²), v), 1/v = 1/τ_j² + 1/s_j², where x̃_j
     was measured;
 
-an x_j that is known is a number. Where rows are drawn from a mixture, the component c of a new row is drawn first, given
-all that is known of it,
+an x_j that is known is a number. Where rows are drawn from a mixture, the component c of a new row is drawn first,
+given all that is known of it,
 
     p(c = k | x) ∝ π_k Π_j N(x_j; μ_kj, τ_kj²) over known entries j, or π_k Π_j N(x̃_j; μ_kj, τ_kj² + s_j²) over measured
     ones.
