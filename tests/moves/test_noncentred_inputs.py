@@ -15,14 +15,14 @@ from tests.helpers import MODES, compile_draw, slow_but, value
 pytestmark = pytest.mark.filterwarnings("ignore:Data in .* contains missing values")
 
 ROWS, NOISE, KNOWN, ERROR = 20_000, 0.5, 0.4, 0.7
-WEIGHTS = np.array([0.25, 0.75])
+WEIGHTS = np.array([0.75, 0.25])
 MEANS, DEVIATIONS = np.array([[-1.0, 0.0], [1.5, 0.8]]), np.array([[0.6, 1.0], [0.9, 0.7]])
 W1, B1, W2 = np.array([[1.2, -0.4], [0.3, 1.0], [-0.9, 0.5]]), np.array([0.1, -0.2, 0.3]), np.array([0.8, -1.1, 0.6])
 NOISE_Z2, NOISE_A2, NOISE_Z3 = np.array([0.3, -0.4, 0.2]), np.array([-0.1, 0.5, 0.3]), 0.25
-Y = 0.6
+Y = 1.5
 CASES = {
     "missing": {},
-    "a mixture": {"mixture": True},
+    "a mixture": {"mixture": True, "noise": 0.2},
     "scales of rows": {"scale": 1.7},
     "measured": {"kind": "measured"},
     "student": {"likelihood": "student"},
@@ -30,7 +30,7 @@ CASES = {
 }
 
 
-def build(kind="missing", mixture=False, scale=1.0, likelihood="normal"):
+def build(kind="missing", mixture=False, scale=1.0, likelihood="normal", noise=NOISE):
     """A network of rows that are all alike: the first input is missing or measured, the second one known."""
     x = np.tile([np.nan if kind == "missing" else 1.1, KNOWN], (ROWS, 1))
     mean, deviation = MEANS[0], DEVIATIONS[0]
@@ -45,13 +45,13 @@ def build(kind="missing", mixture=False, scale=1.0, likelihood="normal"):
             pm.Normal("x_measured", true, ERROR, observed=x)
             x = true
         weights, b = pm.Normal("W1", 0, 1, shape=W1.shape), pm.Normal("b1", 0, 1, shape=len(B1))
-        sigma = NOISE if scale == 1 else NOISE * np.full((ROWS, 1), scale)
+        sigma = noise if scale == 1 else noise * np.full((ROWS, 1), scale)
         A2 = pm.Normal("A2", pt.maximum(pm.Normal("Z2", x @ weights.T + b, sigma), 0), sigma)
         f = A2 @ pm.Normal("W2", 0, 1, shape=len(W2))
         if likelihood == "normal":
             pm.Normal("y", f, sigma if scale == 1 else sigma[:, 0], observed=np.full(ROWS, Y))
         else:
-            Z3 = pm.Normal("Z3", f, NOISE)
+            Z3 = pm.Normal("Z3", f, noise)
             if likelihood == "student":
                 pm.StudentT("y", 4, Z3, sigma=0.8, observed=np.full(ROWS, Y))
             else:
@@ -66,13 +66,13 @@ def latents(x):
     return z, a, a @ W2
 
 
-def log_likelihood(x, scale=1.0, likelihood="normal", **_):
+def log_likelihood(x, scale=1.0, likelihood="normal", noise=NOISE, **_):
     *_, mean = latents(x)
     if likelihood == "normal":
-        return stats.norm.logpdf(Y, mean, NOISE * scale)
+        return stats.norm.logpdf(Y, mean, noise * scale)
     if likelihood == "student":
         return stats.t.logpdf(Y, 4, mean + NOISE_Z3, 0.8)
-    return stats.norm.logcdf(mean / NOISE)
+    return stats.norm.logcdf(mean / noise)
 
 
 def target(case):
@@ -92,6 +92,19 @@ def target(case):
     x, c = np.tile(x, (len(components), 1)), np.repeat(components, len(x))
     chosen = np.random.default_rng(1).choice(len(shares), size=ROWS, p=shares)
     return c[chosen], x[chosen], functions_of(x, c), shares
+
+
+def proposals(case):
+    """Draws from the prior given what is known of a row without the network."""
+    rng, c = np.random.default_rng(2), np.zeros(ROWS, int)
+    if case.get("kind") == "measured":
+        precision = 1 / DEVIATIONS[0] ** 2 + 1 / ERROR**2
+        mean = (MEANS[0] / DEVIATIONS[0] ** 2 + np.array([1.1, KNOWN]) / ERROR**2) / precision
+        return mean + rng.normal(size=(ROWS, 2)) / np.sqrt(precision)
+    if case.get("mixture"):
+        shares = WEIGHTS * stats.norm.pdf(KNOWN, MEANS[:, 1], DEVIATIONS[:, 1])
+        c = rng.choice(2, size=ROWS, p=shares / shares.sum())
+    return np.stack([MEANS[c, 0] + DEVIATIONS[c, 0] * rng.normal(size=ROWS), np.full(ROWS, KNOWN)], axis=-1)
 
 
 def functions_of(x, c):
@@ -123,6 +136,8 @@ def test_rows_from_the_target_keep_their_distribution(name, mode):
         new = drawn[0]
     else:
         new[:, 0] = drawn[0]
+    ratio = np.exp(np.minimum(log_likelihood(proposals(case), **case) - log_likelihood(x, **case), 0))
+    assert abs(acceptance - ratio.mean()) < 4.5 * np.sqrt(0.5 / ROWS)
     assert 0.1 < acceptance < 0.99
     assert (new[:, 0] != x[:, 0]).mean() >= acceptance
     for found, exact in zip(functions_of(new, drawn[1] if case.get("mixture") else c), functions, strict=True):
