@@ -37,6 +37,7 @@ from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.network import Network, NetworkError
 from pymc_gibbsnn.networks.reader import read_networks
 from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node
+from pymc_gibbsnn.prediction.dense_units import read_dense_units
 from pymc_gibbsnn.prediction.new_rows import AT_ONCE, NewRows
 from pymc_gibbsnn.prediction.outcomes import has_classes, moments_of, probabilities
 
@@ -105,12 +106,15 @@ class Path:
     added : dict of Variable to list of tuple
         For each variable whose mean post-activations enter that are integrated out, the standard deviations sqrt(ΔA)
         (draw, row) and R (draw, k, outputs) of each, which broadcast to all draws and rows.
+    sums : dict of Variable to array, (draw, row, outputs)
+        What the hidden units of a dense network add to the mean of a variable, where their values are not kept.
     """
 
     copy: int
     draws: slice
     values: dict[Variable, np.ndarray]
     added: dict[Variable, list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
+    sums: dict[Variable, np.ndarray] = field(default_factory=dict)
 
     def added_variance(self, target: FrozenDistribution, rv: Variable) -> np.ndarray | float:
         """Compute the variance that noise of post-activations adds to each number of a variable."""
@@ -149,6 +153,13 @@ class ForwardDraws:
         self._entering: dict[Variable, tuple[Variable, Network]] = {}
         with suppress(NetworkError):
             self._entering = dict(self._find(read_networks(rows.model, check_data=False)))
+        self._dense = {rv: units for rv, (_, x) in self._entering.items() if (units := read_dense_units(rows, x))}
+        self._inside = {rv for units in self._dense.values() for rv in units.latents}
+        self._above = {
+            target: rows.at_zero(target, rv, network.layers[-1].shape[1])
+            for rv, (target, network) in self._entering.items()
+            if rv in self._dense
+        }
         drawn = [c for c in rows.latents if c.rv not in self._entering and c is not self._last_latent]
         is_unknown = self._moments is None and not self.has_classes
         self.has_pairs = bool(drawn) or is_unknown or self._has_joint_noise()
@@ -186,7 +197,7 @@ class ForwardDraws:
         """
         noise = SharedNoise(rng, self._total)
         outcome = self._classes if self.has_classes else self._numbers
-        for draws, parameters in self.rows.batches(these):
+        for draws, parameters in self.rows.batches(these, elsewhere=self._inside):
             path = Path(0, draws, dict(parameters))
             first = outcome(these, self._with_latents(these, path, noise), noise, has_draws)
             second = None
@@ -210,7 +221,9 @@ class ForwardDraws:
         """
         weights = {rv.name: x for rv, x in path.values.items()}
         for latent in self.rows.latents:
-            if latent is self._last_latent:
+            if latent.rv in self._dense:
+                self._sum_up(latent.rv, these, path, weights, noise)
+            if latent is self._last_latent or latent.rv in self._inside:
                 continue
             is_integrated = latent.rv in self._entering
             distribution = self._distribution(latent, these, path, has_check=not is_integrated)
@@ -222,6 +235,30 @@ class ForwardDraws:
             else:
                 path.values[latent.rv] = self._drawn(latent.rv, distribution, path, noise)
         return path
+
+    def _sum_up(
+        self, a: Variable, these: slice, path: Path, weights: Mapping[str, np.ndarray], noise: SharedNoise
+    ) -> None:
+        """Draw the hidden units of a dense network, and keep what they add to the mean of the variable above.
+
+        Parameters
+        ----------
+        a : Variable
+            The last post-activations.
+        these, path, noise
+            As of the other methods.
+        weights : mapping of str to array, (draw, ...)
+            Weights and biases.
+        """
+        units, (target, network), data = self._dense[a], self._entering[a], self.rows.data(these)
+        draws = len(range(self._total)[path.draws])
+        deviations = [sd.distribution(data, path.values, draws).parameters[0] for sd in units.deviations]
+
+        def normals(rv: Variable, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+            return noise.normals((path.copy, rv), path.draws, shape, dtype)
+
+        path.sums[target] = units.sums(data, weights, deviations, normals)
+        path.added.setdefault(target, []).append((deviations[-1][..., 0], _root(network, weights)))
 
     def _distribution(
         self, conditional: Conditional, these: slice, path: Path, has_check: bool = True
@@ -237,8 +274,15 @@ class ForwardDraws:
         has_check : bool
             Whether parameters may be NaN although all before them are numbers; those of post-activations are not.
         """
+        rv, data, draws = conditional.rv, self.rows.data(these), len(range(self._total)[path.draws])
+        if rv in path.sums:
+            rest = self._above[rv].distribution(data, path.values, draws)
+            mean, sigma = rest.parameters
+            sums = path.sums[rv]
+            mean = mean + sums.reshape(*sums.shape[:2], *rest.shape[2:])
+            return FrozenDistribution(rest.op, [mean, sigma], mean.shape)
         compute = conditional.distribution if has_check else conditional.unchecked_distribution
-        return compute(self.rows.data(these), path.values, len(range(self._total)[path.draws]))
+        return compute(data, path.values, draws)
 
     def _drawn(self, rv: Variable, distribution: FrozenDistribution, path: Path, noise: SharedNoise) -> np.ndarray:
         """Draw a latent; a Normal with the noise of the post-activations that enter its mean.

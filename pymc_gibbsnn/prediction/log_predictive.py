@@ -243,7 +243,7 @@ class _Density:
         latent = rows.noisy_output if kind is not None and kind.log_probability is not None else None
         self.observation = kind if latent is not None else None
         parameters = None if self.observation is None else self.observation.parameters(node)
-        self.of_observation = rows.last if parameters is None else rows.with_parameters(parameters)
+        self.of_observation = rows.last if parameters is None else rows.with_parameters(rows.observed, parameters)
         latent = latent or rows.factor
         self.is_given_latent = latent is not None
         estimates = self.observation is not None and not self.observation.is_integrable

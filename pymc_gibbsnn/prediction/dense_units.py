@@ -1,0 +1,174 @@
+r"""What the last hidden units of a dense network add to the layer above, for some draws of a posterior at a time.
+
+Given weights W_l, biases b_l and standard deviations s_l, t_l of noise, the latents of a row x are
+
+    A_1 = x,     Z_{l+1} = W_l A_l + b_l + s_l ε,     A_{l+1} = σ_l(Z_{l+1}) + t_l ε′,
+
+and the mean of the last layer is W_L A_L + b_L = W_L σ_{L−1}(Z_L) + (b_L + W_L t_{L−1} ε′). This module computes the
+first term. The noise of A_L, in the second one, needs fewer numbers than there are units
+(:mod:`pymc_gibbsnn.prediction.forward_draws`).
+
+The units of all rows at all draws are by far the largest array of a prediction. A block of them stays in the cache of
+the processor from its pre-activations to the sum over them. Where activations are piecewise linear, single precision
+does. The mean c of the inputs, which may be large beside their spread, then goes to the bias:
+W_1 x + b_1 = W_1 (x − c) + (b_1 + W_1 c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import DTypeLike
+from pytensor.graph.basic import Variable
+
+from pymc_gibbsnn.networks.activations import ACTIVATIONS, PiecewiseLinear
+from pymc_gibbsnn.networks.layers.dense import Dense
+from pymc_gibbsnn.networks.network import Network
+from pymc_gibbsnn.networks.smooth import Smooth
+from pymc_gibbsnn.prediction.conditionals import Conditional, distribution_node, in_numpy
+from pymc_gibbsnn.prediction.distributions import IN_NUMPY
+from pymc_gibbsnn.prediction.new_rows import NewRows
+
+__all__ = ["DenseUnits", "read_dense_units"]
+
+BLOCK = 2**16  # how many numbers of a layer are computed at a time
+
+
+@dataclass(frozen=True, eq=False)
+class DenseUnits:
+    """The hidden units of a dense network, at new rows.
+
+    Attributes
+    ----------
+    network : Network
+        The network.
+    latents : tuple of Variable
+        Its hidden latents Z_2, A_2, Z_3, ..., A_L in the model.
+    deviations : tuple of Conditional
+        Each of them as a distribution whose one parameter is the standard deviation of its noise.
+    inputs : callable
+        A function of the data of some rows to the inputs x (row, d_1).
+    activations : tuple of callable
+        The functions σ of arrays.
+    dtype : dtype_like
+        The precision of the units.
+    """
+
+    network: Network
+    latents: tuple[Variable, ...]
+    deviations: tuple[Conditional, ...]
+    inputs: Callable[..., np.ndarray]
+    activations: tuple[Callable[[np.ndarray], np.ndarray], ...]
+    dtype: DTypeLike
+
+    def sums(
+        self,
+        data: Sequence[np.ndarray],
+        weights: Mapping[str, np.ndarray],
+        deviations: Sequence[np.ndarray],
+        normals: Callable[[Variable, tuple[int, ...], DTypeLike], np.ndarray],
+    ) -> np.ndarray:
+        """Draw all hidden latents but the noise of A_L, and compute W_L σ(Z_L).
+
+        Parameters
+        ----------
+        data : sequence of array
+            The data of some rows.
+        weights : mapping of str to array, (draw, ...)
+            Weights and biases.
+        deviations : sequence of array, (draw or 1, row or 1, unit or 1)
+            The standard deviation of the noise of each latent.
+        normals : callable
+            A function of a latent, a shape (draw, row, unit) and a dtype to standard normal numbers.
+
+        Returns
+        -------
+        array, (draw, row, output)
+        """
+        x = self.inputs(*data)
+        centre = x.mean(axis=0)
+        [(w, b), *above] = [_weights_and_bias(layer.operator, weights) for layer in self.network.layers]
+        layers = [(w, b + (w @ centre)[:, None]), *above]
+        *hidden, (last, _) = [(w.mT.astype(self.dtype), b.astype(self.dtype)) for w, b in layers]
+        x = (x - centre).astype(self.dtype)
+        noise = []
+        for i, (rv, sd) in enumerate(zip(self.latents[:-1], deviations, strict=False)):
+            shape = (len(last), len(x), hidden[i // 2][0].shape[-1])
+            noise.append((np.broadcast_to(sd.astype(self.dtype), shape), normals(rv, shape, self.dtype)))
+        outputs = np.empty((len(last), len(x), last.shape[-1]), self.dtype)
+        widest = max(w.shape[-1] for w, _ in hidden)
+        rows = max(1, min(len(x), BLOCK // widest))
+        draws = max(1, BLOCK // (widest * rows))
+        for i in range(0, len(x), rows):
+            for s in range(0, len(last), draws):
+                here = slice(s, s + draws), slice(i, i + rows)
+                a = x[i : i + rows]
+                for layer, (w, b) in enumerate(hidden):
+                    z = a @ w[s : s + draws]
+                    z += b[s : s + draws]
+                    sd, e = noise[2 * layer]
+                    z += sd[here] * e[here]
+                    a = self.activations[layer](z)
+                    if layer < len(hidden) - 1:
+                        sd, e = noise[2 * layer + 1]
+                        a = a + sd[here] * e[here]
+                np.matmul(a, last[s : s + draws], out=outputs[here])
+        return outputs
+
+
+def read_dense_units(rows: NewRows, network: Network) -> DenseUnits | None:
+    """Return the hidden units of a network; None if it has other layers, or nothing but data and weights enters them.
+
+    Parameters
+    ----------
+    rows : NewRows
+        New rows of the model of the network.
+    network : Network
+        The network.
+    """
+    operators, parts = [layer.operator for layer in network.layers], network.noisy[: 2 * len(network.layers) - 2]
+    is_dense = all(isinstance(one, Dense) and one.ones is None for one in operators) and all(network.activations)
+    if not is_dense or not parts or any(layer.offset is not None for layer in network.layers[:-1]):
+        return None
+    conditionals = {c.rv.name: c for c in (*rows.latents, rows.last)}
+    chain = [conditionals.get(part.name) for part in (*parts, network.layers[-1])]
+    inputs = rows.function_of_data(network.inputs)
+    if inputs is None or None in chain:
+        return None
+    for one, following in zip(chain, chain[1:], strict=False):
+        if [c for c in conditionals.values() if one.rv in c.parents] != [following]:
+            return None
+    latents = tuple(c.rv for c in chain[:-1])
+    sigmas = [distribution_node(rv).op.dist_params(distribution_node(rv))[1] for rv in latents]
+    functions = [activation.function for activation in network.activations]
+    is_linear = all(isinstance(function, PiecewiseLinear) for function in functions)
+    return DenseUnits(
+        network,
+        latents,
+        tuple(rows.with_parameters(rv, [(sigma, 0)]) for rv, sigma in zip(latents, sigmas, strict=True)),
+        inputs,
+        tuple(map(_in_place, functions)),
+        np.float32 if is_linear else np.float64,
+    )
+
+
+def _weights_and_bias(operator: Dense, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weights W (draw, d_out, d_in) of a layer, and its bias b (draw, 1, d_out)."""
+    matrix = operator.named_matrix(weights)
+    w = operator.linear(matrix)
+    return w, (matrix[..., -1] if operator.has_bias else np.zeros(w.shape[:-1]))[:, None]
+
+
+def _in_place(function: PiecewiseLinear | Smooth) -> Callable[[np.ndarray], np.ndarray]:
+    """Return an activation as a function of arrays, of which that of a ReLU overwrites its argument."""
+    if function == ACTIVATIONS["relu"]:
+        return lambda z: np.maximum(z, 0, out=z)
+    if isinstance(function, PiecewiseLinear):
+        return function
+    z = pt.dtensor3("z")
+    evaluate = pytensor.function([z], in_numpy([function(z)]), mode=IN_NUMPY)
+    return lambda z: evaluate(z)[0]
