@@ -456,13 +456,13 @@ class NewRows:
     ) -> tuple[Conditional, list[Variable], list[Variable]]:
         """Make the distribution of a variable a function of inputs and draws of its parents; return its graph, too.
 
-        That is what :meth:`_distribution` returns, unless it is given.
+        That is what :meth:`_distribution` returns, unless it is given, which then has the shape of its parameters.
         """
         node = distribution_node(rv)
         op, parameters, axes = distribution or self._distribution(rv)
         size = size_of(node)
         sees_batches = size is not None and any(v in self._batches for v in ancestors([size]))  # that of targets
-        has_size = not (size is None or isinstance(size.type, NoneTypeT) or sees_batches)
+        has_size = not (distribution or size is None or isinstance(size.type, NoneTypeT) or sees_batches)
         expressions = [pt.as_tensor(size if has_size else np.zeros(0, "int64")), *parameters]
         above = list(ancestors(expressions, blockers=[*self._rvs, *self._inputs]))
         inner = [v for v in above if _is_random(v) and v not in self._rvs and v not in self._inputs]
