@@ -8,7 +8,7 @@ and the mean of the last layer is W_L A_L + b_L = W_L σ_{L−1}(Z_L) + (b_L + W
 first term. The noise of A_L, in the second one, needs fewer numbers than there are units
 (:mod:`pymc_gibbsnn.prediction.forward_draws`).
 
-The units of all rows at all draws are by far the largest array of a prediction. A block of them stays in the cache of
+The units of all rows at all draws are by far the largest array of a prediction. Some of them at a time stay in the cache of
 the processor from its pre-activations to the sum over them. Where activations are piecewise linear, single precision
 does. The mean c of the inputs, which may be large beside their spread, then goes to the bias:
 W_1 x + b_1 = W_1 (x − c) + (b_1 + W_1 c).
@@ -25,17 +25,15 @@ import pytensor.tensor as pt
 from numpy.typing import DTypeLike
 from pytensor.graph.basic import Variable
 
-from pymc_gibbsnn.networks.activations import ACTIVATIONS, PiecewiseLinear
+from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.prediction.conditionals import Conditional, distribution_node, in_numpy
 from pymc_gibbsnn.prediction.distributions import IN_NUMPY
-from pymc_gibbsnn.prediction.new_rows import NewRows
+from pymc_gibbsnn.prediction.new_rows import NewRows, parts_at_once
 
 __all__ = ["DenseUnits", "read_dense_units"]
-
-BLOCK = 2**16  # how many numbers of a layer are computed at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,28 +93,22 @@ class DenseUnits:
         layers = [(w, b + (w @ centre)[:, None]), *above]
         *hidden, (last, _) = [(w.mT.astype(self.dtype), b.astype(self.dtype)) for w, b in layers]
         x = (x - centre).astype(self.dtype)
-        noise = []
+        noises = []
         for i, (rv, sd) in enumerate(zip(self.latents[:-1], deviations, strict=False)):
             shape = (len(last), len(x), hidden[i // 2][0].shape[-1])
-            noise.append((np.broadcast_to(sd.astype(self.dtype), shape), normals(rv, shape, self.dtype)))
+            noises.append((np.broadcast_to(sd.astype(self.dtype), shape), normals(rv, shape, self.dtype)))
         outputs = np.empty((len(last), len(x), last.shape[-1]), self.dtype)
         widest = max(w.shape[-1] for w, _ in hidden)
-        rows = max(1, min(len(x), BLOCK // widest))
-        draws = max(1, BLOCK // (widest * rows))
-        for i in range(0, len(x), rows):
-            for s in range(0, len(last), draws):
-                here = slice(s, s + draws), slice(i, i + rows)
-                a = x[i : i + rows]
-                for layer, (w, b) in enumerate(hidden):
-                    z = a @ w[s : s + draws]
-                    z += b[s : s + draws]
-                    sd, e = noise[2 * layer]
-                    z += sd[here] * e[here]
-                    a = self.activations[layer](z)
-                    if layer < len(hidden) - 1:
-                        sd, e = noise[2 * layer + 1]
-                        a = a + sd[here] * e[here]
-                np.matmul(a, last[s : s + draws], out=outputs[here])
+        for rows, draws in parts_at_once(len(x), len(last), widest):
+            a = x[rows]
+            for i, (w, b) in enumerate(hidden):
+                z = a @ w[draws]
+                z += b[draws]
+                z += _drawn(*noises[2 * i], draws, rows)
+                a = self.activations[i](z)
+                if i < len(hidden) - 1:
+                    a = a + _drawn(*noises[2 * i + 1], draws, rows)
+            np.matmul(a, last[draws], out=outputs[draws, rows])
         return outputs
 
 
@@ -151,7 +143,7 @@ def read_dense_units(rows: NewRows, network: Network) -> DenseUnits | None:
         latents,
         tuple(rows.with_parameters(rv, [(sigma, 0)]) for rv, sigma in zip(latents, sigmas, strict=True)),
         inputs,
-        tuple(map(_in_place, functions)),
+        tuple(map(_of_arrays, functions)),
         np.float32 if is_linear else np.float64,
     )
 
@@ -163,10 +155,13 @@ def _weights_and_bias(operator: Dense, weights: Mapping[str, np.ndarray]) -> tup
     return w, (matrix[..., -1] if operator.has_bias else np.zeros(w.shape[:-1]))[:, None]
 
 
-def _in_place(function: PiecewiseLinear | Smooth) -> Callable[[np.ndarray], np.ndarray]:
-    """Return an activation as a function of arrays, of which that of a ReLU overwrites its argument."""
-    if function == ACTIVATIONS["relu"]:
-        return lambda z: np.maximum(z, 0, out=z)
+def _drawn(sd: np.ndarray, e: np.ndarray, draws: slice, rows: slice) -> np.ndarray:
+    """Return the noise of some rows at some draws."""
+    return sd[draws, rows] * e[draws, rows]
+
+
+def _of_arrays(function: PiecewiseLinear | Smooth) -> Callable[[np.ndarray], np.ndarray]:
+    """Return an activation as a function of arrays (draw, row, unit), with nothing to compile."""
     if isinstance(function, PiecewiseLinear):
         return function
     z = pt.dtensor3("z")

@@ -67,13 +67,14 @@ from pymc_gibbsnn.prediction.inputs_as_data import with_inputs_as_data
 __all__ = ["NewRows", "parts_at_once"]
 
 AT_ONCE = 2**21  # how many numbers the widest variable may have, for the rows and draws that are evaluated together
+IN_CACHE = 2**16  # how many numbers of a layer stay in the cache of a processor on their way to the next one
 FEWEST_ROWS = 11  # at how many rows, at least, it is tried whether rows depend on each other
 
 
 def parts_at_once(rows: int, draws: int, width: int) -> Iterator[tuple[slice, slice]]:
-    """Yield slices of rows and of draws, of which arrays with so many numbers for each row and draw fit in memory."""
-    count = max(1, min(rows, AT_ONCE // width))
-    size = max(1, AT_ONCE // (width * count))
+    """Yield slices of rows and of draws, of which arrays with so many numbers for each row and draw fit in a cache."""
+    count = max(1, min(rows, IN_CACHE // width))
+    size = max(1, IN_CACHE // (width * count))
     for i in range(0, rows, count):
         for j in range(0, draws, size):
             yield slice(i, i + count), slice(j, j + size)
