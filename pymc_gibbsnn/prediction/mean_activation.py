@@ -23,8 +23,8 @@ from pymc_gibbsnn.networks.activations import PiecewiseLinear
 
 __all__ = ["NODES", "WEIGHTS", "mean_activation"]
 
-# Of the Gauss-Hermite rule for N(0, 1), which is exact to six digits for exp(Z) with a noise s of 2
-NODES, WEIGHTS = hermegauss(15)
+# Of the Gauss-Hermite rule for N(0, 1), which is exact to seven digits for tanh(Z) with s = 0.7, and for exp(Z) with 2
+NODES, WEIGHTS = hermegauss(21)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 
