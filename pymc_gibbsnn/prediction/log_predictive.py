@@ -346,6 +346,9 @@ class _Density:
             distribution = conditional.distribution(data, values, draws)
             if conditional.rv in self.row_noise:
                 values[conditional.rv] = self._stratified(distribution, rng)
+            elif isinstance(distribution.op, NormalRV):
+                mean, sigma = distribution.parameters
+                values[conditional.rv] = mean + sigma * normals(conditional.rv, distribution.shape, mean.dtype)
             else:
                 values[conditional.rv] = distribution.draw(rng)
         if sums is None:

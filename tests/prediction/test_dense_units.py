@@ -11,7 +11,8 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
 from pymc_gibbsnn.diagnostics.partial_dependence import partial_dependence
 from pymc_gibbsnn.networks.activations import ACTIVATIONS, PiecewiseLinear
-from pymc_gibbsnn.prediction import forward_draws, new_rows
+from pymc_gibbsnn.prediction import forward_draws, log_predictive, new_rows
+from pymc_gibbsnn.prediction.dense_units import read_dense_units
 from pymc_gibbsnn.prediction.expected import expected_values
 from pymc_gibbsnn.prediction.forward_draws import ForwardDraws
 from pymc_gibbsnn.prediction.mean_activation import mean_activation
@@ -105,6 +106,52 @@ def test_predictions_are_those_of_the_graph_of_pymc(name, monkeypatch):
             one[key] = one[key] ** 2 / one["sd"] ** 2
     for key, x in found.items():
         np.testing.assert_allclose(x, expected[key], rtol=2e-5, atol=1e-6, err_msg=key)
+
+
+Y_NEW = {"two outputs": np.c_[Y, -Y][:5], "probit": COUNTS[:5], "poisson": COUNTS[:5]}
+
+
+@pytest.mark.parametrize(
+    "name", slow_but({"default", "probit"}, ["default", "two outputs", "rows", "probit", "poisson"])
+)
+def test_log_densities_are_those_of_the_graph_of_pymc(name, monkeypatch):
+    model = MODELS[name]()
+    idata, new, y = from_prior(model, 30, 0.3 if name == "poisson" else 1), rows_of(model), Y_NEW.get(name, Y[:5])
+    read = []
+    monkeypatch.setattr(
+        log_predictive,
+        "read_dense_units",
+        lambda *args, **options: read.append(read_dense_units(*args, **options)) or read[-1],
+    )
+    found = pmg.log_predictive(idata, model, new, y, latent_draws=4, random_seed=1)
+    monkeypatch.setattr(log_predictive, "read_dense_units", lambda *args, **options: None)
+    expected = pmg.log_predictive(idata, model, new, y, latent_draws=4, random_seed=1)
+    xr.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert [one for one in read if one] or name == "probit"  # whose several classes need Z itself
+
+
+def two_in_one_mean():
+    """Two networks, whose outputs are added."""
+    with pm.Model() as model:
+        x, mean = pm.Data("X", X), 0.0
+        for k in "ab":
+            z = pm.Normal(f"Z{k}", x @ pm.Normal(f"W{k}", shape=(2, 3)), 0.5)
+            a = pm.Normal(f"A{k}", pm.math.maximum(z, 0), 0.3)
+            mean = mean + a @ pm.Normal(f"V{k}", shape=3)
+        pm.Normal("y", mean, 0.4, observed=Y)
+    return model
+
+
+def test_two_networks_in_one_mean_are_predicted():
+    model = two_in_one_mean()
+    posterior = _compat.dataset_of(from_prior(model, 4000), "posterior")
+    found = pmg.predict({"posterior": posterior}, model, X_NEW, random_seed=1)
+    mean = expected_values(model, posterior, X_NEW, latent_draws=30, random_seed=2)
+    error = found["sd_aleatoric"].values / np.sqrt(4000)
+    assert (np.abs(found["mean"] - mean.mean(axis=0)) < 5 * error).all()
+    np.testing.assert_allclose(found["sd_epistemic"], mean.std(axis=0), rtol=0.1)
+    density = pmg.log_predictive({"posterior": posterior}, model, X_NEW, Y[:5], random_seed=1)
+    assert np.isfinite(density["log_density"]).all()
 
 
 @pytest.mark.parametrize("make", [with_holes, lambda: pmg.classical_mlp(X, Y, 3, likelihood="normal")])
