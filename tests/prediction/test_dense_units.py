@@ -26,6 +26,7 @@ Y = np.sin(X[:, 0])
 X_NEW = RNG.normal(size=(5, 2))
 COUNTS = np.arange(12) % 4
 FIXED = {"noise": 0.6, "prior": None}
+DEEP = {"noise": [0.6, 0.3, 0.5, 0.2, 0.4], "prior": None}
 STEP = PiecewiseLinear([-0.5, 0.5], [1.0, 0.0, 2.0], [0.0, 0.3, -1.0])
 
 
@@ -58,7 +59,7 @@ NAMES = ["identity", "leaky_relu", "abs", "sign", "hard_tanh", "relu6", "tanh", 
 MODELS = {
     "default": lambda: pmg.mlp(X, Y, 3),
     "normal": lambda: pmg.mlp(X, Y, 3, likelihood="normal", **FIXED),
-    "two outputs": lambda: pmg.mlp(X, np.c_[Y, -Y], [3, 2], likelihood="normal", **FIXED),
+    "two outputs": lambda: pmg.mlp(X, np.c_[Y, -Y], [3, 2], likelihood="normal", **DEEP),
     "no bias": lambda: pmg.mlp(X + 1, Y, 3, likelihood="normal", bias=False, **FIXED),
     "rows": lambda: pmg.mlp(X, Y, 3, likelihood="normal", noise_hidden=2, noise="learned", prior=None),
     "standardised": lambda: pmg.mlp(30 * X + 1000, 5 * Y + 40, 3, standardise=True),
@@ -78,10 +79,10 @@ MODELS = {
     "probit": lambda: pmg.mlp(X, COUNTS, [3, 3], likelihood="probit", **FIXED),
     "ordered": lambda: pmg.mlp(X, COUNTS, 3, likelihood="ordered", **FIXED),
 } | {
-    name: lambda name=name: pmg.mlp(X, Y, [3, 2], activation=name, likelihood="normal", **FIXED)
+    name: lambda name=name: pmg.mlp(X, Y, [3, 2], activation=name, likelihood="normal", **DEEP)
     for name in [*NAMES, "step"]
 }
-MODELS["step"] = lambda: pmg.mlp(X, Y, [3, 2], activation=STEP, likelihood="normal", **FIXED)
+MODELS["step"] = lambda: pmg.mlp(X, Y, [3, 2], activation=STEP, likelihood="normal", **DEEP)
 QUICK = {"default", "two outputs", "rows", "standardised", "offset", "probit", "tanh", "step"}
 
 
@@ -215,7 +216,7 @@ LATENTS = {
     "tanh": lambda: pmg.mlp(X, Y, 3, activation="tanh", likelihood="normal", **FIXED),
     "rows": MODELS["rows"],
     "offset": with_an_offset,
-    "poisson": MODELS["poisson"],
+    "poisson": lambda: pmg.mlp(X, COUNTS, 2, likelihood="poisson", noise=[0.3, 1.2, 0.3], prior=None),
     "bernoulli": MODELS["bernoulli"],
 }
 
