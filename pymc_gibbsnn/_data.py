@@ -289,14 +289,26 @@ def warn_of_units(name: str, new: np.ndarray, old: np.ndarray, given: ArrayLike,
     """
     if old.dtype.kind != "f":  # groups and counts have no units
         return False
-    axes = None if old.ndim > 2 else 0  # the pixels of images have one unit
-    distances, most = _distances(new, old)
+    return _are_told_far(name, *_distances(new, old), given, stacklevel + 1)
+
+
+def _are_told_far(name: str, distances: np.ndarray, most: np.ndarray, given: ArrayLike, stacklevel: int) -> bool:
+    """Warn of distances whose mean is far, and return whether it is.
+
+    Parameters
+    ----------
+    name, given, stacklevel
+        As of :func:`warn_of_units`.
+    distances, most : array
+        What :func:`_distances` returned.
+    """
+    axes = None if distances.ndim > 2 else 0  # the pixels of images have one unit
     with np.errstate(invalid="ignore"):
         far = np.atleast_1d(distances.mean(axis=axes))
     if not (far > FAR * most).any():
         return False
-    k = (far / most).argmax()
-    what = f"Column {column_names(given, old.shape[1])[k].item()!r} of {name}" if old.ndim == 2 else name
+    k, is_matrix = (far / most).argmax(), distances.ndim == 2
+    what = f"Column {column_names(given, distances.shape[1])[k].item()!r} of {name}" if is_matrix else name
     warnings.warn(
         f"{what} is on average {far[k]:.3g} standard deviations from the mean of the data that the model holds, of "
         f"which none is further than {most[k]:.3g}: give new rows in the units of the data, standardised as they were.",
@@ -317,9 +329,11 @@ def warn_of_rows(name: str, new: np.ndarray, old: np.ndarray, given: ArrayLike, 
     name, new, old, given, stacklevel
         As of :func:`warn_of_units`.
     """
-    if warn_of_units(name, new, old, given, stacklevel + 1) or old.dtype.kind != "f" or old.ndim > 2:
+    if old.dtype.kind != "f":
         return
     distances, most = _distances(new, old)
+    if _are_told_far(name, distances, most, given, stacklevel + 1) or old.ndim > 2:
+        return
     excess = distances.reshape(len(new), -1) / np.maximum(FAR * most, LEAST)
     is_far = (excess > 1).any(axis=1)
     if not is_far.any():

@@ -7,7 +7,7 @@ there is a column "city=missing", too. The names of the columns say all that is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import pandas as pd
 
 from pymc_gibbsnn._arguments import describe
 
-__all__ = ["MISSING", "with_indicators"]
+__all__ = ["MISSING", "describe_difference", "missing_and_extra", "with_indicators"]
 
 MISSING = "missing"
 
@@ -66,13 +66,23 @@ def with_indicators(name: str, frame: Any, features: Sequence[str] | None = None
             parts |= _indicators(column, values, names)
     if features is not None:
         # The frame is to have all features, and only these, in any order
-        missing, extra = ([x for x in a if x not in b] for a, b in ((features, parts), (parts, features)))
-        lacking = [*dict.fromkeys(map(_raw, missing))]
-        wrong = [f"it lacks {describe(lacking)}"] * bool(missing) + [f"it has {describe(extra)} beside"] * bool(extra)
-        if wrong:
-            raise ValueError(f"The columns of {name} must be those of the data; {' and '.join(wrong)}.")
+        missing, extra = missing_and_extra(features, parts)
+        if missing or extra:
+            wrong = describe_difference([*dict.fromkeys(map(_raw, missing))], extra)
+            raise ValueError(f"The columns of {name} must be those of the data; {wrong}.")
         parts = {feature: parts[feature] for feature in features}
     return pd.DataFrame(parts, index=getattr(frame, "index", None))
+
+
+def missing_and_extra(known: Collection, found: Collection) -> tuple[list, list]:
+    """List the known names of columns that were not found, and those found that are not known."""
+    return [x for x in known if x not in found], [x for x in found if x not in known]
+
+
+def describe_difference(missing: list, extra: list) -> str:
+    """Say which names of columns are missing, and which there are beside those that should be; "" if none are."""
+    wrong = [f"it lacks {describe(missing)}"] * bool(missing) + [f"it has {describe(extra)} beside"] * bool(extra)
+    return " and ".join(wrong)
 
 
 def _columns(frame: Any) -> dict[str, pd.Series]:

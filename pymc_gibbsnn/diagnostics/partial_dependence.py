@@ -68,7 +68,7 @@ def partial_dependence(
     name : str, optional
         The name of the observed variable, if there are several.
     random_seed : int or numpy.random.Generator, optional
-        The seed of latents, which are drawn for class labels.
+        The seed of the latents that are drawn.
 
     Returns
     -------

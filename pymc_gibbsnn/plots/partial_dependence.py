@@ -48,11 +48,11 @@ def plot_partial_dependence(
 
     .. math:: \bar f_s(v) = \frac1n \sum_{i=1}^n E[y \mid x_S = v, \; x_C = x_{iC}, \; \theta_s],
 
-    for draw s, with the input x_S set to v in all rows i, and all other inputs x_C as they are. The band does not
-    contain the noise of y. For a pair of inputs, contours show the posterior mean. Thin lines are the curves of single
-    rows [2]_; if they are not parallel, the effect of the input depends on others. Black marks at the edge are the
-    deciles of the input in the data. Where inputs depend on each other, rows with x_S = v may be unlike any of the
-    data, and an average over them may mislead.
+    for draw s, with the input x_S set to v in all rows i, and all other inputs x_C as they are. The band
+    contains neither the noise of y nor that of hidden units, over which E averages. For a pair of inputs, contours show
+    the posterior mean. Thin lines are the curves of single rows [2]_; if they are not parallel, the effect of the input
+    depends on others. Black marks at the edge are the deciles of the input in the data. Where inputs depend on each
+    other, rows with x_S = v may be unlike any of the data, and an average over them may mislead.
 
     Parameters
     ----------
@@ -83,7 +83,8 @@ def plot_partial_dependence(
     thin : int, optional
         Every thin-th draw of each chain is used; by default so that about 200 draws are.
     random_seed : int or numpy.random.Generator, optional
-        The seed of latents, which are drawn anew for class labels only.
+        The seed of latents, which are drawn where they cannot be integrated out: below class labels, counts and the
+        like, in images, and below a second hidden layer.
     ax : matplotlib.axes.Axes or sequence of them, optional
         The axes to draw on, one for each of ``features``; by default those of a new figure.
 

@@ -2,41 +2,42 @@ r"""What a model expects of y at new rows, for every draw of a posterior: the fu
 
 .. math:: E[y \mid x, \theta_s], \quad \text{or for class labels} \quad P(y = k \mid x, \theta_s).
 
-The mean over draws is the mean that ``predict`` gives; the spread over draws is epistemic uncertainty alone. So the
-noise of latents, which is drawn anew for each row, must not enter:
+The mean over draws is the mean that ``predict`` gives; the spread over draws is epistemic uncertainty alone, as
+``predict`` defines it. So y is averaged over its own noise and that of latents, which is drawn anew for each row
+(:meth:`~pymc_gibbsnn.prediction.forward_draws.ForwardDraws.means`):
 
-- Where the mean of y is the last latent itself, as with Normal or Student's t errors, noise does not change it, and
-  latents take their means.
-- Where the mean, or the probability of class 1 of a Bernoulli, is another function of one number Z of the last latent,
-  E[g(Z)] with Z ~ N(m, s²) is a Gauss-Hermite sum. Latents below it take their means.
-- Probabilities of other classes are those of :func:`~pymc_gibbsnn.class_probabilities`, averaged over several draws of
-  the latents for each draw of the posterior.
+- Where the mean of y is the last latent itself, as with Normal or Student's t errors, this latent takes its mean. In a
+  dense network that of the last post-activations is E σ(Z), which has a closed form
+  (:mod:`pymc_gibbsnn.prediction.mean_activation`). With one hidden layer nothing is drawn.
+- Where the mean, or the probability of class 1 of a Bernoulli, is another function g of one number Z of the last
+  latent, E g(Z) with Z ~ N(m, s²) is a Gauss-Hermite sum, given draws of the latents below it.
+- Probabilities of other classes are those of :func:`~pymc_gibbsnn.class_probabilities`.
+
+Latents that are drawn are drawn several times for each draw of the posterior, and averaged over. Where the mean of y
+given latents is not known, as for a mixture or censored data, all latents take their means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pymc as pm
 import xarray as xr
-from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import ArrayLike
-from pytensor.tensor.random.basic import BernoulliRV, LaplaceRV, LogisticRV, NormalRV, StudentTRV
+from pytensor.tensor.random.basic import BernoulliRV
 
 from pymc_gibbsnn.networks.likelihoods import find_noisy
 from pymc_gibbsnn.networks.network import NetworkError
-from pymc_gibbsnn.prediction.conditionals import FrozenDistribution, distribution_node
+from pymc_gibbsnn.prediction.conditionals import distribution_node
+from pymc_gibbsnn.prediction.forward_draws import ForwardDraws
 from pymc_gibbsnn.prediction.inputs import find_observed
 from pymc_gibbsnn.prediction.new_rows import NewRows
-from pymc_gibbsnn.prediction.outcomes import class_names, has_classes, moments_of
+from pymc_gibbsnn.prediction.outcomes import class_names, has_classes
 from pymc_gibbsnn.prediction.predict import class_probabilities
 from pymc_gibbsnn.prediction.table import Table
 
 __all__ = ["expected_values", "output_names"]
-
-LOCATION = (NormalRV, StudentTRV, LaplaceRV, LogisticRV)  # of which the mean is the last latent, or linear in it
-NODES = 15  # of the Gauss-Hermite rule, which is exact to six digits for exp(Z) with a noise s of 2
 
 
 def expected_values(
@@ -61,7 +62,7 @@ def expected_values(
     name : str, optional
         The name of the observed variable, if there are several.
     latent_draws : int
-        How often latents are drawn for each draw of the posterior, for labels with probabilities given the last one.
+        How often latents that cannot be integrated out are drawn for each draw of the posterior.
     random_seed : int or numpy.random.Generator, optional
         The seed of these draws.
 
@@ -76,15 +77,15 @@ def expected_values(
         As :func:`~pymc_gibbsnn.predict`.
     """
     observed = find_observed(model, name)
-    op = distribution_node(observed).op
-    if isinstance(op, LOCATION):
-        return _without_noise(NewRows(model, posterior, X_new, name, noiseless=True))
-    if isinstance(op, BernoulliRV) or not has_classes(observed):
+    if isinstance(distribution_node(observed).op, BernoulliRV) or not has_classes(observed):
         rows = NewRows(model, posterior, X_new, name)
-        mean = _probability if isinstance(op, BernoulliRV) else _mean(rows)
-        if rows.factor is not None and mean is not None:
-            p = _over_last_noise(rows, mean)
-            return np.stack([1 - p, p], axis=-1) if has_classes(observed) else p
+        forward, rng = ForwardDraws(rows), np.random.default_rng(random_seed)
+        if forward.has_means:
+            values = np.empty((rows.chains * rows.draws, *rows.shape))
+            for these in rows.chunks():
+                for draws, means in forward.means(rng, these, latent_draws):
+                    values[draws, these] = means
+            return np.stack([1 - values, values], axis=-1) if has_classes(observed) else values
     if has_classes(observed):
         kind = find_noisy(distribution_node(observed))
         if kind is not None and kind.is_deterministic:  # the noise of the last latent is integrated out
@@ -129,12 +130,6 @@ def output_names(model: pm.Model, posterior: xr.Dataset, table: Table, name: str
     ]
 
 
-def _mean(rows: NewRows) -> Callable[[FrozenDistribution], np.ndarray] | None:
-    """Return the function of a distribution of y that is its mean; None if it is not known."""
-    moments = moments_of(rows.last)
-    return None if moments is None else lambda distribution: moments(distribution)[0]
-
-
 def _draws_as_chains(posterior: xr.Dataset, repeats: int) -> xr.Dataset:
     """Make each draw a chain of its own that holds it so many times, since probabilities are averaged over chains."""
     variables = {}
@@ -152,30 +147,4 @@ def _without_noise(rows: NewRows) -> np.ndarray:
         for draws, parameters in rows.batches(these):
             latents = rows.draw_latents(None, these, parameters)
             values[draws, these] = rows.distribution(these, latents).draw(None)
-    return values
-
-
-def _probability(distribution: FrozenDistribution) -> np.ndarray:
-    """Return the probability of class 1, the parameter of a Bernoulli distribution."""
-    return distribution.parameters[0]
-
-
-def _over_last_noise(rows: NewRows, mean: Callable[[FrozenDistribution], np.ndarray]) -> np.ndarray:
-    """Compute the mean of what is observed over the noise of the last latent; the latents below have their means."""
-    last = rows.factor
-    nodes, weights = hermegauss(NODES)
-    weights = weights / weights.sum()
-    values = np.zeros((rows.chains * rows.draws, *rows.shape))
-    for these in rows.chunks():
-        for draws, parameters in rows.batches(these):
-            latents, data, count = dict(parameters), rows.data(these), draws.stop - draws.start
-            for latent in rows.latents:
-                distribution = latent.distribution(data, latents, count)
-                centre, sigma = (np.broadcast_to(x, distribution.shape) for x in distribution.parameters)
-                latents[latent.rv] = centre
-                if latent is last:
-                    m, s = centre, sigma
-            for x, weight in zip(nodes, weights, strict=True):
-                distribution = rows.distribution(these, latents | {last.rv: m + s * x})
-                values[draws, these] += weight * np.broadcast_to(mean(distribution), distribution.shape)
     return values

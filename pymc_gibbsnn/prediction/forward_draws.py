@@ -25,22 +25,25 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import DTypeLike
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import LaplaceRV, NormalRV, StudentTRV
+from pytensor.tensor.random.basic import BernoulliRV, LaplaceRV, NormalRV, StudentTRV
 
 from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.network import Network, NetworkError
 from pymc_gibbsnn.networks.reader import read_networks
 from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node
+from pymc_gibbsnn.prediction.dense_units import DenseUnits, read_dense_units
+from pymc_gibbsnn.prediction.mean_activation import NODES, WEIGHTS
 from pymc_gibbsnn.prediction.new_rows import AT_ONCE, NewRows
 from pymc_gibbsnn.prediction.outcomes import has_classes, moments_of, probabilities
 
-__all__ = ["Batch", "ForwardDraws", "Outcome"]
+__all__ = ["Batch", "ForwardDraws", "Outcome", "SharedNoise"]
 
 EVERY = 4  # latents are drawn twice for every fourth draw of the posterior
 # Of distributions that are shifted by their location, the place of the location among their parameters
@@ -105,12 +108,16 @@ class Path:
     added : dict of Variable to list of tuple
         For each variable whose mean post-activations enter that are integrated out, the standard deviations sqrt(ΔA)
         (draw, row) and R (draw, k, outputs) of each, which broadcast to all draws and rows.
+    sums : dict of Variable to tuple
+        For each variable into which a dense network leads, its hidden units, and what they add to the mean (draw, row,
+        output); they themselves are not kept.
     """
 
     copy: int
     draws: slice
     values: dict[Variable, np.ndarray]
     added: dict[Variable, list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
+    sums: dict[Variable, tuple[DenseUnits, np.ndarray]] = field(default_factory=dict)
 
     def added_variance(self, target: FrozenDistribution, rv: Variable) -> np.ndarray | float:
         """Compute the variance that noise of post-activations adds to each number of a variable."""
@@ -146,13 +153,33 @@ class ForwardDraws:
         is_around = z is not None and place is not None and node.op.dist_params(node)[place] is z.rv
         # The last latent, if a label is a function of it or y is shifted by it
         self._last_latent = z if z is not None and (is_label or is_around) else None
+        # What the mean of y is a linear function of, and may be the output of a network
+        self._linear = {rows.observed} | ({z.rv} if is_around else set())
         self._entering: dict[Variable, tuple[Variable, Network]] = {}
         with suppress(NetworkError):
             self._entering = dict(self._find(read_networks(rows.model, check_data=False)))
+        targets = [target for target, _ in self._entering.values()]
+        self._dense = {
+            rv: units
+            for rv, (target, network) in self._entering.items()
+            if targets.count(target) == 1 and (units := read_dense_units(rows, network))
+        }
+        self._inside = {rv for units in self._dense.values() for rv in units.latents}
         drawn = [c for c in rows.latents if c.rv not in self._entering and c is not self._last_latent]
         is_unknown = self._moments is None and not self.has_classes
         self.has_pairs = bool(drawn) or is_unknown or self._has_joint_noise()
         self.is_split = not is_label or z is not None
+
+    @cached_property
+    def _integrated(self) -> Conditional | None:
+        """The latent over whose noise :meth:`means` takes the mean of y, by its mean or by a Gauss-Hermite sum."""
+        return self._last_latent or self.rows.factor
+
+    @property
+    def has_means(self) -> bool:
+        """Whether the mean of y given latents, or the probability of 1 for a Bernoulli y, is known."""
+        is_bernoulli = isinstance(self.rows.last.op, BernoulliRV)
+        return self._moments is not None or (is_bernoulli and self.rows.factor is not None)
 
     def _find(self, networks: list[Network]) -> Iterator[tuple[Variable, tuple[Variable, Network]]]:
         """Find post-activations that enter the mean of one Normal alone, linearly, with the network that holds both."""
@@ -186,7 +213,7 @@ class ForwardDraws:
         """
         noise = SharedNoise(rng, self._total)
         outcome = self._classes if self.has_classes else self._numbers
-        for draws, parameters in self.rows.batches(these):
+        for draws, parameters in self.rows.batches(these, elsewhere=self._inside):
             path = Path(0, draws, dict(parameters))
             first = outcome(these, self._with_latents(these, path, noise), noise, has_draws)
             second = None
@@ -196,7 +223,58 @@ class ForwardDraws:
                 second = outcome(these, self._with_latents(these, path, noise), noise, False)
             yield Batch(draws, first, second)
 
-    def _with_latents(self, these: slice, path: Path, noise: SharedNoise) -> Path:
+    def means(self, rng: np.random.Generator, these: slice, repeats: int) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield some draws of all chains at a time, with E[y | x, θ] (draw, row, ...) at some rows.
+
+        Of a Bernoulli y this is the probability of 1. Where some latents cannot be integrated out, it is an average
+        over draws of these.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        these : slice
+            The rows.
+        repeats : int
+            How often such latents are drawn for each draw of the posterior.
+        """
+        noise = SharedNoise(rng, self._total)
+        left = [c for c in self.rows.latents if c is not self._integrated and c.rv not in self._entering]
+        linear = {rv for rv, (target, _) in self._entering.items() if target in self._linear}
+        of_units = {rv for key in linear & set(self._dense) for rv in self._dense[key].latents[-2:]}
+        repeats = repeats if any(c.rv not in of_units for c in left) else 1
+        for draws, parameters in self.rows.batches(these, elsewhere=self._inside):
+            total: np.ndarray | float = 0.0
+            for copy in range(repeats):
+                path = self._with_latents(these, Path(copy, draws, dict(parameters)), noise, has_means=True)
+                total = total + self._mean(these, path)
+            yield draws, total / repeats
+
+    def _mean(self, these: slice, path: Path) -> np.ndarray:
+        """Compute the mean of y given latents, over the noise of the last one where that is integrated out.
+
+        Parameters
+        ----------
+        these, path
+            As of the other methods.
+        """
+
+        def mean_of_y() -> np.ndarray:
+            distribution = self._distribution(self.rows.last, these, path)
+            mean = distribution.parameters[0] if self._moments is None else self._moments(distribution)[0]
+            return np.broadcast_to(mean, distribution.shape)
+
+        if self._integrated is None:
+            return mean_of_y()
+        z, total = self._integrated.rv, np.zeros(1)
+        around = self._distribution(self._integrated, these, path)
+        mean = np.broadcast_to(around.parameters[0], around.shape)
+        sigma = np.sqrt(around.parameters[1] ** 2 + path.added_variance(around, z))
+        for x, weight in [(0.0, 1.0)] if z in self._linear else zip(NODES, WEIGHTS, strict=True):
+            path.values[z] = mean + sigma * x
+            total = total + weight * mean_of_y()
+        return total
+
+    def _with_latents(self, these: slice, path: Path, noise: SharedNoise, has_means: bool = False) -> Path:
         """Draw all latents but the last one, if y is shifted by it or a function of it.
 
         Parameters
@@ -207,10 +285,15 @@ class ForwardDraws:
             Parameters of some draws, to which the latents are added.
         noise : SharedNoise
             Normal numbers for these rows.
+        has_means : bool
+            Whether latents on which the mean of y depends linearly are replaced by their means.
         """
         weights = {rv.name: x for rv, x in path.values.items()}
+        last = self._integrated if has_means else self._last_latent
         for latent in self.rows.latents:
-            if latent is self._last_latent:
+            if latent.rv in self._dense:
+                self._sum_up(latent.rv, these, path, weights, noise, has_means)
+            if latent is last or latent.rv in self._inside:
                 continue
             is_integrated = latent.rv in self._entering
             distribution = self._distribution(latent, these, path, has_check=not is_integrated)
@@ -222,6 +305,36 @@ class ForwardDraws:
             else:
                 path.values[latent.rv] = self._drawn(latent.rv, distribution, path, noise)
         return path
+
+    def _sum_up(
+        self,
+        a: Variable,
+        these: slice,
+        path: Path,
+        weights: Mapping[str, np.ndarray],
+        noise: SharedNoise,
+        has_means: bool,
+    ) -> None:
+        """Draw the hidden units of a dense network, and keep what they add to the mean of the variable above.
+
+        Parameters
+        ----------
+        a : Variable
+            The last post-activations.
+        these, path, noise, has_means
+            As of the other methods.
+        weights : mapping of str to array, (draw, ...)
+            Weights and biases.
+        """
+        units, (target, network), data = self._dense[a], self._entering[a], self.rows.data(these)
+        deviations = units.deviations(data, path.values, len(range(self._total)[path.draws]))
+
+        def normals(rv: Variable, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+            return noise.normals((path.copy, rv), path.draws, shape, dtype)
+
+        sums = units.sums(data, weights, deviations, normals, has_means and target in self._linear)
+        path.sums[target] = units, sums
+        path.added.setdefault(target, []).append((deviations[-1][..., 0], _root(network, weights)))
 
     def _distribution(
         self, conditional: Conditional, these: slice, path: Path, has_check: bool = True
@@ -237,8 +350,12 @@ class ForwardDraws:
         has_check : bool
             Whether parameters may be NaN although all before them are numbers; those of post-activations are not.
         """
+        rv, data, draws = conditional.rv, self.rows.data(these), len(range(self._total)[path.draws])
+        if rv in path.sums:
+            units, sums = path.sums[rv]
+            return units.output(sums, data, path.values)
         compute = conditional.distribution if has_check else conditional.unchecked_distribution
-        return compute(self.rows.data(these), path.values, len(range(self._total)[path.draws]))
+        return compute(data, path.values, draws)
 
     def _drawn(self, rv: Variable, distribution: FrozenDistribution, path: Path, noise: SharedNoise) -> np.ndarray:
         """Draw a latent; a Normal with the noise of the post-activations that enter its mean.

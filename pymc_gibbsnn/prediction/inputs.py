@@ -22,7 +22,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pymc_gibbsnn._arguments import describe
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
 from pymc_gibbsnn._data import array_of, finite, named_columns, numbers_in, of_dtype, refuse_lazy, warn_of_rows
-from pymc_gibbsnn._frames import with_indicators
+from pymc_gibbsnn._frames import describe_difference, missing_and_extra, with_indicators
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.networks.forms import is_elemwise, shapes_of
 from pymc_gibbsnn.networks.input_reader import variable_inputs
@@ -302,12 +302,8 @@ def check_columns(model: pm.Model, variable: str | None, name: str, x: ArrayLike
     old = [str(one) if isinstance(one, str) else int(one) for one in old]
     has_names = old != list(range(len(old)))
     if new is not None and new != old and (has_names or set(new) == set(old)):
-        missing, extra = ([x for x in some if x not in others] for some, others in ((old, new), (new, old)))
-        wrong = [f"it lacks {describe(missing)}"] * bool(missing) + [f"it has {describe(extra)} beside"] * bool(extra)
-        raise ValueError(
-            f"The columns of {name} must be those of the data, {describe(old)}, in this order; "
-            f"{' and '.join(wrong) or f'found {describe(new)}'}."
-        )
+        wrong = describe_difference(*missing_and_extra(old, new)) or f"found {describe(new)}"
+        raise ValueError(f"The columns of {name} must be those of the data, {describe(old)}, in this order; {wrong}.")
 
 
 def evenly_spaced(rows: int, most: int | None) -> np.ndarray:

@@ -28,7 +28,7 @@ from functools import cached_property
 import numpy as np
 import pymc as pm
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import NormalRV
 from scipy.special import logsumexp, ndtri
@@ -41,6 +41,8 @@ from pymc_gibbsnn.networks.likelihoods.class_labels import numbered
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.reader import read_networks
 from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node
+from pymc_gibbsnn.prediction.dense_units import read_dense_units
+from pymc_gibbsnn.prediction.forward_draws import SharedNoise
 from pymc_gibbsnn.prediction.inputs import Inputs, check_columns, find_observed, observed_value
 from pymc_gibbsnn.prediction.inputs_as_data import with_inputs_as_data
 from pymc_gibbsnn.prediction.new_rows import NewRows
@@ -175,8 +177,10 @@ def log_predictive(
     log_likelihood = np.empty((rows.chains * rows.draws, rows.rows))
     log_density, mcse, squares = np.empty(rows.rows), np.empty(rows.rows), np.zeros(rows.rows)
     for these in rows.chunks():
-        for draws, parameters in rows.batches(these, repeats):
-            densities = density(these, parameters, y[these], rng)
+        noise = SharedNoise(rng, rows.chains * rows.draws * repeats)
+        for draws, parameters in rows.batches(these, repeats, density.inside):
+            repeated = slice(draws.start * repeats, draws.stop * repeats)
+            densities = density(these, repeated, parameters, y[these], noise)
             densities = densities.reshape(-1, repeats, densities.shape[-1])
             log_likelihood[draws, these] = mean = logsumexp(densities, axis=1) - np.log(repeats)
             if repeats > 1:
@@ -231,6 +235,10 @@ class _Density:
         Whether there are latents to draw.
     repeats : int
         How often they are drawn: 1, or an even number, since draws i and repeats/2 + i belong together.
+    units : DenseUnits or None
+        The hidden units of a dense network that alone leads into the last Normal.
+    inside : set of Variable
+        Their latents, whose conditionals are not used.
     """
 
     def __init__(self, model: pm.Model, rows: NewRows, latent_draws: int):
@@ -243,7 +251,7 @@ class _Density:
         latent = rows.noisy_output if kind is not None and kind.log_probability is not None else None
         self.observation = kind if latent is not None else None
         parameters = None if self.observation is None else self.observation.parameters(node)
-        self.of_observation = rows.last if parameters is None else rows.with_parameters(parameters)
+        self.of_observation = rows.last if parameters is None else rows.with_parameters(rows.observed, parameters)
         latent = latent or rows.factor
         self.is_given_latent = latent is not None
         estimates = self.observation is not None and not self.observation.is_integrable
@@ -255,6 +263,11 @@ class _Density:
         if self.is_normal and not estimates:
             with suppress(NetworkError):
                 self._find(read_networks(model, check_data=False), rows.model, conditionals)
+        self.units = None
+        if len(self.integrated) == 1:
+            [network] = self.integrated.values()
+            self.units = read_dense_units(rows, network, is_double=True)
+        self.inside = set() if self.units is None else set(self.units.latents)
         self.latents = [conditional for conditional in rows.latents if conditional is not self.last]
         drawn = [conditional for conditional in self.latents if conditional.rv not in self.integrated]
         self.draws_latents = bool(drawn) or estimates
@@ -281,7 +294,12 @@ class _Density:
         return mean + sigma * ndtri((part + rng.random(distribution.shape)) / parts)
 
     def __call__(
-        self, these: slice, parameters: Mapping[Variable, np.ndarray], y: np.ndarray, rng: np.random.Generator
+        self,
+        these: slice,
+        repeated: slice,
+        parameters: Mapping[Variable, np.ndarray],
+        y: np.ndarray,
+        noise: SharedNoise,
     ) -> np.ndarray:
         """Compute the log density of some rows, with latents drawn anew.
 
@@ -289,31 +307,54 @@ class _Density:
         ----------
         these : slice
             The rows.
+        repeated : slice
+            Which draws these are, of those that are repeated.
         parameters : mapping of Variable to array, (draw, ...)
             Values of the variables that all rows share, for each draw.
         y : array, (row, ...)
             What was observed in these rows.
-        rng : numpy.random.Generator
+        noise : SharedNoise
+            Normal numbers for these rows.
 
         Returns
         -------
         array, (draw, row)
         """
-        values, data = dict(parameters), self.rows.data(these)
+
+        def normals(rv: Variable, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+            return noise.normals((rv,), repeated, shape, dtype)
+
+        values, data, rng = dict(parameters), self.rows.data(these), noise.rng
         draws, weights = len(next(iter(values.values()))), {rv.name: x for rv, x in parameters.items()}
         added: list[tuple[np.ndarray, np.ndarray]] = []  # W Wᵀ (draw, k, k) and the standard deviations sqrt(ΔA)
+        sums = None
         for conditional in self.latents:
-            distribution = conditional.distribution(data, values, draws)
             if conditional.rv in self.integrated:
-                values[conditional.rv] = np.broadcast_to(distribution.parameters[0], distribution.shape)
+                if self.units is None:
+                    distribution = conditional.distribution(data, values, draws)
+                    values[conditional.rv] = np.broadcast_to(distribution.parameters[0], distribution.shape)
+                    sd = distribution.parameters[1]
+                else:
+                    deviations = self.units.deviations(data, values, draws)
+                    sums, sd = self.units.sums(data, weights, deviations, normals), deviations[-1]
                 operator = self.integrated[conditional.rv].layers[-1].operator
                 w = operator.linear(operator.named_matrix(weights))
-                added.append((w @ np.swapaxes(w, -1, -2), distribution.parameters[1].astype(float)))
-            elif conditional.rv in self.row_noise:
+                added.append((w @ np.swapaxes(w, -1, -2), sd.astype(float)))
+                continue
+            if conditional.rv in self.inside:
+                continue
+            distribution = conditional.distribution(data, values, draws)
+            if conditional.rv in self.row_noise:
                 values[conditional.rv] = self._stratified(distribution, rng)
+            elif isinstance(distribution.op, NormalRV):
+                mean, sigma = distribution.parameters
+                values[conditional.rv] = mean + sigma * normals(conditional.rv, distribution.shape, mean.dtype)
             else:
                 values[conditional.rv] = distribution.draw(rng)
-        distribution = self.last.distribution(data, values, draws)
+        if sums is None:
+            distribution = self.last.distribution(data, values, draws)
+        else:
+            distribution = self.units.output(sums, data, values)
         if self.is_given_latent:
             mean, sigma = np.broadcast_to(distribution.parameters[0], distribution.shape), distribution.parameters[1]
             for squares, sd in added:

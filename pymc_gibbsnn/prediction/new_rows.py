@@ -14,7 +14,7 @@ refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
 from functools import cached_property
 from typing import NoReturn
@@ -30,7 +30,7 @@ from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.exceptions import UndefinedMomentException
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
@@ -67,13 +67,14 @@ from pymc_gibbsnn.prediction.inputs_as_data import with_inputs_as_data
 __all__ = ["NewRows", "parts_at_once"]
 
 AT_ONCE = 2**21  # how many numbers the widest variable may have, for the rows and draws that are evaluated together
+IN_CACHE = 2**16  # how many numbers of a layer stay in the cache of a processor on their way to the next one
 FEWEST_ROWS = 11  # at how many rows, at least, it is tried whether rows depend on each other
 
 
 def parts_at_once(rows: int, draws: int, width: int) -> Iterator[tuple[slice, slice]]:
-    """Yield slices of rows and of draws, of which arrays with so many numbers for each row and draw fit in memory."""
-    count = max(1, min(rows, AT_ONCE // width))
-    size = max(1, AT_ONCE // (width * count))
+    """Yield slices of rows and of draws, of which arrays with so many numbers for each row and draw fit in a cache."""
+    count = max(1, min(rows, IN_CACHE // width))
+    size = max(1, IN_CACHE // (width * count))
     for i in range(0, rows, count):
         for j in range(0, draws, size):
             yield slice(i, i + count), slice(j, j + size)
@@ -122,6 +123,8 @@ class NewRows:
         The distribution of the observed variable at some rows, given one draw of the posterior.
     parameters : dict of Variable to array, (chain times draw, ...)
         Draws of the variables that all rows share.
+    widths : dict of Variable to int
+        How many numbers each row adds to the largest array on the way to each variable that is drawn.
 
     Raises
     ------
@@ -162,6 +165,7 @@ class NewRows:
         self._data = list({id(x): x for x in self._data}.values())
         self.parameters: dict[Variable, np.ndarray] = {}
         self.latents: list[Conditional] = []
+        self.widths: dict[Variable, int] = {}
         self._visit_all()
 
     def given(self, posterior: xr.Dataset) -> NewRows:
@@ -187,18 +191,44 @@ class NewRows:
         used = z in ancestors(others) or any(z in latent.parents for latent in self.latents)
         return matches[0] if matches and not used and isinstance(distribution_node(z).op, NormalRV) else None
 
-    def with_parameters(self, parameters: list[tuple[Variable, int]]) -> Conditional:
-        """Return the observed variable with other parameters than its distribution has; nothing can be drawn of it.
+    def with_parameters(self, rv: Variable, parameters: list[tuple[Variable, int]]) -> Conditional:
+        """Return a variable with other parameters than its distribution has; nothing can be drawn of it.
 
         Parameters
         ----------
+        rv : Variable
+            The variable.
         parameters : list of tuple
             The parameters, each with the number of its own axes; the first one has none.
         """
-        axes = self.observed.ndim
-        padded = [pt.shape_padleft(p, axes + core - p.ndim) for p, core in parameters]
+        padded = [pt.shape_padleft(p, rv.ndim + core - p.ndim) for p, core in parameters]
         op = Centre(0, tuple(core for _, core in parameters[1:]))
-        return self._conditional(self.observed, (op, padded, axes))[0]
+        return self._conditional(rv, (op, padded, rv.ndim))[0]
+
+    def at_zero(self, rv: Variable, parent: Variable, units: int) -> Conditional:
+        """Return the distribution of a variable where a latent (row, unit) on which it depends is 0 in all rows.
+
+        Parameters
+        ----------
+        rv, parent : Variable
+            The variable and the latent.
+        units : int
+            How many units the latent has.
+        """
+        op, parameters, axes = self._distribution(rv)
+        parameters = substitute(parameters, {parent: pt.constant(np.zeros((1, units), parent.dtype))})
+        return self._conditional(rv, (op, parameters, axes))[0]
+
+    def function_of_data(self, expression: Variable) -> Callable[..., np.ndarray] | None:
+        """Make an expression a function of the data of some rows; None if it does not follow them, row by row."""
+        [new] = substitute([expression], self._inputs)
+        inputs = [*dict.fromkeys(self._inputs.values())]
+        if any(v not in inputs for v in explicit_graph_inputs([new])):
+            return None
+        function = pytensor.function(inputs, in_numpy([new]), mode=IN_NUMPY, on_unused_input="ignore")
+        if len(function(*self._tried)[0]) != len(self._tried[0]):  # no array of the model has as many rows
+            return None
+        return lambda *data: function(*data)[0]
 
     @cached_property
     def factor(self) -> Conditional | None:
@@ -226,13 +256,26 @@ class NewRows:
     def chunks(self) -> Iterator[slice]:
         """Yield slices of the rows, so short that all draws of what is observed there fit in memory, and one of all."""
         observed = self.chains * self.draws * int(np.prod(self.shape[1:]))
-        size = self.rows if self._together else max(1, AT_ONCE // max(self._widest, observed))
+        size = self.rows if self._together else max(1, AT_ONCE // max(*self.widths.values(), observed, 1))
         return (slice(i, min(i + size, self.rows)) for i in range(0, self.rows, size))
 
-    def batches(self, rows: slice, repeats: int = 1) -> Iterator[tuple[slice, dict[Variable, np.ndarray]]]:
-        """Yield slices of the draws of all chains, with the parameters of these draws, each ``repeats`` times."""
+    def batches(
+        self, rows: slice, repeats: int = 1, elsewhere: Collection[Variable] = ()
+    ) -> Iterator[tuple[slice, dict[Variable, np.ndarray]]]:
+        """Yield slices of the draws of all chains, with the parameters of these draws.
+
+        Parameters
+        ----------
+        rows : slice
+            The rows for which they are meant.
+        repeats : int
+            How often each draw stands there.
+        elsewhere : collection of Variable
+            Latents whose conditionals are not used, so that they need no memory.
+        """
         count, total = len(range(*rows.indices(self.rows))), self.chains * self.draws
-        widest = max(self._widest * count, *(x[0].size for x in self.parameters.values()), 1)
+        widths = [width for rv, width in self.widths.items() if rv not in elsewhere]
+        widest = max(max(widths, default=1) * count, *(x[0].size for x in self.parameters.values()), 1)
         size = max(1, AT_ONCE // (widest * repeats))
         for i in range(0, total, size):
             draws = slice(i, min(i + size, total))
@@ -268,7 +311,7 @@ class NewRows:
         self._tried, self._again, self._order = few, [x[fewer] for x in few], fewer
         self._at_few: dict[Variable, np.ndarray] = {}
         self._at_fewer: dict[Variable, np.ndarray] = {}
-        self._rng, self._widest = np.random.default_rng(0), 1
+        self._rng = np.random.default_rng(0)
         self._visit(self.observed)
         if not self._noiseless:
             self._check_potentials()
@@ -318,9 +361,8 @@ class NewRows:
             )
         if not self._follows(distribution, again):
             self._refuse(conditional)
-        self._widest = max(
-            self._widest, self._width(conditional, inputs, expressions), np.prod(distribution.shape[2:], dtype=int)
-        )
+        width = self._width(conditional, inputs, expressions)
+        self.widths[rv] = max(width, np.prod(distribution.shape[2:], dtype=int))
         if rv is self.observed:  # a pm.CustomDist need not know how to draw it
             self.last, self.example = conditional, distribution
             return
@@ -415,13 +457,13 @@ class NewRows:
     ) -> tuple[Conditional, list[Variable], list[Variable]]:
         """Make the distribution of a variable a function of inputs and draws of its parents; return its graph, too.
 
-        That is what :meth:`_distribution` returns, unless it is given.
+        That is what :meth:`_distribution` returns, unless it is given, which then has the shape of its parameters.
         """
         node = distribution_node(rv)
         op, parameters, axes = distribution or self._distribution(rv)
         size = size_of(node)
         sees_batches = size is not None and any(v in self._batches for v in ancestors([size]))  # that of targets
-        has_size = not (size is None or isinstance(size.type, NoneTypeT) or sees_batches)
+        has_size = not (distribution or size is None or isinstance(size.type, NoneTypeT) or sees_batches)
         expressions = [pt.as_tensor(size if has_size else np.zeros(0, "int64")), *parameters]
         above = list(ancestors(expressions, blockers=[*self._rvs, *self._inputs]))
         inner = [v for v in above if _is_random(v) and v not in self._rvs and v not in self._inputs]

@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 from matplotlib.collections import LineCollection, PolyCollection
 from scipy.special import expit, ndtr, ndtri, softmax
-from scipy.stats import kstest
+from scipy.stats import kstest, norm
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn._compat import dataset_of
@@ -48,12 +48,19 @@ def draws_of(idata, *names):
 
 
 def outputs(idata, x):
-    """The function of a network with one hidden layer of ReLU, (draw, row) or (draw, row, output), draw by draw."""
+    """The output of a network with one hidden layer of ReLU, (draw, row) or (draw, row, output), draw by draw.
+
+    It is a mean over the noise of hidden units, where that is learned.
+    """
+    weights = draws_of(idata, "W1", "b1", "W2", "b2")
+    is_learned = "variance_Z2" in idata["posterior"]
+    sd = np.sqrt(draws_of(idata, "variance_Z2")[0]) if is_learned else np.full(len(weights[0]), 1e-12)
+
+    def relu(m, s):
+        return m * ndtr(m / s) + s * norm.pdf(m / s)
+
     return np.array(
-        [
-            np.maximum(x @ W1.T + b1, 0) @ np.transpose(W2) + b2
-            for W1, b1, W2, b2 in zip(*draws_of(idata, "W1", "b1", "W2", "b2"), strict=True)
-        ]
+        [relu(x @ W1.T + b1, s) @ np.transpose(W2) + b2 for W1, b1, W2, b2, s in zip(*weights, sd, strict=True)]
     )
 
 
@@ -138,7 +145,7 @@ def test_partial_dependence_on_a_pair():
 
 def test_mean_of_counts_is_that_over_the_noise_of_the_last_latent():
     exposure = rng.uniform(1, 3, 40)
-    model = pmg.mlp(X, rng.poisson(2, 40), hidden=4, likelihood="poisson", noise=[0.01, 0.01, 0.7], exposure=exposure)
+    model = pmg.mlp(X, rng.poisson(2, 40), hidden=4, likelihood="poisson", noise=[1e-8, 1e-8, 0.7], exposure=exposure)
     idata = a_posterior(model)
     [ax] = pmg.plot_partial_dependence(idata, model, "bmi", grid=5)
     at, mean = line_of(ax)

@@ -320,7 +320,8 @@ def test_every_thinth_draw():
 
 
 def test_as_few_rows_and_draws_at_a_time_as_fit_in_memory(monkeypatch):
-    monkeypatch.setattr(new_rows, "AT_ONCE", 1000)
+    for name in ("AT_ONCE", "IN_CACHE"):
+        monkeypatch.setattr(new_rows, name, 1000)
     x = np.random.default_rng(0).normal(size=(60, 2))
     idata, noisy = posterior(W1=(50, 2), b1=(50,), W2=(50,), b2=()), pmg.mlp(x, x[:, 0], 50, noise=0.1, prior=None)
     sizes = []
