@@ -126,7 +126,8 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         ValueError
             As :meth:`predict_proba`.
         """
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        numbers = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[numbers]
 
     def _targets(self, y: ArrayLike) -> np.ndarray:
         """Number labels by their classes."""

@@ -193,6 +193,10 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
 
     def _targets(self, y: ArrayLike) -> np.ndarray:
         """Check real targets."""
+        if y is None:
+            raise ValueError(
+                "NetworkRegressor requires y to be passed, but the target y is None: give a number for each row."
+            )
         y = check_array(y, dtype="float64", ensure_2d=False, estimator=self, input_name="y")
         return column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y
 
