@@ -5,12 +5,16 @@ for their shared variables, that is, their data and given numbers (:mod:`pymc_gi
 function takes the values of shared variables as further arguments, and is found again by the form of its graph: its
 operations in order, what each of them is applied to, the types of all inputs, and the constants. Cross-validation
 then compiles at its first fit alone.
+
+A compiled function keeps its arguments at one place while it runs. So each thread has functions of its own, and a lock
+makes the calls wait where a function has come into another thread.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from threading import Lock, RLock, get_ident
 from typing import Any
 
 import pytensor
@@ -25,7 +29,8 @@ from pymc_gibbsnn.networks.substitution import substitute
 __all__ = ["compiled"]
 
 MOST = 64  # functions that are kept, those that were used last; a transition has up to four
-_functions: OrderedDict[Hashable, Callable] = OrderedDict()
+_functions: OrderedDict[Hashable, tuple[Callable, RLock]] = OrderedDict()
+_changing = Lock()
 
 
 def compiled(
@@ -56,9 +61,9 @@ def compiled(
         The shared variables of the graph, whose values at the time of a call the function uses.
     """
     form, shared = _form([rng, *inputs], outputs)
-    key = (kind, pytensor.config.floatX, form)
-    function = None if options else _functions.get(key)
-    if function is None:
+    key = (get_ident(), kind, pytensor.config.floatX, form)
+    known = None if options else _functions.get(key)
+    if known is None:
         places = {v: v.type(v.name) for v in shared}
         function = pytensor.function(
             [In(rng, mutable=True), *inputs, *places.values()],
@@ -68,13 +73,21 @@ def compiled(
             **options,
         )
         function.trust_input = True
+        known = function, RLock()
     if not options:
-        _functions[key] = function
-        _functions.move_to_end(key)
-        while len(_functions) > MOST:
-            _functions.popitem(last=False)
+        with _changing:
+            _functions[key] = known
+            _functions.move_to_end(key)
+            while len(_functions) > MOST:
+                _functions.popitem(last=False)
+    function, lock = known
     stores = [v.container.storage for v in shared]
-    return lambda *arguments: function(*arguments, *[store[0] for store in stores]), shared
+
+    def call(*arguments: Any) -> list:
+        with lock:
+            return function(*arguments, *[store[0] for store in stores])
+
+    return call, shared
 
 
 def _form(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Hashable, list[SharedVariable]]:

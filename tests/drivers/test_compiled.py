@@ -1,6 +1,8 @@
 """What is compiled once serves all graphs of one form, and no others."""
 
+import sys
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pymc as pm
@@ -84,6 +86,23 @@ def test_those_that_were_used_last_are_kept(monkeypatch, kept):
         call(X + number)
     assert len(kept) == 2
     assert first in kept
+
+
+def test_threads_do_not_disturb_each_other(kept):
+    """Each compiles for itself; and where two have one function, each gets its own result."""
+    graph = pt.exp(X * pytensor.shared(A)).sum()
+    function, _ = compiled(RNG, [X], [graph], AS_WRITTEN, "as written")
+    interval = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1e-6)
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(lambda i: [function(None, np.full(3, i / 9))[0] for _ in range(2000)], range(2)))
+            pool.submit(call, graph).result()
+    finally:
+        sys.setswitchinterval(interval)
+    for i in range(2):
+        np.testing.assert_allclose(found[i], np.exp(i / 9 * A).sum())
+    assert len(kept) == 2
 
 
 def chain(step, model, draws=4):
