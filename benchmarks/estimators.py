@@ -9,14 +9,14 @@ repository, and scikit-learn's breast cancer (two classes).
 - ``ridge``, ``logistic regression``: with the penalty chosen by cross-validation.
 - ``boosting``: HistGradientBoosting with its default settings.
 - ``Gaussian process``: radial basis functions with a length scale for each input, and white noise; for classes one
-  length scale and a Laplace approximation. Of more than 1,000 training rows, 1,000 are drawn.
+  length scale and a Laplace approximation. Of more than 500 training rows, 500 are drawn.
 
 The log score is the mean log predictive density, or log probability, of a test target. Ridge and boosting predict no
 density: theirs is normal, with the deviation of residuals that five-fold cross-validation of the training rows gives.
 
 ::
 
-    OMP_NUM_THREADS=1 python benchmarks/estimators.py FOLDER [--sets wine_red ...] [--methods ...] [--draws 300]
+    OMP_NUM_THREADS=1 python benchmarks/estimators.py FOLDER [--sets wine_red ...] [--methods ...] [--draws 200]
     python benchmarks/estimators.py FOLDER --table
 
 FOLDER holds ``uci_wine_red.npz`` as ``data_sets.py uci`` writes it, and ``uci_airfoil.npz`` with ``X`` and ``y``, the
@@ -47,7 +47,7 @@ import pymc_gibbsnn as pmg
 
 SETS = ("wine_red", "airfoil", "breast_cancer")
 CLASSES = ("breast_cancer",)
-MOST = 1000  # training rows of a Gaussian process
+MOST = 500  # training rows of a Gaussian process
 PENALTIES = np.logspace(-3, 3, 13)
 
 
@@ -148,7 +148,7 @@ if __name__ == "__main__":
     parser.add_argument("data", type=Path)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--methods", nargs="+")
-    parser.add_argument("--draws", type=int, default=300, help="of each chain, after as many that tune")
+    parser.add_argument("--draws", type=int, default=200, help="of each chain, after as many that tune")
     parser.add_argument("--table", action="store_true", help="only print what has been computed")
     parser.add_argument("--output", type=Path, default=RESULTS / "estimators.json")
     arguments = parser.parse_args()

@@ -1,6 +1,6 @@
 """A curve whose inputs are measured with error: the network that knows of the error, and the one that does not.
 
-The data are y = sin(2x) + e with x ~ N(0, 1), e ~ N(0, 0.1²) and 300 rows. Measured is x + u with u ~ N(0, 0.3²). Three
+The data are y = sin(2x) + e with x ~ N(0, 1), e ~ N(0, 0.1²) and 200 rows. Measured is x + u with u ~ N(0, 0.3²). Three
 networks of 20 ReLU units have the same priors:
 
 - ``true inputs``: is given x, which nobody knows in practice.
@@ -26,6 +26,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
+from pathlib import Path
 
 import numpy as np
 import pymc as pm
@@ -35,8 +36,8 @@ from scipy.stats import norm
 
 import pymc_gibbsnn as pmg
 
-ROWS, UNITS, NOISE, ERROR = 300, 20, 0.1, 0.3
-CHAINS, DRAWS = 4, 500
+ROWS, UNITS, NOISE, ERROR = 200, 20, 0.1, 0.3
+CHAINS, DRAWS = 4, 300
 GRID = norm.ppf(np.linspace(0.1, 0.9, 33))[:, None]
 METHODS = ("true inputs", "measured, error ignored", "measured, error modelled")
 
@@ -111,9 +112,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=5)
     parser.add_argument("--table", action="store_true", help="only print what has been computed")
+    parser.add_argument("--output", type=Path, default=RESULTS / "measured_inputs.json")
     arguments = parser.parse_args()
     logging.getLogger("pymc").setLevel(logging.ERROR)
-    results = Results(RESULTS / "measured_inputs.json")
+    results = Results(arguments.output)
     for seed in range(0 if arguments.table else arguments.sets):
         rng = np.random.default_rng(seed)
         x = rng.normal(size=(ROWS, 1))
