@@ -34,7 +34,7 @@ from pymc_gibbsnn.random.argmax_normal import argmax_normal
 
 __all__ = ["ArgmaxLabel", "ArgmaxLabelRV", "ArgmaxLikelihood"]
 
-SPACING = 0.25  # least, of the nodes of a quadrature over an entry of Z, in its standard deviations
+SPACING = 0.25  # the smallest, of the nodes of a quadrature over an entry of Z, in its standard deviations
 
 
 class ArgmaxLabelRV(RandomVariable):
