@@ -16,7 +16,7 @@ from pymc_gibbsnn.estimators.base import NetworkEstimator
 __all__ = ["NetworkClassifier"]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class NetworkClassifier(ClassifierMixin, NetworkEstimator):
     """Classification by a noisy Bayesian neural network, sampled by :class:`pymc_gibbsnn.GibbsNN`.
 

@@ -17,7 +17,7 @@ from pymc_gibbsnn.estimators.base import Hidden, NetworkEstimator
 __all__ = ["NetworkRegressor"]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class NetworkRegressor(RegressorMixin, NetworkEstimator):
     """Regression by a noisy Bayesian neural network, sampled by :class:`pymc_gibbsnn.GibbsNN`.
 
