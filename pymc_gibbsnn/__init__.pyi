@@ -9,7 +9,8 @@ from .drivers.metropolis_steps import FNBG
 from .drivers.reading import open
 from .drivers.sample import sample
 from .drivers.stochastic_steps import ISGD, SGHMC, SGLD, ConstantSGD
-from .estimators.network import NetworkClassifier, NetworkRegressor
+from .estimators.classifier import NetworkClassifier
+from .estimators.regressor import NetworkRegressor
 from .models.classical import classical_mlp
 from .models.cnn import cnn
 from .models.datasets import noisy_xor

@@ -2,22 +2,61 @@
 
 A column "city" of texts or categories becomes indicator columns "city=Lima", "city=Oslo", ..., each of which is 1 where
 the city is that one and 0 elsewhere, in the order of the categories, or of the alphabet. Where cities are missing,
-there is a column "city=missing", too. The names of the columns say all that is needed to read a frame of new rows.
+there is a column "city=missing", too. The names of the columns say all that is needed to read a frame of new rows, and
+which columns are one feature of the frame.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pymc_gibbsnn._arguments import describe
 
-__all__ = ["MISSING", "describe_difference", "missing_and_extra", "with_indicators"]
+__all__ = ["MISSING", "Feature", "describe_difference", "features_of", "missing_and_extra", "with_indicators"]
 
 MISSING = "missing"
+
+
+class Feature(NamedTuple):
+    """A column of a data frame, and the columns of the matrix that it has become.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    columns : list of int
+        The numbers of the columns of the matrix: one, or the indicator columns of a category.
+    categories : list of str or None
+        The categories, in the order of these columns; None for a number.
+    """
+
+    name: str
+    columns: list[int]
+    categories: list[str] | None
+
+
+def features_of(columns: Sequence[str], X: np.ndarray) -> list[Feature]:
+    """Tell which columns of a matrix are the indicator columns of one category; each other one is a feature itself.
+
+    Columns "city=Lima" and "city=Oslo" are those of a category if each row has a 1 in one of them and 0 in the others.
+    """
+    groups: dict[str, list[int]] = {}
+    for j, column in enumerate(columns):
+        before, equals, _ = column.partition("=")
+        groups.setdefault(before if equals else column, []).append(j)
+    found = []
+    for name, group in groups.items():
+        x = X[:, group]
+        has_names = all("=" in columns[j] for j in group)
+        if has_names and np.isin(x, (0, 1)).all() and (x.sum(axis=1) == 1).all():
+            found.append(Feature(name, group, [columns[j].partition("=")[2] for j in group]))
+        else:
+            found += [Feature(columns[j], [j], None) for j in group]
+    return sorted(found, key=lambda feature: feature.columns)
 
 
 def with_indicators(name: str, frame: Any, features: Sequence[str] | None = None) -> Any:

@@ -120,3 +120,18 @@ def test_the_level_of_positive_numbers(likelihood):
     y, exposure = np.array([400, 900, 500, 600]), {"exposure": 2.0} if likelihood != "gamma" else {}
     model = pmg.mlp(NUMBERS, y, 2, standardise=True, likelihood=likelihood, **exposure)
     np.testing.assert_allclose(model["y_mean"].get_value(), np.log(600 / exposure.get("exposure", 1)), rtol=1e-3)
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "categorical"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_classes_have_no_mean(likelihood, classes):
+    """Their last layer is that of inputs that were standardised by hand."""
+    if (likelihood, classes) == ("categorical", 2):
+        pytest.skip("takes three classes or more")
+    x, y = NUMBERS[[0, 1, 2, 3, 0, 1]], np.arange(6) % classes
+    raw = pmg.mlp(x, y, 2, standardise=True, likelihood=likelihood)
+    plain = pmg.mlp((x - x.mean(0)) / x.std(0), y, 2, likelihood=likelihood)
+    assert "y_mean" not in raw.named_vars
+    point = plain.initial_point()
+    found, expected = (model.compile_logp(mode="AS_WRITTEN")(point) for model in (raw, plain))
+    np.testing.assert_allclose(found, expected, rtol=1e-7)

@@ -5,8 +5,9 @@ f_s over the n rows of a table, in each of which x_S is replaced by the same val
 
 .. math:: \bar f_s(v) = \frac1n \sum_{i=1}^n f_s(x_S = v, \; x_C = x_{iC}).
 
-The quantiles of :math:`\bar f_s(v)` over draws make a credible band. The curve of a single row, its individual
-conditional expectation (ICE), is the mean of f_s over draws [2]_.
+A category is one input: v is one of its categories, and x_S are all its indicator columns. The quantiles of
+:math:`\bar f_s(v)` over draws make a credible band. The curve of a single row, its individual conditional expectation
+(ICE), is the mean of f_s over draws [2]_.
 
 References
 ----------
@@ -25,6 +26,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_gibbsnn._frames import Feature
 from pymc_gibbsnn.prediction.expected import expected_values
 from pymc_gibbsnn.prediction.table import Table
 
@@ -35,23 +37,30 @@ RANGE = (0.05, 0.95)  # the quantiles of a column between which its grid lies, a
 ENOUGH_LATENTS = 500  # draws of latents, in all rows, for each draw of the posterior: their noise averages out
 
 
-def grid_values(x: np.ndarray, points: int) -> np.ndarray:
-    """Return so many values, evenly spaced over the middle 90 % of a column; all its values if these are fewer."""
+def grid_values(X: np.ndarray, feature: Feature, points: int) -> np.ndarray:
+    """Return the values at which to set a feature, (point, column).
+
+    They are so many numbers, evenly spaced over the middle 90 % of the column, or all its values if these are fewer; of
+    a category they are the rows of indicators of all categories.
+    """
+    if feature.categories is not None:
+        return np.eye(len(feature.categories))
+    [x] = X[:, feature.columns].T
     values = np.unique(x[~np.isnan(x)])
-    return values if len(values) <= points else np.linspace(*np.nanquantile(x, RANGE), points)
+    return (values if len(values) <= points else np.linspace(*np.nanquantile(x, RANGE), points))[:, None]
 
 
 def partial_dependence(
     model: pm.Model,
     posterior: xr.Dataset,
     table: Table,
-    columns: Sequence[int],
+    features: Sequence[Feature],
     grids: Sequence[np.ndarray],
     *,
     name: str | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the partial dependence on some columns at all points of the product of their grids.
+    """Compute the partial dependence on some features at all points of the product of their grids.
 
     Parameters
     ----------
@@ -61,9 +70,9 @@ def partial_dependence(
         Draws of it.
     table : Table
         The rows over which to average.
-    columns : sequence of int
-        The numbers of the columns.
-    grids : sequence of array
+    features : sequence of Feature
+        The features.
+    grids : sequence of array, (point, column)
         The values of each of them.
     name : str, optional
         The name of the observed variable, if there are several.
@@ -77,7 +86,9 @@ def partial_dependence(
     curves : array, (row, point, ...)
         Means over draws, for each row.
     """
-    points, n, rng = np.array(list(product(*grids))), len(table.X), np.random.default_rng(random_seed)
+    points = np.array([np.concatenate(values) for values in product(*grids)])
+    columns = [j for feature in features for j in feature.columns]
+    n, rng = len(table.X), np.random.default_rng(random_seed)
     draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     latent_draws = -(-ENOUGH_LATENTS // n) if len(grids) == 1 else 1  # of a pair only the mean is of interest
     size = max(1, AT_ONCE // (n * draws))
@@ -85,7 +96,7 @@ def partial_dependence(
     for i in range(0, len(points), size):
         some = points[i : i + size]
         X = np.tile(table.X, (len(some), 1))
-        X[:, list(columns)] = np.repeat(some, n, axis=0)
+        X[:, columns] = np.repeat(some, n, axis=0)
         rows = table.with_matrix(X, np.tile(np.arange(n), len(some)))
         f = expected_values(model, posterior, rows, name=name, latent_draws=latent_draws, random_seed=rng)
         f = f.reshape(draws, len(some), n, *f.shape[2:])

@@ -4,9 +4,10 @@ r"""Which inputs matter: by the learned scales of their weights, or by what is l
 N(0, 1/λ_j), with λ_j learned. The standard deviation 1/√λ_j is small for an input that does not matter.
 
 *Permutation.* With L_s = (1/n) Σ_i (y_i − E[y | x_i, θ_s])², the squared error of draw s, and L_s^(j) the same after
-column j was permuted among the rows, the importance of input j is the increase L_s^(j) − L_s [2]_, averaged over
-permutations. Squares are summed over several outputs and over classes; a label counts as the vector that is 1 for its
-class and 0 for the others, so that L_s is the Brier score.
+input j was permuted among the rows, the importance of input j is the increase L_s^(j) − L_s [2]_, averaged over
+permutations. All indicator columns of a category are one input and permuted alike. Squares are summed over several
+outputs and over classes; a label counts as the vector that is 1 for its class and 0 for the others, so that L_s is the
+Brier score.
 
 References
 ----------
@@ -16,10 +17,13 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_gibbsnn._frames import Feature
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.reader import only_network, read_networks
@@ -70,12 +74,13 @@ def permutation_importance(
     posterior: xr.Dataset,
     table: Table,
     y: np.ndarray,
+    features: Sequence[Feature],
     *,
     repeats: int,
     name: str | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> np.ndarray:
-    """Compute by how much the squared error of each draw increases when each column is permuted, (draw, input).
+    """Compute by how much the squared error of each draw increases when each feature is permuted.
 
     Parameters
     ----------
@@ -87,8 +92,10 @@ def permutation_importance(
         The rows.
     y : array, (n, ...)
         What was observed there, for class labels (n, class).
+    features : sequence of Feature
+        The features, each of which is permuted with all its columns.
     repeats : int
-        How many permutations of each column to average.
+        How many permutations of each to average.
     name : str, optional
         The name of the observed variable, if there are several.
     random_seed : int or numpy.random.Generator, optional
@@ -96,7 +103,7 @@ def permutation_importance(
 
     Returns
     -------
-    array, (draw, input)
+    array, (draw, feature)
     """
     rng, n = np.random.default_rng(random_seed), len(table.X)
     same = int(rng.integers(2**31))  # latents of all tables have the same random numbers, so that differences have less
@@ -108,8 +115,8 @@ def permutation_importance(
         return ((f - truth) ** 2).reshape(*f.shape[:2], -1).sum(-1).mean(-1)
 
     before, increases = loss(X), []
-    for j in range(X.shape[1]):
-        permuted = X.copy()
-        permuted[:, j] = np.concatenate([rng.permutation(table.X[:, j]) for _ in range(repeats)])
+    for feature in features:
+        permuted, others = X.copy(), np.concatenate([rng.permutation(n) for _ in range(repeats)])
+        permuted[:, feature.columns] = table.X[others][:, feature.columns]
         increases.append(loss(permuted) - before)
     return np.stack(increases, axis=1)

@@ -21,7 +21,7 @@ from pymc.logprob.utils import ParameterValueError
 from pymc.step_methods.compound import BlockedStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator
-from pytensor.compile.io import In
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.link.numba.linker import NumbaLinker
 from rich.progress import TextColumn
@@ -37,6 +37,7 @@ from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.backends.one_thread import ONE_THREAD
 from pymc_gibbsnn.backends.threads import take_threads_of_blas, without_threads_of_blas
 from pymc_gibbsnn.drivers.call_of_sample import CallOfSample, blas_threads_of_fork, call_of_sample, check_call_of_sample
+from pymc_gibbsnn.drivers.compiled import compiled
 from pymc_gibbsnn.drivers.finite import why_not_finite
 from pymc_gibbsnn.drivers.initial_points import check_point
 from pymc_gibbsnn.drivers.interrupts import remembered, uninterrupted
@@ -252,18 +253,15 @@ class GraphStep(BlockedStep):
             # JAX knows all shapes when it compiles, and draws no random numbers of others.
             shapes = {name: np.shape(x) for name, x in self._point.items()} if self._uses_jax else None
             graph, functions = self.transition.graph(shapes), {}
+            shared: dict[SharedVariable, None] = {}
             for name, stage in graph.stages.items():
-                functions[name] = pytensor.function(
-                    [In(graph.rng, mutable=True), *graph.inputs[1:]],
-                    stage.outputs,
-                    mode=mode,
-                    on_unused_input="ignore",
-                    **self._compile_kwargs,
-                )
-                functions[name].trust_input = True
+                kind = (self._mode, type(mode.linker))
+                how = {"mode": mode, "kind": kind} | self._compile_kwargs
+                functions[name], of_stage = compiled(graph.rng, graph.inputs[1:], stage.outputs, **how)
+                shared |= dict.fromkeys(of_stage)
         self._inputs = {v.name: v.dtype for v in graph.values}
         self._tuning_dtype = graph.tuning.dtype
-        self._shared = [v for function in functions.values() for v in function.get_shared()]
+        self._shared = [*shared]
         self._stages, self._functions = graph.stages, functions  # both at once, so that an interrupt leaves all or none
         # Code is made at the first call. We make that call before chains fork, so that they share the code.
         values, random = self._values(self._point), random_state(np.random.default_rng(0), self._uses_jax)

@@ -244,7 +244,7 @@ def mlp(
         if not has_holes:
             a = pm.Data("X", X, dims=("row", "feature"))
         targets = pm.Data("y_data", y, dims=("row", "output")[: y.ndim])
-        units: tuple[np.ndarray | float, float] = (0.0, 1.0)
+        units: tuple[np.ndarray | float, float] | None = None
         center, scale = units_of_columns(X, is_number) if standardise else (np.zeros(X.shape[1]), np.ones(X.shape[1]))
         if has_holes:
             a = inputs_with_holes(X, center, scale)  # whose rows are those of "y_data"
@@ -252,11 +252,11 @@ def mlp(
             a = standardised(a, center, scale)
             if not (kind.ignores_scale or kind.sets_unit):
                 units = kind.units(y, of_data)
-        deviations = latent_deviations(noisy, noises, units[1])
+        deviations = latent_deviations(noisy, noises, 1.0 if units is None else units[1])
         row_scale = None
         if noise_hidden is not None:
             row_scale = scales_of_rows(a, noise_sizes, noise_dims, function)
-        rest = {"row_scale": row_scale, "of_data": of_data, "units": units if standardise else None}
+        rest = {"row_scale": row_scale, "of_data": of_data, "units": units}
         dense_layers(a, sizes, dims, priors, deviations, function, bias, targets, out, latent, **rest)
     return model
 

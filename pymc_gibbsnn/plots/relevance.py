@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from pymc_gibbsnn._arguments import model_of, number, one_of, whole
 from pymc_gibbsnn._data import check_labels
+from pymc_gibbsnn._frames import features_of
 from pymc_gibbsnn.diagnostics.relevance import permutation_importance, weight_deviations
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.plots.drawing import colour, pyplot, thin_to
@@ -48,7 +49,8 @@ def plot_relevance(
       inputs of equal spread, such as standardised ones. This is what the network is allowed to do with an input; it
       costs nothing.
     - ``method="permutation"``: by how much the squared error :math:`\frac1n \sum_i (y_i - E[y \mid x_i, \theta])^2` of
-      a draw increases when the values of input j are permuted among the rows [2]_. This is what predictions owe to an
+      a draw increases when the values of input j are permuted among the rows [2]_, where a category with all its
+      indicator columns is one input. This is what predictions owe to an
       input, in squared units of y. Squares are summed over several outputs; for class labels it is the increase of the
       Brier score, the squared distance between probabilities and label. Of two inputs that tell the same, each seems to
       matter little.
@@ -135,11 +137,13 @@ def plot_relevance(
         y = targets_of(model, len(table.X), y_new, classes=len(outputs) if is_label else None, name=name)
         y = np.eye(len(outputs))[y] if is_label else y
         how = {"repeats": repeats, "name": name, "random_seed": random_seed}
-        found = permutation_importance(model, posterior, table, y, **how)
+        features = features_of(table.columns, table.X)
+        names = [feature.name for feature in features]
+        found = permutation_importance(model, posterior, table, y, features, **how)
         label = "increase of the Brier score" if is_label else "increase of the mean squared error"
     else:
         label = "prior standard deviation of weights, 1/√λ"
-    columns = table.columns if found.shape[1] == len(table.columns) else [f"input {j}" for j in range(found.shape[1])]
+        names = table.columns if found.shape[1] == len(table.columns) else [f"input {j}" for j in range(found.shape[1])]
     order = np.argsort(np.median(found, axis=0))
     low, median, high = np.quantile(found[:, order], [(1 - probability) / 2, 0.5, (1 + probability) / 2], axis=0)
     places = np.arange(len(order))
@@ -147,7 +151,7 @@ def plot_relevance(
     ax.hlines(places, low, high, color=colour(0), lw=2, alpha=0.6)
     ax.plot(median, places, "o", color=colour(0))
     ax.axvline(0, color="0.4", ls="--", lw=1)
-    ax.set_yticks(places, [columns[j] for j in order])
+    ax.set_yticks(places, [names[j] for j in order])
     ax.set(xlabel=label, ylim=(-0.7, len(order) - 0.3))
     ax.grid(axis="y", color="0.9")
     ax.set_axisbelow(True)

@@ -1,6 +1,7 @@
 """The estimators: scikit-learn's own checks, and what users do with them."""
 
 import copy
+import inspect
 import json
 import pickle
 
@@ -8,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.exceptions import NotFittedError
@@ -18,6 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pymc_gibbsnn as pmg
 from tests.helpers import slow
+from tests.test_docstrings import listed
 
 SHORT = {"hidden": 3, "draws": 30, "tune": 30, "chains": 2, "random_state": 0}
 rng = np.random.default_rng(0)
@@ -47,6 +50,18 @@ def classifier():
 @parametrize_with_checks([pmg.NetworkRegressor(**SHORT), pmg.NetworkClassifier(**SHORT)])
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("kind", [pmg.NetworkRegressor, pmg.NetworkClassifier])
+def test_settings_are_keywords_that_the_docstring_lists(kind):
+    hidden, *others = inspect.signature(kind).parameters.values()
+    assert hidden.name == "hidden"
+    assert {one.kind for one in others} == {inspect.Parameter.KEYWORD_ONLY}
+    names = {hidden.name, *(one.name for one in others)}
+    assert names == set(kind().get_params()) == listed(inspect.getdoc(kind))
+    assert ("noise_hidden" in names) == (kind is pmg.NetworkRegressor)
+    assert clone(kind(7, prior=2.0)).get_params() == kind().get_params() | {"hidden": 7, "prior": 2.0}
+    assert kind() != kind()  # two fits are not equal because their settings are
 
 
 def test_predictions_have_the_units_of_the_targets(regressor):

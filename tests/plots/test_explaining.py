@@ -11,7 +11,7 @@ from scipy.stats import kstest, norm
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn._compat import dataset_of
-from pymc_gibbsnn.diagnostics.partial_dependence import grid_values
+from pymc_gibbsnn._frames import features_of
 from pymc_gibbsnn.diagnostics.relevance import permutation_importance, weight_deviations
 from pymc_gibbsnn.diagnostics.residuals import local_mean, quantile_residuals, quantile_residuals_of_labels
 from pymc_gibbsnn.prediction.expected import expected_values
@@ -129,7 +129,7 @@ def test_partial_dependence_on_a_pair():
     [ax] = pmg.plot_partial_dependence(idata, model, ("age", "bmi"), grid=12)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("age", "bmi")
     assert ax.get_figure().axes[-1].get_ylabel() == "mean of y"
-    grids = [grid_values(X[name].values, 6) for name in ("age", "bmi")]
+    grids = [np.linspace(*np.quantile(X[name], [0.05, 0.95]), 6) for name in ("age", "bmi")]
     f = []
     for age in grids[0]:
         x = X.values.copy()
@@ -244,6 +244,84 @@ def test_inputs_that_are_no_matrix_are_refused():
         pmg.plot_partial_dependence(a_posterior(model), model, 0)
 
 
+# Categories
+
+CITIES = pd.Categorical(rng.permutation(np.repeat(["Rome", "Lima", "Oslo"], [20, 12, 8])), ["Rome", "Lima", "Oslo"])
+FLATS = pd.DataFrame({"area": X["age"], "city": CITIES, "new": X["sex"] > 0, "floor": rng.choice(["1", "2"], 40)})
+COLUMNS = ["area", "city=Rome", "city=Lima", "city=Oslo", "new", "floor=1", "floor=2"]
+
+
+def moved(matrix, *columns):
+    """The matrix with 1 in these columns, and 0 in the others of the same category."""
+    x = matrix.copy()
+    for j in columns:
+        x[:, [1, 2, 3] if j < 4 else [5, 6]] = 0
+        x[:, j] = 1
+    return x
+
+
+@pytest.mark.parametrize("feature", ["city", "city=Lima", 3])
+def test_all_indicators_of_a_category_move_together(feature):
+    model = pmg.mlp(FLATS, REAL, hidden=4)
+    idata, matrix = a_posterior(model), model["X"].get_value()
+    assert list(model.coords["feature"]) == COLUMNS
+    [ax, other] = pmg.plot_partial_dependence(idata, model, [feature, "area"], probability=0.8)
+    assert ax.get_xlabel() == "city"
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["Rome", "Lima", "Oslo"]
+    truth = np.stack([outputs(idata, moved(matrix, j)).mean(axis=1) for j in (1, 2, 3)], axis=1)
+    at, mean = line_of(ax)
+    np.testing.assert_array_equal(at, [0, 1, 2])
+    np.testing.assert_allclose(mean, truth.mean(axis=0))
+    ends = [segment[:, 1] for segment in ax.collections[0].get_segments()]
+    np.testing.assert_allclose(ends, np.quantile(truth, [0.1, 0.9], axis=0).T)
+    assert ax.get_ylim() == other.get_ylim()
+
+
+def test_curves_and_outputs_of_a_category():
+    y = pd.DataFrame(rng.normal(size=(40, 2)), columns=["u", "v"])
+    model = pmg.mlp(FLATS, y, hidden=4)
+    idata, matrix = a_posterior(model), model["X"].get_value()
+    [ax] = pmg.plot_partial_dependence(idata, model, "city", FLATS.iloc[:9])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["u", "v"]
+    truth = np.stack([outputs(idata, moved(matrix[:9], j)).mean(axis=1) for j in (1, 2, 3)], axis=1)
+    np.testing.assert_allclose([line_of(ax, k)[1] for k in (0, 1)], truth.mean(axis=0).T)
+    [ax] = pmg.plot_partial_dependence(idata, model, "city", kind="both", output="v")
+    curve = [outputs(idata, moved(matrix, j))[:, 7, 1].mean() for j in (1, 2, 3)]
+    np.testing.assert_allclose(line_of(ax, 7)[1], curve)
+
+
+def test_pairs_with_a_category_are_cells():
+    model = pmg.mlp(FLATS, REAL, hidden=4)
+    idata, matrix = a_posterior(model), model["X"].get_value()
+    both, mixed = pmg.plot_partial_dependence(idata, model, [("city", "floor"), ("area", "city")], grid=8)
+    assert [text.get_text() for text in both.get_yticklabels()] == ["1", "2"]
+    truth = [[outputs(idata, moved(matrix, i, j)).mean() for i in (1, 2, 3)] for j in (5, 6)]
+    np.testing.assert_allclose(both.collections[0].get_array().reshape(2, 3), truth)
+    assert [text.get_text() for text in mixed.get_yticklabels()] == ["Rome", "Lima", "Oslo"]
+    assert mixed.collections[0].get_array().size == 3 * 4
+    with pytest.raises(ValueError, match="must hold two columns"):
+        pmg.plot_partial_dependence(idata, model, ("city=Rome", "city=Lima"))
+
+
+def test_columns_that_only_look_like_indicators_are_numbers():
+    frame = pd.DataFrame({"size=S": REAL, "size=M": REAL**2, "half=1": [0.0, 1.0] * 20})
+    assert [one.categories for one in features_of(list(frame), frame.values)] == [None] * 3
+
+
+def test_a_category_is_permuted_as_one():
+    model = pmg.mlp(FLATS, REAL, hidden=4)
+    idata, matrix = a_posterior(model, 4), model["X"].get_value()
+    ax = pmg.plot_relevance(idata, model, method="permutation", repeats=2000, random_seed=1)
+    labels = [text.get_text() for text in ax.get_yticklabels()]
+    assert sorted(labels) == ["area", "city", "floor", "new"]
+    pairs = np.repeat(matrix, 40, axis=0)
+    pairs[:, 1:4] = np.tile(matrix[:, 1:4], (40, 1))
+    before = ((REAL - outputs(idata, matrix)) ** 2).mean(1)
+    increase = ((np.repeat(REAL, 40) - outputs(idata, pairs)) ** 2).mean(1) - before
+    found = ax.lines[0].get_xdata()[labels.index("city")]
+    np.testing.assert_allclose(found, np.median(increase), rtol=0.05, atol=0.01 * before.max())
+
+
 # Relevance
 
 
@@ -286,7 +364,9 @@ def test_permutation_importance_is_the_increase_of_the_squared_error():
     """Averaged over permutations it is that over all pairs of rows."""
     model = pmg.mlp(X, REAL, hidden=4)
     idata = a_posterior(model, 4)
-    found = permutation_importance(model, idata["posterior"], input_table(model), REAL, repeats=2000, random_seed=1)
+    table = input_table(model)
+    features = features_of(table.columns, table.X)
+    found = permutation_importance(model, idata["posterior"], table, REAL, features, repeats=2000, random_seed=1)
     x, before = X.values, ((REAL - outputs(idata, X.values)) ** 2).mean(1)
     for j in range(3):
         changed = np.repeat(x, 40, axis=0)
