@@ -212,7 +212,7 @@ def _of_components(parameter: Variable, component: Variable) -> Variable | None:
         is_pick = index == [component] and parameter.ndim == array.ndim and component not in ancestors([array])
         return array if is_pick else None
     if isinstance(op, DimShuffle) and op.new_order[:1] == (0,):
-        inner = _of_components(*inputs, component)
+        inner = _of_components(inputs[0], component)
         return None if inner is None else op(inner)
     if isinstance(op, Elemwise):
         parts = [_of_components(x, component) for x in inputs]
