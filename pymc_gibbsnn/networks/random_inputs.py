@@ -244,17 +244,15 @@ class RandomInputs:
         return [self.value] if self.mixture is None else [self.value, self.mixture.value]
 
     @property
-    def of_columns(self) -> list[Variable]:
-        """The value variables of means and variances, and of the weights of a mixture."""
-        weights = (
-            () if self.mixture is None or self.mixture.learned_weights is None else (self.mixture.learned_weights,)
-        )
-        return [one.value for one in (*self.means, *self.variances, *weights)]
+    def learned(self) -> list[LearnedMean | LearnedVariance | LearnedWeights]:
+        """The means and variances of columns that are drawn, and the weights of a mixture."""
+        weights = None if self.mixture is None else self.mixture.learned_weights
+        return [one for one in (*self.means, *self.variances, weights) if one is not None]
 
     @property
-    def unlabelled(self) -> list[Variable]:
-        """The value variables of columns that keep their meaning when components of a mixture are renumbered."""
-        return self.of_columns if self.mixture is None else []
+    def of_columns(self) -> list[Variable]:
+        """The value variables of what is learned."""
+        return [one.value for one in self.learned]
 
     def at(self, values: Mapping[Variable, Variable]) -> Variable:
         """Return the inputs x (n, d) at values of the model's variables."""

@@ -33,8 +33,9 @@ def watched(networks: Sequence[Network]) -> Variable:
             outputs = outputs - outputs.mean(axis=-1, keepdims=True)
         numbers += [outputs, *(variance.log_precision(variance.value) for variance in network.variances)]
         numbers += [parameter.value for parameter in network.parameters]
-        if network.random_inputs is not None:
-            numbers += network.random_inputs.unlabelled
+        inputs = network.random_inputs
+        if inputs is not None and inputs.mixture is None:  # whose components may exchange their numbers
+            numbers += inputs.of_columns
     return pt.concatenate([x.ravel() for x in numbers])
 
 
