@@ -122,15 +122,12 @@ def test_the_level_of_positive_numbers(likelihood):
     np.testing.assert_allclose(model["y_mean"].get_value(), np.log(600 / exposure.get("exposure", 1)), rtol=1e-3)
 
 
-@pytest.mark.parametrize("likelihood", ["probit", "categorical"])
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(("likelihood", "classes"), [("probit", 2), ("probit", 3), ("categorical", 3)])
 def test_classes_have_no_mean(likelihood, classes):
     """Their last layer is that of inputs that were standardised by hand."""
-    if (likelihood, classes) == ("categorical", 2):
-        pytest.skip("takes three classes or more")
     x, y = NUMBERS[[0, 1, 2, 3, 0, 1]], np.arange(6) % classes
     raw = pmg.mlp(x, y, 2, standardise=True, likelihood=likelihood)
-    plain = pmg.mlp((x - x.mean(0)) / x.std(0), y, 2, likelihood=likelihood)
+    plain = pmg.mlp((x - x.mean(0)) / np.where(x.std(0) > 0, x.std(0), 1), y, 2, likelihood=likelihood)
     assert "y_mean" not in raw.named_vars
     point = plain.initial_point()
     found, expected = (model.compile_logp(mode="AS_WRITTEN")(point) for model in (raw, plain))
