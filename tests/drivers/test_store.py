@@ -119,6 +119,20 @@ def test_more_draws_are_those_of_a_longer_run(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Data in X contains missing values")
+def test_a_network_of_inputs_with_missing_entries_goes_on(tmp_path):
+    """With components of a mixture, which are whole numbers."""
+    model = pmg.mlp(np.where(np.random.default_rng(3).random(X.shape) < 0.3, np.nan, X), Y, 2)
+    arguments = {"step": pmg.GibbsNN(model=model), "model": model, "tune": 4}
+    arguments["var_names"] = ["component_X", "X_unobserved", "W1"]
+    expected, path = run(9, **arguments), tmp_path / "draws.zarr"
+    run(4, store=path, **arguments)
+    same(run(9, resume=path, **arguments), expected)
+    assert expected["posterior"]["component_X"].dtype == "int64"
+    assert len(np.unique(expected["posterior"]["component_X"])) > 1
+
+
+@pytest.mark.slow
 def test_a_network_goes_on(tmp_path):
     """With latents, and with thinning."""
     model = pmg.mlp(X, Y, 3, noise=0.3, prior=None)

@@ -83,6 +83,8 @@ def unconstrained(model, name, x):
             return x
         case transform if isinstance(transform, type(transforms.ordered)):
             return np.concatenate([x[..., :1], np.log(np.diff(x))], axis=-1)
+        case transform if isinstance(transform, type(transforms.simplex)):
+            return (np.log(x) - np.log(x).mean(axis=-1, keepdims=True))[..., :-1]
         case _:
             return np.log(x)
 
