@@ -11,9 +11,8 @@ networks of 20 ReLU units have the same priors:
 The error of the posterior mean curve is taken on a grid of the middle 80 % of x. Over the data sets its mean at a grid
 point is the bias there. The table has the root mean squared bias over the grid, the root mean squared error, the slope
 of the posterior mean on the curve, which is below 1 if the posterior mean is too flat, and the share of grid points
-at which a 90 % credible band contains the curve. ``noise`` is the posterior mean of the standard deviation of e: chains
-of the third network can stay where this noise takes the part of the errors u. Effective draws are those of the curve,
-at the median grid point.
+at which a 90 % credible band contains the curve. ``noise`` is the posterior mean of the standard deviation of e.
+Effective draws are those of the curve, at the median grid point.
 
 ::
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytensor
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.link.jax.linker import JAXLinker
@@ -19,8 +21,14 @@ def compilation_mode(mode: str | Mode | None) -> Mode:
     if uses_jax(mode):
         register_jax()
         if type(mode.linker) is JAXLinker:
-            mode = Mode(ExactJAXLinker(), mode.provided_optimizer, mode.optdb)
+            mode = _exact(mode)
     return mode
+
+
+@cache
+def _exact(mode: Mode) -> Mode:
+    """Return the one mode like this one that compiles for JAX without losing digits."""
+    return Mode(ExactJAXLinker(), mode.provided_optimizer, mode.optdb)
 
 
 def uses_jax(mode: Mode) -> bool:

@@ -3,8 +3,8 @@
 PyTensor takes seconds to rewrite the graph of a sweep. The graphs of two models of one architecture are the same but
 for their shared variables, that is, their data and given numbers (:mod:`pymc_gibbsnn.networks.given`). So a compiled
 function takes the values of shared variables as further arguments, and is found again by the form of its graph: its
-operations in order, what each of them is applied to, the types of all inputs, and the constants. Cross-validation
-then compiles at its first fit alone.
+operations in order, what each of them is applied to, the types of all inputs, the constants, and PyTensor's settings.
+Cross-validation then compiles at its first fit alone.
 
 A compiled function keeps its arguments at one place while it runs. So each thread has functions of its own, and a lock
 makes the calls wait where a function has come into another thread.
@@ -17,12 +17,14 @@ from collections.abc import Callable, Hashable, Sequence
 from threading import Lock, RLock, get_ident
 from typing import Any
 
+import numpy as np
 import pytensor
 from pytensor.compile.io import In
 from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import toposort
+from pytensor.tensor.variable import TensorConstant
 
 from pymc_gibbsnn.networks.substitution import substitute
 
@@ -61,7 +63,7 @@ def compiled(
         The shared variables of the graph, whose values at the time of a call the function uses.
     """
     form, shared = _form([rng, *inputs], outputs)
-    key = (get_ident(), kind, pytensor.config.floatX, form)
+    key = (get_ident(), kind, pytensor.config.floatX, pytensor.config.get_config_hash(), form)
     known = None if options else _functions.get(key)
     if known is None:
         places = {v: v.type(v.name) for v in shared}
@@ -102,8 +104,11 @@ def _form(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Hash
             if isinstance(v, SharedVariable) and v.default_update is None:
                 shared.append(v)
                 parts.append(v.type)
+            elif isinstance(v, Constant):
+                is_real = isinstance(v, TensorConstant) and v.dtype.startswith("float")
+                parts.append((v.signature(), is_real and np.signbit(v.data).tobytes()))  # 0 and −0 compare equal
             else:  # a generator that PyTensor updates itself is part of the function
-                parts.append(v.signature() if isinstance(v, Constant) else v)
+                parts.append(v)
         return numbers[v]
 
     for node in toposort(outputs):

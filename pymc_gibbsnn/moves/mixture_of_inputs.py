@@ -2,11 +2,11 @@ r"""The components of a mixture from which rows of inputs are drawn, and their w
 
 Model, for the rows x_i of inputs, of which all entries have values:
 
-    c_i ~ Categorical(π),   x_ij ~ N(μ_kj, τ_kj²) with k = c_i,   π ~ Dirichlet(α).
+    k_i ~ Categorical(π),   x_ij ~ N(μ_kj, τ_kj²) with k = k_i,   π ~ Dirichlet(α).
 
-Conditionals. The network tells of c_i only through x_i:
+Conditionals. The network tells of k_i only through x_i:
 
-    p(c_i = k | x_i) ∝ π_k Π_j N(x_ij; μ_kj, τ_kj²),        π | c ~ Dirichlet(α + n),    n_k = Σ_i [c_i = k].
+    p(k_i = k | x_i) ∝ π_k Π_j N(x_ij; μ_kj, τ_kj²),        π | k_1, ..., k_n ~ Dirichlet(α + n),    n_k = Σ_i [k_i = k].
 
 A product over the known entries j alone has those that are not known integrated out. The sums over j of
 
@@ -116,10 +116,11 @@ def log_density_of_components(mixture: Mixture, values: dict[Variable, Variable]
     """Compute the log densities of the components of rows and of their weights, by name."""
     logs, component = pt.log(mixture.probabilities), values[mixture.value]
     indicators = _indicators(mixture, component, logs.dtype)
-    densities = {mixture.name: (indicators * logs).sum()}
+    densities = {mixture.name: pt.switch(indicators > 0, logs, 0).sum()}
     if (weights := mixture.learned_weights) is not None:
         alpha = weights.alpha
-        of_weights = ((alpha - 1) * logs - pt.gammaln(alpha)).sum() + pt.gammaln(alpha.sum())
+        of_each = pt.switch(pt.eq(alpha, 1), 0, (alpha - 1) * logs)
+        of_weights = (of_each - pt.gammaln(alpha)).sum() + pt.gammaln(alpha.sum())
         # d π/d value is Π π_k times the number of components
         jacobian = logs.sum() + math.log(mixture.number) if weights.is_simplex else 0
         densities[weights.name] = of_weights + jacobian

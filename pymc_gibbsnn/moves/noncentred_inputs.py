@@ -7,12 +7,12 @@ with its inputs, in the letters of :mod:`pymc_gibbsnn.moves` and with E and F th
     Z_{l+1} = Ã_l W̃_lᵀ + E_{l+1},   A_l = σ(Z_l) + F_l.
 
 Of entries R of the row that are to move, the proposal is a draw from the prior given all others, through the component
-c of a mixture, or given measured values x̃,
+k of a mixture, or given measured values x̃,
 
-    c', x'_R ~ p(c, x_R | x_{−R}),   or   x'_R ~ p(x_R | c, x̃_R).
+    k', x'_R ~ p(k, x_R | x_{−R}),   or   x'_R ~ p(x_R | k, x̃_R).
 
-First R are all entries of a row that are not known, then one of them, chosen at random. The proposal is accepted, for
-each row by itself, with the probability
+For each row R are, with equal probability, all entries that are not known, or one of them, chosen at random. The
+proposal is accepted, for each row by itself, with the probability
 
     min(1, p(y | M(x') + E)/p(y | M(x) + E)),
 
@@ -42,50 +42,14 @@ __all__ = ["noncentred_inputs"]
 
 
 def noncentred_inputs(network: Network) -> Move:
-    """Make the move for a network with random inputs; it reports the share of rows with all entries redrawn."""
+    """Make the move for a network with random inputs; it reports the share of rows in which it was accepted."""
     return Move.of(_inputs(network).name, _step, NOTHING, Acceptance)
 
 
 def _step(rng: Variable, state: NetworkState, memory: Nothing) -> tuple[Variable, NetworkState, Nothing, Acceptance]:
     """Make the move; argument and result are those of :class:`~pymc_gibbsnn.moves.site.Move`."""
-    unknown = _unknown(state)
-    rng, state, accepted = _redraw(rng, state, unknown)
-    zero, one = pt.constant(np.array([0, 1], unknown.dtype))
-    rng, u = draw(uniform, rng, zero, one, size=(state.samples, unknown.shape[1]))
-    chosen = pt.argmax((1 + u) * unknown, axis=1)
-    rng, state, _ = _redraw(rng, state, unknown * pt.eq(chosen[:, None], pt.arange(unknown.shape[1])))
-    holes = _inputs(state.network).holes
-    rows = accepted if holes is None else accepted[holes.rows]
-    return rng, state, memory, Acceptance(pt.cast(rows, unknown.dtype).mean())
-
-
-def _unknown(state: NetworkState) -> Variable:
-    """Write entries of the inputs that are not known as 1, and others as 0, (n, d)."""
-    inputs, holes = state.network.inputs, _inputs(state.network).holes
-    if holes is None:
-        return pt.ones_like(inputs)
-    return pt.set_subtensor(pt.zeros_like(inputs)[holes.row, holes.column], 1)
-
-
-def _redraw(rng: Variable, state: NetworkState, moving: Variable) -> tuple[Variable, NetworkState, Variable]:
-    """Redraw some entries of each row, and its component, and accept or reject this.
-
-    Parameters
-    ----------
-    rng : Variable
-        The random generator.
-    state : NetworkState
-        The state.
-    moving : Variable, (n, d)
-        Which entries are redrawn, as 1 and 0; the others are kept.
-
-    Returns
-    -------
-    rng, state : Variable, NetworkState
-    accept : Variable, (n,)
-        Which rows have moved.
-    """
     inputs, fixed = _inputs(state.network), noises(state)
+    rng, moving = _chosen(rng, state)
     rng, proposed = _proposal(rng, state, moving)
     values = state.values | proposed
     moved = with_noises(replace(state, values=values, network=state.read(values)), fixed)
@@ -117,7 +81,22 @@ def _redraw(rng: Variable, state: NetworkState, moving: Variable) -> tuple[Varia
         posts=tuple(posts),
         squares=squares,
     )
-    return rng, state, accept
+    rows = accept if holes is None else accept[holes.rows]
+    return rng, state, memory, Acceptance(pt.cast(rows, log_ratio.dtype).mean())
+
+
+def _chosen(rng: Variable, state: NetworkState) -> tuple[Variable, Variable]:
+    """Choose which entries (n, d) of each row are redrawn, as 1 and 0."""
+    x, holes = state.network.inputs, _inputs(state.network).holes
+    unknown = pt.ones_like(x)
+    if holes is not None:
+        unknown = pt.set_subtensor(pt.zeros_like(x)[holes.row, holes.column], 1)
+    zero, one = pt.constant(np.array([0, 1], x.dtype))
+    rng, u = draw(uniform, rng, zero, one, size=(state.samples, state.network.layers[0].shape[1]))
+    rng, v = draw(uniform, rng, zero, one, size=(state.samples,))
+    scores = (1 + u) * unknown
+    one_of_them = pt.eq(scores, scores.max(axis=1, keepdims=True))
+    return rng, pt.switch((v < 0.5)[:, None], unknown, unknown * one_of_them)
 
 
 def _proposal(rng: Variable, state: NetworkState, moving: Variable) -> tuple[Variable, dict[Variable, Variable]]:
@@ -125,8 +104,12 @@ def _proposal(rng: Variable, state: NetworkState, moving: Variable) -> tuple[Var
 
     Parameters
     ----------
-    rng, state, moving
-        As for :func:`_redraw`.
+    rng : Variable
+        The random generator.
+    state : NetworkState
+        The state.
+    moving : Variable, (n, d)
+        Which entries are drawn, as 1 and 0; the others are kept.
 
     Returns
     -------

@@ -50,16 +50,13 @@ __all__ = ["log_densities_of_inputs", "random_inputs"]
 
 
 def random_inputs(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkState]:
-    """Draw the components of rows, learned weights, means and variances, and then the inputs that are not known."""
-    values = state.values
-    if (mixture := state.network.random_inputs.mixture) is not None:
-        inputs = state.read(values).random_inputs
-        rng, component = draw_components(rng, inputs.mixture, inputs.at(values))
-        values = values | {mixture.value: component}
-        if (weights := inputs.mixture.learned_weights) is not None:
-            ones = pt.ones_like(state.network.inputs[:, :1])
-            rng, value = draw_weights(rng, weights, by_component(mixture, ones, values)[:, 0], mixture.number)
-            values = values | {weights.value: value}
+    """Draw learned weights, means and variances, the components of rows, and then the inputs that are not known."""
+    values, mixture = state.values, state.network.random_inputs.mixture
+    if mixture is not None and mixture.learned_weights is not None:
+        weights = state.read(values).random_inputs.mixture.learned_weights
+        counts = by_component(mixture, pt.ones_like(state.network.inputs[:, :1]), values)[:, 0]
+        rng, value = draw_weights(rng, weights, counts, mixture.number)
+        values = values | {weights.value: value}
     for number, mean in enumerate(state.network.random_inputs.means):
         inputs = state.read(values).random_inputs
         rng, value = _draw_mean(rng, inputs.means[number], inputs, values)
@@ -69,6 +66,10 @@ def random_inputs(rng: Variable, state: NetworkState) -> tuple[Variable, Network
         scale, squares = inputs.variances[number], _squares(inputs, values)
         rng, value = draw_variance(rng, scale, *moments(scale, values, squares))
         values = values | {scale.value: value}
+    if mixture is not None:
+        inputs = state.read(values).random_inputs
+        rng, component = draw_components(rng, inputs.mixture, inputs.at(values))
+        values = values | {mixture.value: component}
     state = replace(state, values=values, network=state.read(values))
     inputs = state.network.random_inputs
     rng, value = _draw_unknown(rng, state, inputs)

@@ -78,20 +78,13 @@ class VariableInputs:
         error = self.of_measurement
         is_alike = error is None or error.type.broadcastable[0]
         if self.weights is not None:
-            is_alike &= undimshuffle(self.weights).ndim == 1
+            is_alike &= self.weights.ndim == 1 or self.weights.type.broadcastable[0]
         return is_alike and self.means is not None and self.sigmas is not None
 
     @property
     def of_measurement(self) -> Variable | None:
         """The standard deviation of the measurement, with two axes; None if there is none."""
         return None if self.measured is None else _in_two_axes(_parameters(self.measured)[1])
-
-    @property
-    def parameters(self) -> list[Variable]:
-        """The parameters of the distribution of a row: of all components, and their weights, if there is a mixture."""
-        if self.component is None:
-            return [self.mean, self.sigma]
-        return [x for x in (self.means, self.sigmas, self.weights) if x is not None]
 
     @property
     def weights(self) -> Variable | None:
@@ -154,7 +147,9 @@ def _measured(model: pm.Model, measured: Variable) -> VariableInputs | None:
     """Read the variable of which an observed one is a measurement, if something else depends on it, too."""
     if not isinstance(measured.owner.op, NormalRV):
         return None
-    x, _ = _parameters(measured)
+    x, error = _parameters(measured)
+    if x in ancestors([error]):
+        return None
     if x not in model.free_RVs or not isinstance(x.owner.op, NormalRV):
         return None
     blockers = [rv for rv in model.basic_RVs if rv is not x]
@@ -186,13 +181,14 @@ def _prior(model: pm.Model, members: list[Variable], parameters: list[Variable])
         As in :class:`VariableInputs`.
     """
     parameters = [_in_two_axes(p) for p in parameters]
-    above = set(ancestors(parameters, blockers=model.basic_RVs))
-    picked = [rv for rv in model.free_RVs if rv in above and isinstance(rv.owner.op, CategoricalRV) and rv.ndim == 1]
-    if len(picked) == 1:
+    rvs, above = model.basic_RVs, set(ancestors(parameters, blockers=model.basic_RVs))
+    picked = [rv for rv in model.free_RVs if rv in above and isinstance(rv.owner.op, CategoricalRV)]
+    if len(picked) == 1 and picked[0].type.broadcastable == (False,):  # one for each row, not one for all
         [component] = picked
-        depending = [rv for rv in model.basic_RVs if component in ancestors(rv.owner.inputs, blockers=model.basic_RVs)]
+        depending = {rv for rv in rvs if component in ancestors(rv.owner.inputs, blockers=rvs)}
+        depending |= {p for p in model.potentials if component in ancestors([p], blockers=rvs)}
         of_components = [_of_components(p, component) for p in parameters]
-        if set(depending) == set(members) and None not in of_components:
+        if depending == set(members) and None not in of_components:
             return (*parameters, component, *of_components)
     return (*parameters, None, *(p if p.type.broadcastable[0] else None for p in parameters))
 
@@ -264,7 +260,11 @@ def read_random_inputs(
     """
     holes, measurement, name = None, None, found.x.name
     value = model.rvs_to_values[found.unknown]
-    parts = [] if found.sigmas is None else [(name, {rv.name for rv in found.members}, found.sigmas)]
+    mixture = _mixture(found, model, variances, wanted)
+    is_drawn = found.component is None or mixture is not None  # rows have the means and variances of columns
+    parts = []
+    if found.sigmas is not None and is_drawn:
+        parts.append((name, {rv.name for rv in found.members}, found.sigmas, found.means))
     if found.known is not None:
         x = found.entries(model)
         holes = Holes.of(x)
@@ -278,14 +278,15 @@ def read_random_inputs(
             )
         deviation = found.of_measurement
         if deviation.type.broadcastable[0]:
-            parts.append((found.measured.name, {found.measured.name}, deviation))
+            parts.append((found.measured.name, {found.measured.name}, deviation, None))
         measurement = Measurement(
             found.measured.name, real(measured), folded(variances.deviation(deviation, found.measured) ** 2)
         )
     [mean] = model.replace_rvs_by_values([found.mean])
-    shape = (found.number_of_components, x.shape[1])
+    shape = (1 if mixture is None else mixture.number, x.shape[1])
     if found.component is not None:
-        _check_components(found, shape[0])
+        _check_components(found)
+    means = _learned_means(found, model, variances, shape) if is_drawn else []
     learned = variances.conjugate_in_columns(parts, shape)
     return RandomInputs(
         name=name,
@@ -294,14 +295,15 @@ def read_random_inputs(
         mean=real(mean),
         variance=folded(variances.deviation(found.sigma, found.unknown) ** 2),
         measurement=measurement,
-        means=tuple(one for one in _learned_means(found, model, variances, shape) if _is(one.value, wanted)),
+        means=tuple(one for one in means if _is(one.value, wanted)),
         variances=tuple(one for one in learned if _is(one.value, wanted)),
-        mixture=_mixture(found, model, variances, wanted),
+        mixture=mixture,
     )
 
 
-def _check_components(found: VariableInputs, number: int) -> None:
-    """Raise NetworkError if the means or standard deviations of a mixture are not those of this many components."""
+def _check_components(found: VariableInputs) -> None:
+    """Raise NetworkError if a mixture has more or fewer means or standard deviations than weights."""
+    number = found.number_of_components
     for name, parameter in {"means": found.means, "standard deviations": found.sigmas}.items():
         rows = evaluate(parameter).shape[0]
         if rows not in (1, number):
@@ -425,6 +427,7 @@ def _learned_means(
     if (
         rv not in model.free_RVs
         or not isinstance(rv.owner.op, NormalRV)
+        or rv in ancestors([found.sigma])
         or model.rvs_to_transforms[rv] is not None
         or variances.users(rv) != sorted(one.name for one in found.members)
     ):

@@ -135,19 +135,21 @@ class VarianceReader:
         )
 
     def conjugate_in_columns(
-        self, parts: list[tuple[str, set[str], Variable]], shape: tuple[int, int]
+        self, parts: list[tuple[str, set[str], Variable, Variable | None]], shape: tuple[int, int]
     ) -> tuple[LearnedVariance, ...]:
         """Find the variances and precisions of columns of inputs that can be drawn with these.
 
         Parameters
         ----------
         parts : list of tuple
-            For the inputs, and for their measurement, a name, the names of the variables of which they are made, and
-            their standard deviations, (1, d) or those of components of a mixture, (components, d).
+            For the inputs, and for their measurement, a name, the names of the variables of which they are made, their
+            standard deviations, (1, d) or those of components of a mixture, (components, d), and other parameters.
         shape : tuple of int
             The numbers of components, 1 without a mixture, and columns.
         """
-        uses = [(users, partial(self._use_in_columns, name, sigma, shape)) for name, users, sigma in parts]
+        uses = [
+            (users, partial(self._use_in_columns, name, sigma, other, shape)) for name, users, sigma, other in parts
+        ]
         return self._conjugate(uses)
 
     def _conjugate(self, parts: Sequence[tuple[set[str], Callable]]) -> tuple[LearnedVariance, ...]:
@@ -234,7 +236,7 @@ class VarianceReader:
         return Use(member.name, value, coefficient, np.broadcast_to(numbers, self.shapes[value.name]))
 
     def _use_in_columns(
-        self, name: str, sigma: Variable, shape: tuple[int, int], r: Variable, power: float
+        self, name: str, sigma: Variable, other: Variable | None, shape: tuple[int, int], r: Variable, power: float
     ) -> Use | None:
         """Read how the standard deviations of columns depend on a variance or precision r.
 
@@ -244,6 +246,8 @@ class VarianceReader:
             The name of what has these columns.
         sigma : Variable
             The standard deviations, (1, d) or (components, d).
+        other : Variable, optional
+            Other parameters of its distribution, which must not depend on r.
         shape : tuple of int
             The numbers of components and columns.
         r, power
@@ -256,8 +260,10 @@ class VarianceReader:
         """
         sigma = rewrite_graph(sigma, include=("canonicalize",), clone=False)
         monomial = match_monomial(sigma, r)
-        if monomial is None or monomial[1] != power:
+        if monomial is None or monomial[1] != power or (other is not None and r in ancestors([other])):
             return None
+        if any(rv in self.parents for rv in ancestors([monomial[2]], blockers=[r]) if rv is not r):
+            return None  # another variable picks the elements
         coefficient, numbers = self._elements(r, monomial)
         return Use(name, None, coefficient, np.broadcast_to(numbers, shape))
 

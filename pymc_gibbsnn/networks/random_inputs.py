@@ -5,7 +5,7 @@ r"""Inputs of a network that are not known, or not exactly: missing entries, and
 Entries of x that are observed are numbers; all others are free variables of the model. Means μ_j and variances τ_j² and
 s_j² of columns may be learned. Rows may also be drawn from a mixture, with means and variances for each component k,
 
-    c_i ~ Categorical(π),   x_ij ~ N(μ_kj, τ_kj²) with k = c_i,   π ~ Dirichlet(α),
+    k_i ~ Categorical(π),   x_ij ~ N(μ_kj, τ_kj²) with k = k_i,   π ~ Dirichlet(α),
 
 so that entries of a row which are known tell of the others. :mod:`pymc_gibbsnn.networks.input_reader` finds such inputs
 in a model.
@@ -93,7 +93,7 @@ class Mixture:
     Attributes
     ----------
     name : str
-        The name of c, the number of the component of each row, in the model.
+        The name of k, the number of the component of each row, in the model.
     value : Variable, (n,)
         Its value variable.
     number : int
@@ -276,7 +276,8 @@ class RandomInputs:
         values = {self.value.name: x if holes is None else x[evaluate(holes.row), evaluate(holes.column)]}
         if self.mixture is not None:
             x = x / np.where(np.ptp(x, axis=0) > 0, x.std(axis=0), 1)
-            with warnings.catch_warnings():  # components without rows are none the worse
+            # Components without rows are none the worse, nor are rows that are equal
+            with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
                 warnings.simplefilter("ignore", UserWarning)
                 _, clusters = kmeans2(x, min(self.mixture.number, len(x)), minit="++", seed=rng)
             values[self.mixture.value.name] = clusters

@@ -5,10 +5,10 @@ Nothing but its own inputs is known of a new row. Its true inputs x are drawn an
     x_j ~ N(μ_j, τ_j²) where x_j is missing,     x_j ~ N(v (μ_j/τ_j² + x̃_j/s_j²), v), 1/v = 1/τ_j² + 1/s_j², where x̃_j
     was measured;
 
-an x_j that is known is a number. Where rows are drawn from a mixture, the component c of a new row is drawn first,
+an x_j that is known is a number. Where rows are drawn from a mixture, the component of a new row is drawn first,
 given all that is known of it,
 
-    p(c = k | x) ∝ π_k Π_j N(x_j; μ_kj, τ_kj²) over known entries j, or π_k Π_j N(x̃_j; μ_kj, τ_kj² + s_j²) over measured
+    p(k | x) ∝ π_k Π_j N(x_j; μ_kj, τ_kj²) over known entries j, or π_k Π_j N(x̃_j; μ_kj, τ_kj² + s_j²) over measured
     ones.
 
 Means and variances, and weights of a mixture, come from the posterior.
@@ -49,9 +49,9 @@ def with_inputs_as_data(model: pm.Model) -> pm.Model:
     drawn: dict[Variable, Variable] = {}
     data, gone = {}, []
     for found in variable_inputs(model):
-        if any(v in model.data_vars for v in ancestors(found.parameters)):
-            continue
         if not found.is_alike_in_rows:
+            if any(v in model.data_vars for v in ancestors([found.mean, found.sigma], blockers=model.basic_RVs)):
+                continue
             raise NetworkError(
                 f"The prior of '{found.x.name}' or its measurement differs from row to row, so that it is not known at "
                 f"new rows: give means and standard deviations of columns."

@@ -3,7 +3,7 @@ r"""Gibbs sampling of the intermediate-noise network: one sweep over all weights
 The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.network` [1]_, in the letters of
 :mod:`pymc_gibbsnn.moves`. The lines of a sweep, from the data upwards, say what is drawn given what::
 
-    c, π, μ, τ², A_1 | W̃_1, Z_2            if entries of the inputs A_1 are not known, with their means and variances
+    π, μ, τ², k, A_1 | W̃_1, Z_2            if entries of the inputs A_1 are not known, with their means and variances
     W̃_1 | Z_2
     for each hidden layer l = 2..L:
         Z_l | W̃_{l−1}, W̃_l, Z_{l+1}        A_l integrated out (collapsed)
@@ -151,7 +151,8 @@ def gibbs(
         squared noise of a variable divided by its variance; ``acceptance_W1`` and so on, the acceptance of a layer's
         interweaving moves; ``acceptance_G``, by the name of a latent G on which the scales of rows depend, that of its
         moves; ``step_size_W1`` and so on, their step size 1 − ρ where they are Langevin steps; ``acceptance_Z3`` and
-        ``step_size_Z3``, by the name of the last latent, those of the joint move of all weights below.
+        ``step_size_Z3``, by the name of the last latent, those of the joint move of all weights below; ``acceptance_X``,
+        by the name of inputs that are not known, the share of rows in which their own move was accepted.
 
     Raises
     ------
@@ -369,7 +370,7 @@ def _sweep(
     if network.variances:
         moves.append(variances)  # Δ, λ | all others
     if network.random_inputs is not None:
-        moves = [random_inputs, *moves]  # c, π, μ, τ², A_1 | W̃_1, Z_2
+        moves = [random_inputs, *moves]  # π, μ, τ², k, A_1 | W̃_1, Z_2
     return in_turn(*moves)
 
 

@@ -54,6 +54,7 @@ def test_values_of_shared_variables_are_those_at_the_call(kept):
         (lambda a, b: a - b * X, lambda a, b: a * X - b),
         (lambda a, b: X + a, lambda a, b: X + a.sum()),
         (lambda a, b: pt.exp(X), lambda a, b: X),
+        (lambda a, b: 1 / pt.switch(X > 0, 0.0, X), lambda a, b: 1 / pt.switch(X > 0, -0.0, X)),
     ],
 )
 def test_graphs_of_other_forms_are_compiled_anew(one, two, kept):

@@ -118,11 +118,67 @@ def used_elsewhere():
     return pt.as_tensor(MEANS)[c], 1.0
 
 
-@pytest.mark.parametrize("prior", [reversed_rows, two_mixtures, used_elsewhere])
+def in_a_potential():
+    c = components()
+    pm.Potential("tilt", -c.sum())
+    return pt.as_tensor(MEANS)[c], 1.0
+
+
+def one_for_all_rows():
+    c = pm.Categorical("c", np.array([0.2, 0.5, 0.3]), shape=1)
+    return pm.Normal("mu", 0, 1, shape=(K, D))[c], pt.sqrt(pm.InverseGamma("tau2", 5, 4, shape=(K, D)))[c]
+
+
+@pytest.mark.parametrize("prior", [reversed_rows, two_mixtures, used_elsewhere, in_a_potential, one_for_all_rows])
 def test_other_forms_are_left_to_other_steps(prior):
     model = missing(prior=prior)
-    assert read_network(model).random_inputs.mixture is None
+    inputs = read_network(model).random_inputs
+    assert inputs.mixture is None
+    assert not inputs.learned
     assert "c" not in {v.name for v in pmg.GibbsNN(model=model, **FAST).vars}
+
+
+def test_what_is_learned_moves_with_its_components():
+    """A step that is not to move the components leaves their means and variances to others, too."""
+    model = missing(prior=learned)
+    of_rows = [rv for rv in model.free_RVs if rv.name not in ("c", "pi", "mu", "tau2")]
+    step = pmg.GibbsNN(of_rows, model=model, **FAST)
+    assert {v.name for v in step.vars} == {rv.name for rv in of_rows}
+    with pytest.raises(pmg.NetworkError, match=r"vars must name .*; not of the network \['mu', 'tau2_log__'\]"):
+        pmg.GibbsNN([*of_rows, model["mu"], model["tau2"]], model=model)
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        lambda: ((m := pm.Normal("m", shape=(K, D)))[c := components()], pt.exp(m)[c]),
+        lambda: ((v := pm.InverseGamma("v", 5, 4, shape=(K, D)))[c := components()], pt.sqrt(v)[c]),
+    ],
+    ids=["mean", "variance"],
+)
+def test_means_that_are_also_scales_have_no_closed_form(prior):
+    names = [v.name for v in read_network(missing(prior=prior)).random_inputs.of_columns]
+    assert names == ["pi_simplex__"]
+
+
+def test_a_component_that_is_impossible_adds_nothing_to_the_density():
+    weights = np.tile([1.0, 0.0, 0.0], (N, 1))
+    weights[1:] = [0.2, 0.5, 0.3]
+    model = missing(prior=lambda: (pt.as_tensor(MEANS)[c := components(weights=weights)], pt.as_tensor(DEVIATIONS)[c]))
+    step, point = pmg.GibbsNN(model=model, **FAST), model.initial_point()
+    for _ in range(3):
+        point, [found] = step.step(point)
+        assert point["c"][0] == 0
+    np.testing.assert_allclose(found["lp"], model.compile_logp(mode="AS_WRITTEN")(point), rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_standardised_inputs_in_each_mode(mode):
+    model = pmg.mlp(HOLES, Y, 2, standardise=True)
+    step, point = pmg.GibbsNN(model=model, compile_kwargs={"mode": mode}), model.initial_point()
+    for _ in range(3):
+        point, [found] = step.step(point)
+    np.testing.assert_allclose(found["lp"], model.compile_logp(mode="AS_WRITTEN")(point), rtol=1e-6)
 
 
 def test_as_many_means_as_weights():
@@ -160,7 +216,7 @@ def test_components_against_enumeration(mode, columns):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", [missing, measured])
 def test_weights_means_and_variances_against_their_closed_form(kind, mode):
-    """Given the components of a draw, which come first: π, then μ given the old τ², then τ² given this μ."""
+    """Given the old components: π, then μ given the old τ², then τ² given this μ."""
     draws = 1500 if mode != "JAX" else 500
     model = kind(prior=learned)
     values = model.initial_point() | {"tau2_log__": RNG.normal(size=(K, D)), "mu": MEANS, "c": np.arange(N) % K}
@@ -170,8 +226,8 @@ def test_weights_means_and_variances_against_their_closed_form(kind, mode):
     if kind is missing:
         x[np.isnan(x)] = values[name]
     move = move_of_inputs(model, values, mode)
-    _, c, mu, tau2, pi = (np.stack(found) for found in zip(*(move() for _ in range(draws)), strict=True))
-    indicators = (c[..., None] == np.arange(K)).astype(float)
+    _, _, mu, tau2, pi = (np.stack(found) for found in zip(*(move() for _ in range(draws)), strict=True))
+    indicators = np.tile(values["c"][:, None] == np.arange(K), (draws, 1, 1)).astype(float)
     counts, variances = indicators.sum(axis=1), np.exp(values["tau2_log__"])
     sums = np.einsum("snk,nd->skd", indicators, x)
     precision = 1 / 1.5**2 + counts[..., None] / variances

@@ -193,6 +193,15 @@ def test_a_variable_that_nothing_measures_is_refused():
         pmg.GibbsNN(model=model)
 
 
+def test_errors_that_depend_on_the_inputs_are_left_to_other_steps():
+    with pm.Model() as model:
+        true = pm.Normal("x", 0, 1, shape=X.shape)
+        pm.Normal("x_measured", true, 0.1 * abs(true) + 0.1, observed=X)
+        pm.Normal("y", true @ pm.Normal("W", 0, 1, shape=D), 0.5, observed=Y)
+    with pytest.raises(pmg.NetworkError, match="'x'"):
+        pmg.GibbsNN(model=model)
+
+
 def test_measurements_of_another_shape_are_refused():
     with pm.Model() as model:
         x = pm.Normal("x", 0, 1, shape=X.shape)
