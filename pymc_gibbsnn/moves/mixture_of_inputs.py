@@ -6,7 +6,7 @@ Model, for the rows x_i of inputs, of which all entries have values:
 
 Conditionals. The network tells of k_i only through x_i:
 
-    p(k_i = k | x_i) ∝ π_k Π_j N(x_ij; μ_kj, τ_kj²),        π | k_1, ..., k_n ~ Dirichlet(α + n),    n_k = Σ_i [k_i = k].
+    p(k_i = k | x_i) ∝ π_k Π_j N(x_ij; μ_kj, τ_kj²),     π | k_1, ..., k_n ~ Dirichlet(α + n),   n_k = Σ_i [k_i = k].
 
 A product over the known entries j alone has those that are not known integrated out. The sums over j of
 

@@ -151,8 +151,9 @@ def gibbs(
         squared noise of a variable divided by its variance; ``acceptance_W1`` and so on, the acceptance of a layer's
         interweaving moves; ``acceptance_G``, by the name of a latent G on which the scales of rows depend, that of its
         moves; ``step_size_W1`` and so on, their step size 1 − ρ where they are Langevin steps; ``acceptance_Z3`` and
-        ``step_size_Z3``, by the name of the last latent, those of the joint move of all weights below; ``acceptance_X``,
-        by the name of inputs that are not known, the share of rows in which their own move was accepted.
+        ``step_size_Z3``, by the name of the last latent, those of the joint move of all weights below;
+        ``acceptance_X``, by the name of inputs that are not known, the share of rows in which their own move was
+        accepted.
 
     Raises
     ------
