@@ -120,17 +120,12 @@ def _proposal(rng: Variable, state: NetworkState, moving: Variable) -> tuple[Var
     values, inputs = state.values, _inputs(state.network)
     x, value, holes = inputs.at(values), values[inputs.value], inputs.holes
     proposed: dict[Variable, Variable] = {}
-    if inputs.measurement is not None:
-        precision, linear = 1 / inputs.variance, inputs.mean / inputs.variance
-        precision = precision + 1 / inputs.measurement.variance
-        linear = linear + inputs.measurement.measured / inputs.measurement.variance
-        mean, deviation = linear / precision, pt.sqrt(1 / precision)
-    else:
-        if inputs.mixture is not None:
-            rng, component = draw_components(rng, inputs.mixture, x, 1 - moving)
-            proposed[inputs.mixture.value] = component
-            inputs = _inputs(state.read(values | proposed))
-        mean, deviation = inputs.mean, pt.sqrt(inputs.variance)
+    if inputs.mixture is not None and holes is not None:
+        rng, component = draw_components(rng, inputs.mixture, x, 1 - moving)
+        proposed[inputs.mixture.value] = component
+        inputs = _inputs(state.read(values | proposed))
+    precision, linear = inputs.given_measurement()
+    mean, deviation = linear / precision, pt.sqrt(1 / precision)
     if holes is not None:
         mean, deviation, moving = (
             (parameter + pt.zeros_like(x))[holes.row, holes.column] for parameter in (mean, deviation, moving)

@@ -131,10 +131,7 @@ def _draw_unknown(rng: Variable, state: NetworkState, inputs: RandomInputs) -> t
     if inputs.slope is not None:
         y = y - (inputs.shift if c is None else inputs.shift / c) @ v.T
         v = v * inputs.slope
-    precision, linear = 1 / inputs.variance, inputs.mean / inputs.variance
-    if inputs.measurement is not None:
-        certainty = 1 / inputs.measurement.variance
-        precision, linear = precision + certainty, linear + inputs.measurement.measured * certainty
+    precision, linear = inputs.given_measurement()
     if c is not None:
         precision, linear = precision * c**2, linear * c
     linear = linear + pt.zeros_like(x)

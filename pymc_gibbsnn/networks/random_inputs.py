@@ -263,6 +263,14 @@ class RandomInputs:
         """Return what the network sees of inputs x (n, d)."""
         return x if self.slope is None else self.slope * x + self.shift
 
+    def given_measurement(self) -> tuple[Variable, Variable]:
+        """Return the precisions of entries given measured values, if there are some, and these times the means."""
+        precision, linear = 1 / self.variance, self.mean / self.variance
+        if self.measurement is not None:
+            certainty = 1 / self.measurement.variance
+            precision, linear = precision + certainty, linear + self.measurement.measured * certainty
+        return precision, linear
+
     def guess(self) -> np.ndarray:
         """Return numbers (n, d) in place of x: measured values, or means of columns where entries are missing."""
         return self.holes.filled_with_means() if self.measurement is None else evaluate(self.measurement.measured)
