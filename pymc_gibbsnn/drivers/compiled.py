@@ -30,7 +30,7 @@ from pymc_gibbsnn.networks.substitution import substitute
 
 __all__ = ["compiled"]
 
-MOST = 64  # functions that are kept, those that were used last; a transition has up to four
+MOST = 16  # functions that are kept, those that were used last; a transition has up to four
 _functions: OrderedDict[Hashable, tuple[Callable, RLock]] = OrderedDict()
 _changing = Lock()
 
