@@ -239,7 +239,10 @@ class NetworkEstimator(BaseEstimator):
             restore(self, kept)
 
     def __sklearn_tags__(self):
-        """Say that predictions average over drawn noise, and that inputs may be missing."""
+        """Say that inputs may be missing, and that the prediction of a row depends a little on the rows beside it.
+
+        Predictions are averages over noise, which is drawn for all rows together. For the same rows they are the same.
+        """
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True
         tags.input_tags.allow_nan = True

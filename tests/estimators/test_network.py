@@ -1,6 +1,7 @@
 """The estimators: scikit-learn's own checks, and what users do with them."""
 
 import copy
+import dataclasses
 import inspect
 import json
 import pickle
@@ -16,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import estimator_checks, get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pymc_gibbsnn as pmg
@@ -50,6 +52,22 @@ def classifier():
 @parametrize_with_checks([pmg.NetworkRegressor(**SHORT), pmg.NetworkClassifier(**SHORT)])
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [pmg.NetworkRegressor, pmg.NetworkClassifier])
+def test_a_pipeline_scores_as_its_estimator(kind, monkeypatch):
+    """scikit-learn skips this check for estimators that are tagged as not deterministic."""
+    monkeypatch.setattr(
+        estimator_checks, "get_tags", lambda one: dataclasses.replace(get_tags(one), non_deterministic=False)
+    )
+    estimator_checks.check_pipeline_consistency(kind.__name__, kind(**SHORT))
+
+
+def test_the_order_of_rows_changes_predictions_within_their_error(regressor):
+    mean, sd = regressor.predict(FRAME, return_std=True)
+    error = sd * (2 / 60) ** 0.5  # at most, of the difference of two means over 60 draws
+    assert (abs(regressor.predict(FRAME[::-1])[::-1] - mean) < 5 * error).all()
 
 
 @pytest.mark.parametrize("kind", [pmg.NetworkRegressor, pmg.NetworkClassifier])
