@@ -22,7 +22,6 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from scipy.cluster.vq import kmeans2
 
 from pymc_gibbsnn.networks.forms import evaluate
 from pymc_gibbsnn.networks.given import given
@@ -283,6 +282,8 @@ class RandomInputs:
         x, holes = self.guess(), self.holes
         values = {self.value.name: x if holes is None else x[evaluate(holes.row), evaluate(holes.column)]}
         if self.mixture is not None:
+            from scipy.cluster.vq import kmeans2
+
             x = x / np.where(np.ptp(x, axis=0) > 0, x.std(axis=0), 1)
             # Components without rows are none the worse, nor are rows that are equal
             with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):

@@ -9,7 +9,7 @@ from scipy import stats
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import MODES
+from tests.helpers import MODES, MOSTLY_PYTHON, QUIET
 from tests.moves.test_random_inputs import (
     FAST,
     HOLES,
@@ -172,7 +172,7 @@ def test_a_component_that_is_impossible_adds_nothing_to_the_density():
     np.testing.assert_allclose(found["lp"], model.compile_logp(mode="AS_WRITTEN")(point), rtol=1e-6)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
 def test_standardised_inputs_in_each_mode(mode):
     model = pmg.mlp(HOLES, Y, 2, standardise=True)
     step, point = pmg.GibbsNN(model=model, compile_kwargs={"mode": mode}), model.initial_point()
@@ -345,8 +345,8 @@ def test_known_entries_tell_of_those_that_are_missing():
     truth, x[rng.random(200) < 0.3, 0] = x[:, 0].copy(), np.nan
     with pmg.mlp(x, y, 3, standardise=True) as model:
         names = [*pmg.without_latents(), "X_unobserved"]
-        idata = pm.sample(50, tune=50, chains=1, cores=1, step=pmg.GibbsNN(), var_names=names, random_seed=1,
-                          progressbar=False, compute_convergence_checks=False)  # fmt: skip
+        step = pmg.GibbsNN(sweeps_per_draw=1, **FAST)
+        idata = pm.sample(100, tune=100, chains=1, cores=1, step=step, var_names=names, random_seed=1, **QUIET)
     drawn = idata["posterior"]["X_unobserved"].values[0]
     assert (abs(drawn - truth[np.isnan(x[:, 0])]) < 1).mean() > 0.95
     found = pmg.predict(idata, model, [[np.nan, 2.0], [np.nan, -2.0], [np.nan, np.nan]], random_seed=1)

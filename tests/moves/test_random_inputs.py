@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from scipy import stats
+from scipy.special import softmax
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.random_inputs import random_inputs
@@ -665,6 +666,8 @@ def test_mlp_of_a_data_frame_with_missing_values():
     assert list(model.coords["feature"]) == ["a", "b", "c"]
     idata = posterior_of(model, 5)
     idata["posterior"]["variance_X"] = np.exp(idata["posterior"]["variance_X"])
+    weights = idata["posterior"]["weights_X"]
+    idata["posterior"]["weights_X"] = weights.copy(data=softmax(weights.values, axis=-1))
     found = pmg.predict(idata, model, frame[:4])
     assert np.isfinite(found["mean"]).all()
     with pytest.raises(ValueError, match="columns of X_new must be those of the data"):

@@ -9,6 +9,7 @@ from scipy.stats import norm
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
+from pymc_gibbsnn._frames import Feature
 from pymc_gibbsnn.diagnostics.partial_dependence import partial_dependence
 from pymc_gibbsnn.networks.activations import ACTIVATIONS, PiecewiseLinear
 from pymc_gibbsnn.prediction import forward_draws, log_predictive, new_rows
@@ -253,7 +254,8 @@ def test_bands_of_partial_dependence_are_the_epistemic_part(name):
     x = np.c_[at, np.full(4, 0.2)]
     table = input_table(model, x[:1])
     posterior = _compat.dataset_of(idata, "posterior")
-    f, _ = partial_dependence(model, posterior, table, [0], [at], random_seed=1)
+    feature = Feature("0", [0], None)
+    f, _ = partial_dependence(model, posterior, table, [feature], [at[:, None]], random_seed=1)
     found = pmg.predict(idata, model, x, random_seed=2)
     epistemic, latent = f.var(axis=0), found["sd_aleatoric"].values ** 2
     error = np.sqrt((2 * (epistemic + latent) ** 2 + 8 * latent**2) / draws)  # of predict, of which latent is a bound
