@@ -21,6 +21,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.basic import CategoricalRV, DirichletRV, NormalRV
+from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate, undimshuffle
@@ -204,9 +205,14 @@ def _of_components(parameter: Variable, component: Variable) -> Variable | None:
         return None
     op, inputs = parameter.owner.op, parameter.owner.inputs
     if isinstance(op, SUBTENSORS):
-        [array, *index] = inputs
-        is_pick = index == [component] and parameter.ndim == array.ndim and component not in ancestors([array])
-        return array if is_pick else None
+        [array, first, *others] = inputs
+        added = [i for i in others if isinstance(i.type, NoneTypeT)]  # as in mu[c, None], of some PyTensors
+        is_pick = first is component and added == others and parameter.ndim == array.ndim + len(added)
+        axes = getattr(op, "idx_list", (0,))  # where PyTensor has it, to tell mu[c] from mu[:, c] and mu[c, 1:]
+        picks_rows = axes[0] == 0 and all(axis == slice(None) for axis in axes[1:])
+        if not (is_pick and picks_rows) or component in ancestors([array]):
+            return None
+        return pt.expand_dims(array, tuple(range(1, 1 + len(added)))) if added else array
     if isinstance(op, DimShuffle) and op.new_order[:1] == (0,):
         inner = _of_components(inputs[0], component)
         return None if inner is None else op(inner)

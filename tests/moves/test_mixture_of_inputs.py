@@ -108,6 +108,10 @@ def reversed_rows():
     return pt.as_tensor(MEANS)[components()[::-1]], 1.0
 
 
+def columns_left_out():
+    return pt.as_tensor(np.c_[MEANS, MEANS])[components(), D:], 1.0
+
+
 def two_mixtures():
     return pt.as_tensor(MEANS)[components()], pt.as_tensor(DEVIATIONS)[pm.Categorical("d", np.ones(K) / K, shape=N)]
 
@@ -129,7 +133,9 @@ def one_for_all_rows():
     return pm.Normal("mu", 0, 1, shape=(K, D))[c], pt.sqrt(pm.InverseGamma("tau2", 5, 4, shape=(K, D)))[c]
 
 
-@pytest.mark.parametrize("prior", [reversed_rows, two_mixtures, used_elsewhere, in_a_potential, one_for_all_rows])
+@pytest.mark.parametrize(
+    "prior", [reversed_rows, columns_left_out, two_mixtures, used_elsewhere, in_a_potential, one_for_all_rows]
+)
 def test_other_forms_are_left_to_other_steps(prior):
     model = missing(prior=prior)
     inputs = read_network(model).random_inputs
