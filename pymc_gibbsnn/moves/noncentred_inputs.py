@@ -53,7 +53,9 @@ def _step(rng: Variable, state: NetworkState, memory: Nothing) -> tuple[Variable
     rng, proposed = _proposal(rng, state, moving)
     values = state.values | proposed
     moved = with_noises(replace(state, values=values, network=state.read(values)), fixed)
-    log_ratio = _log_density(state, moved.outputs[-1]) - _log_density(state, state.outputs[-1])
+    noise = fixed.of_outputs[-1]
+    log_ratio = _log_density(state, moved.outputs[-1] - noise, noise)
+    log_ratio -= _log_density(state, state.outputs[-1] - noise, noise)
     zero, one = pt.constant(np.array([0, 1], log_ratio.dtype))
     rng, u = draw(uniform, rng, zero, one, size=(state.samples,))
     accept = pt.log1p(-u) < pt.switch(pt.isnan(log_ratio), -np.inf, log_ratio)
@@ -71,7 +73,7 @@ def _step(rng: Variable, state: NetworkState, memory: Nothing) -> tuple[Variable
     values, squares = state.values | chosen, state.squares
     if state.network.observation is None:  # the last outputs are data
         last = state.network.layers[-1].name
-        residuals = state.outputs[-1] - (outputs[-1] - fixed.of_outputs[-1])
+        residuals = state.outputs[-1] - (outputs[-1] - noise)
         outputs[-1], squares = state.outputs[-1], squares | {last: (residuals**2).sum()}
     state = replace(
         state,
@@ -135,12 +137,12 @@ def _proposal(rng: Variable, state: NetworkState, moving: Variable) -> tuple[Var
     return rng, {**proposed, inputs.value: pt.cast(new, value.dtype)}
 
 
-def _log_density(state: NetworkState, output: Variable) -> Variable:
-    """Compute log p(y | Z_{L+1}) of each row (n,) where Z_{L+1} has moved to ``output`` with its noise held fixed."""
-    last, observation, noise = state.network.layers[-1], state.network.observation, noises(state).of_outputs[-1]
+def _log_density(state: NetworkState, mean: Variable, noise: Variable) -> Variable:
+    """Compute log p(y | M + E) of each row (n,) from a mean M of the last latent and its noise E."""
+    last, observation = state.network.layers[-1], state.network.observation
     if observation is None:
-        return -((state.outputs[-1] - (output - noise)) ** 2).sum(axis=1) / (2 * last.noise)
-    return observation.log_densities_of_means(output - noise, noise, last.noise).sum(axis=1)
+        return -((state.outputs[-1] - mean) ** 2).sum(axis=1) / (2 * last.noise)
+    return observation.log_densities_of_means(mean, noise, last.noise).sum(axis=1)
 
 
 def _inputs(network: Network) -> RandomInputs:

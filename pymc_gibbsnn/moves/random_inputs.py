@@ -22,8 +22,8 @@ Learned means and variances of columns are conjugate. With the entries x_e of th
     μ | x ~ N(v (m₀/v₀ + Σ_e x_e/τ_e²), v),     1/v = 1/v₀ + Σ_e 1/τ_e²,     where μ ~ N(m₀, v₀),
 
 and variances follow from the residuals x − μ and x̃ − x (:mod:`pymc_gibbsnn.moves.variances`). Where rows are drawn from
-a mixture, these are sums over the rows of one component; the components of rows and their weights are drawn first
-(:mod:`pymc_gibbsnn.moves.mixture_of_inputs`).
+a mixture, these are sums over the rows of one component; the weights of components are drawn before them, and the
+components of rows after them (:mod:`pymc_gibbsnn.moves.mixture_of_inputs`).
 """
 
 from __future__ import annotations

@@ -205,9 +205,9 @@ def _of_components(parameter: Variable, component: Variable) -> Variable | None:
         return None
     op, inputs = parameter.owner.op, parameter.owner.inputs
     if isinstance(op, SUBTENSORS):
-        [array, first, *others] = inputs
-        added = [i for i in others if isinstance(i.type, NoneTypeT)]  # as in mu[c, None], of some PyTensors
-        is_pick = first is component and added == others and parameter.ndim == array.ndim + len(added)
+        [array, *index] = inputs
+        added = [i for i in index if isinstance(i.type, NoneTypeT)]  # as in mu[c, None], of some PyTensors
+        is_pick = index == [component, *added] and parameter.ndim == array.ndim + len(added)
         axes = getattr(op, "idx_list", (0,))  # where PyTensor has it, to tell mu[c] from mu[:, c] and mu[c, 1:]
         picks_rows = axes[0] == 0 and all(axis == slice(None) for axis in axes[1:])
         if not (is_pick and picks_rows) or component in ancestors([array]):
