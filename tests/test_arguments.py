@@ -64,7 +64,6 @@ MODELS = [
         ({"X": np.where(X > 1, np.nan, X), "missing": "refuse"}, "X holds 3 values that are NaN"),
         ({"X": np.where(X > 1, np.inf, X)}, "X holds 3 values that are NaN or infinite"),
         ({"X": X * [1, np.nan, 1]}, r"X holds no value in the columns \[1\]: leave these columns out"),
-        ({"X": np.where(X > 1, np.nan, X), "noise_hidden": 2}, "X has missing values, which noise_hidden= does not"),
         ({"missing": "impute"}, "missing must be"),
         ({"y": np.ma.masked_greater(Y, 0.5)}, "y holds .* masked values"),
         ({"X": None}, "X must be an array of numbers; found None"),

@@ -176,7 +176,7 @@ def mlp(
         If data are not finite, the rows of X and y have other labels in pandas, their shapes or the widths do
         not fit, class labels do not count from 0 without a gap or are of one class only, a noise or a precision is not
         positive, the noise of the last Z is "learned" by itself with a probit likelihood, ``noise_hidden`` does not go
-        with the likelihood, the activation or missing values, a column of X holds no value at all, or ``activation`` or
+        with the likelihood or the activation, a column of X holds no value at all, or ``activation`` or
         another choice is none of those above.
 
     Warns
@@ -211,8 +211,6 @@ def mlp(
     names, has_holes = column_names(frames[0], X.shape[1]), bool(np.isnan(X).any())
     is_number = [X_names is raw or str(name) in map(str, raw.columns) for name in names]
     check_columns_with_holes(X, names)
-    if has_holes and noise_hidden is not None:
-        raise ValueError("X has missing values, which noise_hidden= does not allow: impute them first.")
     if not standardise:
         warn_of_size("X", np.where(np.isnan(X), np.nanmean(X, axis=0), X), frames[0])
         if not kind.is_discrete:

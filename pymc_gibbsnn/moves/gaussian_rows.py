@@ -2,9 +2,9 @@ r"""Rows of Gaussian vectors of which some entries are drawn, and which share th
 
 Row i has the entries M of its group g to be drawn, with the precision P and the linear term η_M:
 
-    x_M ~ N(P⁻¹ η_M, P⁻¹),     P = G_MM + diag(λ_M),     x_M = L⁻ᵀ (L⁻¹ η_M + ξ_M),  P = L Lᵀ,  ξ ~ N(0, I).
+    x_M ~ N(P⁻¹ η_M, P⁻¹),   P = Σ_r s_r (G_r)_MM + diag(λ_M),   x_M = L⁻ᵀ (L⁻¹ η_M + ξ_M),  P = L Lᵀ,  ξ ~ N(0, I).
 
-G is the same for all rows, λ for all rows of a group: there is one Cholesky factor for each group.
+The matrices G_r are the same for all rows, s and λ for all rows of a group, which has one Cholesky factor.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ __all__ = ["gaussian_rows"]
 
 
 class GaussianRows(Op):
-    """Rows x (k, d) as a deterministic function of normal numbers; entries that are not drawn are 0.
+    """Rows x (n, d) as a deterministic function of normal numbers; entries that are not drawn are 0.
 
     Notes
     -----
     The inputs of a node are
 
-    - gram (d, d) and precision (g, d): G and λ;
+    - grams (k, d, d): the matrices G;
+    - weights (g, k) and precision (g, d): s and λ;
     - drawn (g, d): which entries are drawn, as truth values;
-    - group (k,): the group of each row; rows of one group must lie next to each other;
-    - linear, xi (k, d): η and ξ.
+    - group (n,): the group of each row; rows of one group must lie next to each other;
+    - linear, xi (n, d): η and ξ.
     """
 
     __props__ = ()
@@ -39,18 +40,19 @@ class GaussianRows(Op):
     def make_node(self, *inputs):
         """Make the node of these inputs, which the class lists."""
         inputs = [pt.as_tensor(x) for x in inputs]
-        return Apply(self, inputs, [inputs[4].type.clone(shape=(None, None))()])
+        return Apply(self, inputs, [inputs[5].type.clone(shape=(None, None))()])
 
     def infer_shape(self, *args):
         """Return the shape of x, which is that of ξ."""
-        return [args[-1][5]]  # PyTensor 2 passes the graph first
+        return [args[-1][6]]  # PyTensor 2 passes the graph first
 
     def perform(self, node, inputs, outputs):
         """Compute x with SciPy."""
-        gram, precision, drawn, group, linear, xi = inputs
+        grams, weights, precision, drawn, group, linear, xi = inputs
         x = np.zeros_like(linear)
         for g, m in enumerate(drawn):
             [rows] = np.nonzero(group == g)
+            gram = np.tensordot(weights[g], grams, 1)
             factor = cholesky(gram[np.ix_(m, m)] + np.diag(precision[g, m]), lower=True)
             at = np.ix_(rows, m)
             whitened = solve_triangular(factor, linear[at].T, lower=True) + xi[at].T
@@ -65,11 +67,12 @@ def _numba(op, node):
     """Make the function of the inputs of :class:`GaussianRows` for Numba."""
 
     @numba_njit
-    def factorised(gram, precision, m):
-        matrix = np.empty((len(m), len(m)), gram.dtype)
+    def factorised(grams, weights, precision, m):
+        matrix = np.zeros((len(m), len(m)), grams.dtype)
         for i in range(len(m)):
-            for k in range(len(m)):
-                matrix[i, k] = gram[m[i], m[k]]
+            for r in range(len(grams)):
+                for k in range(len(m)):
+                    matrix[i, k] += weights[r] * grams[r, m[i], m[k]]
             matrix[i, i] += precision[m[i]]
         return np.linalg.cholesky(matrix)
 
@@ -90,13 +93,13 @@ def _numba(op, node):
             x[m[i]] = total / factor[i, i]
 
     @numba_njit
-    def rows(gram, precision, drawn, group, linear, xi):
+    def rows(grams, weights, precision, drawn, group, linear, xi):
         x = np.zeros(linear.shape, linear.dtype)
         start = 0
         while start < len(group):
             g = group[start]
             m = np.nonzero(drawn[g])[0]
-            factor = factorised(gram, precision[g], m)
+            factor = factorised(grams, weights[g], precision[g], m)
             while start < len(group) and group[start] == g:
                 fill(factor, m, linear[start], xi[start], x[start])
                 start += 1
@@ -111,9 +114,10 @@ def _jax(op, node):
     from jax.lax import map as in_turn
     from jax.scipy.linalg import solve_triangular
 
-    def rows(gram, precision, drawn, group, linear, xi):
+    def rows(grams, weights, precision, drawn, group, linear, xi):
         both = drawn[:, :, None] & drawn[:, None, :]
-        diagonal = jnp.where(drawn, precision, 1)[:, :, None] * jnp.eye(len(gram), dtype=gram.dtype)
+        diagonal = jnp.where(drawn, precision, 1)[:, :, None] * jnp.eye(precision.shape[1], dtype=grams.dtype)
+        gram = jnp.tensordot(weights, grams, 1)
         factors = jnp.linalg.cholesky(jnp.where(both, gram, 0) + diagonal, symmetrize_input=False)
 
         def row(inputs):

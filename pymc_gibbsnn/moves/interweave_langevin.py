@@ -76,7 +76,7 @@ def interweave_langevin(network: Network, l: int) -> Move:
     is_learned = not is_given(operator.precision)
     first = min(0.0, math.log(2 / math.prod(operator.augmented_shape) ** (1 / 3)))
     log_step = pt.constant(np.asarray(first, a.dtype))
-    is_kept = l == 0 and network.random_inputs is None
+    is_kept = l == 0 and (network.random_inputs is None or network.changing_rows is not None)
     memory = StepSize(data_spectrum(network) if is_kept else NOTHING, log_step, pt.zeros((), dtype=a.dtype))
 
     def step(rng: Variable, site: Site, memory: StepSize) -> tuple[Variable, Site, StepSize, Report]:
@@ -86,7 +86,7 @@ def interweave_langevin(network: Network, l: int) -> Move:
             basis = spectrum(operator, site.a, site.samples, mean_precision, thin=False)
         else:
             u, eigenvalues = memory.spectrum
-            # A preconditioner need not be exact
+            # A preconditioner need not be exact, and a few rows that change are left out of it
             if is_learned:
                 eigenvalues = eigenvalues / operator.precision.mean()
             if operator.ones is not None:

@@ -146,21 +146,31 @@ class Interweave(Op):
 
 
 class UnitGrams(NamedTuple):
-    """What the move remembers in the data layer."""
+    """What the move remembers in the data layer. Rows that change from sweep to sweep do not count."""
 
-    input: Variable  # Ã (n, d), which is computed of the data once
     unit_gram: Variable  # Ãᵀ diag(a²) Ã of each unit, (h, d, d)
     unit_squares: Variable  # the squared slopes a² from which it was formed, (h, n)
+
+
+class DataGrams(NamedTuple):
+    """What the move remembers where no row changes."""
+
+    input: Variable  # Ã (n, d), which is computed of the data once
+    grams: UnitGrams
 
 
 def interweave_pieces(network: Network, l: int) -> Move:
     """Make the move of W̃ and Z of layer l, which visits all units with ρ = 0 first and then with a random ρ."""
     operator, a = network.layers[l].operator, network.inputs
     is_kept = l == 0 and network.keeps_inputs  # else the input changes from sweep to sweep
-    memory: UnitGrams | Nothing = NOTHING
+    changing = None if l else network.changing_rows
+    is_first = not is_kept and changing is None
+    memory: DataGrams | UnitGrams | Nothing = NOTHING
+    if not is_first:
+        z = pt.zeros((network.rows.shape[0], operator.shape[0]), dtype=a.dtype)
+        memory = UnitGrams(*_no_gram(z, operator.augmented_shape))
     if is_kept:
-        z = pt.zeros((a.shape[0], operator.shape[0]), dtype=a.dtype)
-        memory = UnitGrams(operator.design(a, a.shape[0]), *_no_gram(z, operator.augmented_shape))
+        memory = DataGrams(operator.design(a, a.shape[0]), memory)
 
     def step(rng: Variable, site: Site, memory: Any) -> tuple[Variable, Site, Any, Acceptance]:
         operator, function, w, z = site.layer.operator, site.activation.function, site.w, site.z
@@ -170,17 +180,32 @@ def interweave_pieces(network: Network, l: int) -> Move:
         rng, u = draw(uniform, rng, zero, one, size=(3, h))
         rho = np.array([[0], [1]], w.dtype) * pt.minimum(u[2], 1 - 1e-6)
         x = memory.input if is_kept else operator.design(site.a, site.samples)
-        gram, squares = memory[1:] if is_kept else _no_gram(z, (h, d))
-        table = (pt.constant(part.astype(w.dtype)) for part in (function.edges, function.slopes, function.intercepts))
+        grams = UnitGrams(*_no_gram(z, (h, d))) if is_first else memory.grams if is_kept else memory
+        table = [part.astype(w.dtype) for part in (function.edges, function.slopes, function.intercepts)]
+        if changing is not None:
+            _, a = on_lines(z[changing], *table, pt)
+            squares = pt.set_subtensor(grams.unit_squares[:, changing], (a**2).T)
+            grams = UnitGrams(grams.unit_gram + _gram_of_rows(x, squares, changing), squares)
         inputs = PassInputs(
-            x, w, z, site.y, site.v, site.gain, operator.precision, rho, pt.log1p(-u[:2]), xi, gram, squares, *table
+            x, w, z, site.y, site.v, site.gain, operator.precision, rho, pt.log1p(-u[:2]), xi, *grams, *table
         )
-        outputs = PassOutputs(*Interweave(is_first=not is_kept)(*inputs))
+        outputs = PassOutputs(*Interweave(is_first)(*inputs))
+        grams = UnitGrams(outputs.gram, outputs.squares)
         if is_kept:
-            memory = memory._replace(unit_gram=outputs.gram, unit_squares=outputs.squares)
+            memory = memory._replace(grams=grams)
+        elif changing is not None:
+            memory = grams._replace(unit_gram=outputs.gram - _gram_of_rows(x, outputs.squares, changing))
         return rng, site.with_weights(outputs.w, outputs.z), memory, Acceptance(outputs.accepted.mean())
 
     return Move.of(operator.name, step, memory, Acceptance)
+
+
+def _gram_of_rows(x: Variable, squares: Variable, rows: Variable) -> Variable:
+    """Compute what some rows add to the Gram matrix of each unit (h, d, d), by one product of matrices."""
+    x, squares = x[rows], squares[:, rows]
+    (k, d), h = x.shape, squares.shape[0]
+    scaled = (squares[:, None, :] * x.T).reshape((h * d, k))
+    return pt.cast((scaled @ x).reshape((h, d, d)), "float64")
 
 
 def _no_gram(z: Variable, shape: tuple[int, int]) -> tuple[Variable, Variable]:

@@ -21,8 +21,8 @@ from pymc_gibbsnn.networks.smooth import Smooth
 __all__ = ["interweaving", "kinds_of_interweaving"]
 
 # The largest numbers of inputs, bias included, for which a sweep with moves on pieces takes at most about five times as
-# long as a plain one. The Gram matrices of the data layer are kept; above it, and where rows have scales, they are
-# formed anew at every sweep.
+# long as a plain one. The Gram matrices of the data layer are kept; above it, and where rows have scales or inputs of
+# more than a few are drawn, they are formed anew at every sweep.
 WIDEST_DATA, WIDEST_HIDDEN = 128, 24
 
 
@@ -37,18 +37,18 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
         If there is no such choice, or "pieces" are asked of an activation that has none.
     """
     one_of("interweave", interweave, ("auto", "pieces", "langevin", False))
-    kinds, scaled = [], network.row_scale is not None
+    kinds, is_kept = [], network.lasting_inputs is not None
     for l, activation in enumerate(network.activations):
         operator = network.layers[l].operator
         if operator.has_filters:
-            widest = {"auto": WIDEST, False: 0}.get(interweave, math.inf)
-            kinds.append(makes_filter_move(network, l, widest))
+            most = {"auto": WIDEST, False: 0}.get(interweave, math.inf)
+            kinds.append(makes_filter_move(network, l, most))
         elif activation is None or not operator.variables:
             kinds.append(False)
         elif interweave == "auto":
-            function, narrow = activation.function, operator.fan_in <= (WIDEST_HIDDEN if l or scaled else WIDEST_DATA)
+            function, widest = activation.function, WIDEST_DATA if is_kept and not l else WIDEST_HIDDEN
             sloped = isinstance(function, PiecewiseLinear) and function.slopes.any()
-            kinds.append("pieces" if narrow and sloped else "langevin")
+            kinds.append("pieces" if operator.fan_in <= widest and sloped else "langevin")
         elif interweave == "pieces" and isinstance(activation.function, Smooth):
             raise ValueError(
                 f"interweave='pieces' needs activations of linear pieces; that of '{activation.name}' has none: use "

@@ -38,7 +38,7 @@ from pytensor.tensor.random import normal, uniform
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.collapsed_variances import step_sizes
 from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
-from pymc_gibbsnn.moves.row_scales import choose, moved, squares_of_rows
+from pymc_gibbsnn.moves.row_scales import choose, moved, other_network, squares_of_rows
 from pymc_gibbsnn.moves.site import NetworkState, Site
 from pymc_gibbsnn.networks.network import Network
 
@@ -60,8 +60,7 @@ def noise_level(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkSt
     site, last = state.site(len(state.weights) - 1), likelihood.network.layers[-1]
     variance, outputs = likelihood.network.own_variances[last.name], last.shape[0]
     alpha, rate = variance.of_noise
-    # The other network as it is, not divided by the scales of its rows
-    other = NetworkState.begin(lambda values: replace(likelihood.network, row_scale=None), state.values, state.tuning)
+    other = other_network(state)
     zero, one = pt.constant(np.array([0, 1], site.z.dtype))
     rng, xi = draw(normal, rng, zero, one)
     rng, uniforms = draw(uniform, rng, zero, one, size=(2,))

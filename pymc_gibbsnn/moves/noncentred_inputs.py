@@ -16,7 +16,9 @@ proposal is accepted, for each row by itself, with the probability
 
     min(1, p(y | M(x') + E)/p(y | M(x) + E)),
 
-where M(x) is the mean of the last latent, and E its noise. Where y is this latent itself, p is N(y; M, Δ).
+where M(x) is the mean of the last latent, and E its noise. Where y is this latent itself, p is N(y; M, Δ). Where the
+last latent G sets the scales c of the noise in another network, all noise of a row of this other network, divided by c,
+is held fixed, too (:mod:`pymc_gibbsnn.moves.row_scales`), and p is the density N(y; M', c² Δ') of its data.
 
 Below labels that are a function of Z_{L+1} that of the label is integrated out and left out of date: the draw of
 Z_{L+1} given the labels must follow.
@@ -34,6 +36,7 @@ from pytensor.tensor.random.basic import normal, uniform
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.fixed_noise import noises, with_noises
 from pymc_gibbsnn.moves.mixture_of_inputs import draw_components
+from pymc_gibbsnn.moves.row_scales import choose, log_density_of_rows, moved, other_network, squares_of_rows
 from pymc_gibbsnn.moves.site import NOTHING, Acceptance, Move, NetworkState, Nothing
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.random_inputs import RandomInputs
@@ -52,10 +55,13 @@ def _step(rng: Variable, state: NetworkState, memory: Nothing) -> tuple[Variable
     rng, moving = _chosen(rng, state)
     rng, proposed = _proposal(rng, state, moving)
     values = state.values | proposed
-    moved = with_noises(replace(state, values=values, network=state.read(values)), fixed)
+    proposal = with_noises(replace(state, values=values, network=state.read(values)), fixed)
     noise = fixed.of_outputs[-1]
-    log_ratio = _log_density(state, moved.outputs[-1] - noise, noise)
-    log_ratio -= _log_density(state, state.outputs[-1] - noise, noise)
+    if state.network.sets_noise_of is None:
+        log_ratio = _log_density(state, proposal.outputs[-1] - noise, noise)
+        log_ratio -= _log_density(state, state.outputs[-1] - noise, noise)
+    else:
+        other, proposal_of_other, log_ratio = _of_other_network(state, proposal)
     zero, one = pt.constant(np.array([0, 1], log_ratio.dtype))
     rng, u = draw(uniform, rng, zero, one, size=(state.samples,))
     accept = pt.log1p(-u) < pt.switch(pt.isnan(log_ratio), -np.inf, log_ratio)
@@ -68,9 +74,12 @@ def _step(rng: Variable, state: NetworkState, memory: Nothing) -> tuple[Variable
         chosen[value] = pt.switch(of_entries, new, state.values[value])
     outputs, posts = (
         [pt.switch(accept[:, None], x, old) for x, old in zip(new, olds, strict=True)]
-        for new, olds in ((moved.outputs, state.outputs), (moved.posts, state.posts))
+        for new, olds in ((proposal.outputs, state.outputs), (proposal.posts, state.posts))
     )
-    values, squares = state.values | chosen, state.squares
+    values, squares = state.values, state.squares
+    if state.network.sets_noise_of is not None:
+        values = choose(accept[:, None], proposal_of_other, other).new_values
+    values = values | chosen
     if state.network.observation is None:  # the last outputs are data
         last = state.network.layers[-1].name
         residuals = state.outputs[-1] - (outputs[-1] - noise)
@@ -135,6 +144,27 @@ def _proposal(rng: Variable, state: NetworkState, moving: Variable) -> tuple[Var
     rng, xi = draw(normal, rng, pt.zeros_like(value), pt.constant(np.asarray(1, value.dtype)))
     new = pt.switch(moving > 0, mean + deviation * xi, value)
     return rng, {**proposed, inputs.value: pt.cast(new, value.dtype)}
+
+
+def _of_other_network(state: NetworkState, proposal: NetworkState) -> tuple[NetworkState, NetworkState, Variable]:
+    """Return the network whose noise this one sets before and after a move of all rows, and the log ratio of densities.
+
+    Parameters
+    ----------
+    state, proposal : NetworkState
+        This network before and after the move.
+
+    Returns
+    -------
+    before, after : NetworkState
+    log_ratio : Variable, (n,)
+    """
+    other, squared_scale = other_network(state), state.network.observation.squared_scale
+    old, new = (squared_scale(one.outputs[-1]) for one in (state, proposal))
+    after = moved(other, pt.sqrt(new / old), other_network(proposal).network.inputs)
+    log_ratio = log_density_of_rows(after, new, squares_of_rows(after))
+    log_ratio -= log_density_of_rows(other, old, squares_of_rows(other))
+    return other, after, log_ratio[:, 0]
 
 
 def _log_density(state: NetworkState, mean: Variable, noise: Variable) -> Variable:

@@ -1,21 +1,22 @@
 r"""Inputs that are missing or measured with error, drawn given the first layer, with the parameters of their prior.
 
 Model. A row x of the inputs, with the entries M not known and the others O known, its pre-activations z of the first
-layer, and measured values x̃ if there are some:
+layer, with the scale c of the noise of the row, and measured values x̃ if there are some:
 
-    x_j ~ N(μ_j, τ_j²),     z ~ N(W x + b, Δ I),     x̃_j ~ N(x_j, s_j²).
+    x_j ~ N(μ_j, τ_j²),     z ~ N(W x + b, c² Δ I),     x̃_j ~ N(x_j, s_j²).
 
 Conditional. x_M is Gaussian with
 
-    precision  W_Mᵀ W_M/Δ + diag(1/τ_M²) + diag(1/s_M²),
-    mean       precision⁻¹ [W_Mᵀ (z − b − W_O x_O)/Δ + μ_M/τ_M² + x̃_M/s_M²].
+    precision  W_Mᵀ W_M/(c² Δ) + diag(1/τ_M²) + diag(1/s_M²),
+    mean       precision⁻¹ [W_Mᵀ (z − b − W_O x_O)/(c² Δ) + μ_M/τ_M² + x̃_M/s_M²].
 
 Where the network sees t x + o in place of x, such as standardised inputs, W t and z − W o take the places of W and z.
+Where two networks take x, one of which sets the noise of the other, there is such a z of each, and their terms add up.
 
-Rows with the same M share one Cholesky factor (:mod:`pymc_gibbsnn.moves.gaussian_rows`). Where no entry of x is known,
-and all rows have the same τ and s, prior and measurement together are N(m, D) with D diagonal, and x is drawn as
-post-activations are (:mod:`pymc_gibbsnn.moves.postactivations`): u = D^{-1/2} (x − m) ~ N(0, I) is the input of a layer
-with the weights W D^{1/2}. Where rows have scales c of their own, x/c, μ/c and τ/c take the places of x, μ and τ.
+Rows with the same M and the same c, τ and s share one Cholesky factor (:mod:`pymc_gibbsnn.moves.gaussian_rows`). Where
+no entry of x is known, and all rows have the same c, τ and s, prior and measurement together are N(m, D) with D
+diagonal, and x is drawn as post-activations are (:mod:`pymc_gibbsnn.moves.postactivations`): u = D^{-1/2} (x − m) ~
+N(0, I) is the input of a layer with the weights W D^{1/2}.
 
 Learned means and variances of columns are conjugate. With the entries x_e of the columns that share a mean,
 
@@ -31,6 +32,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -71,8 +73,8 @@ def random_inputs(rng: Variable, state: NetworkState) -> tuple[Variable, Network
         rng, component = draw_components(rng, inputs.mixture, inputs.at(values))
         values = values | {mixture.value: component}
     state = replace(state, values=values, network=state.read(values))
+    rng, value = _draw_unknown(rng, state)
     inputs = state.network.random_inputs
-    rng, value = _draw_unknown(rng, state, inputs)
     values = values | {inputs.value: pt.cast(value, inputs.value.dtype)}
     return rng, replace(state, values=values, network=state.read(values))
 
@@ -123,45 +125,88 @@ def _squares(inputs: RandomInputs, values: dict[Variable, Variable]) -> dict[str
     return {name: (sums(r**2), sums(pt.ones_like(r))) for name, r in residuals.items()}
 
 
-def _draw_unknown(rng: Variable, state: NetworkState, inputs: RandomInputs) -> tuple[Variable, Variable]:
+class Regression(NamedTuple):
+    """What the first layer of a network tells of inputs x: e ~ N(V x, c² Δ I) in each row."""
+
+    v: Variable  # V (h, d)
+    rest: Variable  # e/c (n, h)
+    noise: Variable  # Δ ()
+    scale: Variable | None  # c (n, 1); None if it is 1
+
+    @classmethod
+    def of(cls, state: NetworkState) -> Regression:
+        """Find it for the inputs of a network."""
+        layer, w, inputs, c = (
+            state.network.layers[0],
+            state.weights[0],
+            state.network.random_inputs,
+            state.network.row_scale,
+        )
+        v = layer.operator.linear(w)
+        rest = layer.centred(state.outputs[0]) - layer.operator.intercept(w)
+        if inputs.slope is not None:
+            rest = rest - (inputs.shift if c is None else inputs.shift / c) @ v.T
+            v = v * inputs.slope
+        return cls(v, rest, layer.noise, c)
+
+    def given(self, known: Variable) -> Regression:
+        """Return what is told of the other entries, where some are ``known`` and 0 stands for the others."""
+        return self._replace(rest=self.rest - (known if self.scale is None else known / self.scale) @ self.v.T)
+
+    @property
+    def linear(self) -> Variable:
+        """Vᵀ e/(c² Δ) for each row, (n, d)."""
+        return (self.rest if self.scale is None else self.rest / self.scale) @ self.v / self.noise
+
+
+def _regressions(state: NetworkState) -> list[Regression]:
+    """List what networks tell of the inputs: this one and, if it takes them, too, that whose noise this one sets."""
+    found, other = [Regression.of(state)], state.network.sets_noise_of
+    if other is not None and other.random_inputs is not None and not other.draws_inputs:
+        equal = other.of_equal_rows()
+        found.append(Regression.of(NetworkState.begin(lambda values: equal, state.values, state.tuning)))
+    return found
+
+
+def _draw_unknown(rng: Variable, state: NetworkState) -> tuple[Variable, Variable]:
     """Draw the entries that are not known given the first layer; return the value of their value variable."""
-    layer, w, holes, c = state.network.layers[0], state.weights[0], inputs.holes, state.network.row_scale
-    v, x = layer.operator.linear(w), state.network.inputs
-    y = layer.centred(state.outputs[0]) - layer.operator.intercept(w)  # W x and noise
-    if inputs.slope is not None:
-        y = y - (inputs.shift if c is None else inputs.shift / c) @ v.T
-        v = v * inputs.slope
+    inputs, regressions = state.network.random_inputs, _regressions(state)
+    x, holes = inputs.at(state.values), inputs.holes
     precision, linear = inputs.given_measurement()
-    if c is not None:
-        precision, linear = precision * c**2, linear * c
     linear = linear + pt.zeros_like(x)
     one = pt.constant(np.asarray(1, x.dtype))
-    share_precision = precision.type.broadcastable[0]
-    if holes is None and share_precision:
+    are_equal = precision.type.broadcastable[0] and all(regression.scale is None for regression in regressions)
+    if holes is None and are_equal:
+        [regression] = regressions  # a second network would have scales of rows
         root = pt.sqrt(1 / precision)
-        centre, of_u = linear / precision, v * root
+        centre, of_u, operator = linear / precision, regression.v * root, state.network.layers[0].operator
 
         def correct(r: Variable) -> Variable:
-            return r @ layer.operator.gain(of_u, one, layer.noise)
+            return r @ operator.gain(of_u, one, regression.noise)
 
-        rng, u = draw_postactivations(
-            rng, pt.zeros_like(x), one, y - centre @ v.T, lambda u: u @ of_u.T, correct, layer.noise
-        )
+        rest = regression.rest - centre @ regression.v.T
+        rng, u = draw_postactivations(rng, pt.zeros_like(x), one, rest, lambda u: u @ of_u.T, correct, regression.noise)
         return rng, centre + root * u
+    grams = pt.stack([regression.v.T @ regression.v / regression.noise for regression in regressions])
+    ones = pt.ones_like(x[:, 0])[:, None]
+    certainty = pt.concatenate(
+        [ones if regression.scale is None else 1 / regression.scale**2 for regression in regressions],
+        axis=1,
+    )
     if holes is None:
-        rows, drawn, group = pt.arange(state.samples), pt.ones_like(x, dtype="bool"), pt.arange(state.samples)
+        rows, group = pt.arange(x.shape[0]), pt.arange(x.shape[0])
+        drawn = pt.ones_like(x, dtype="bool")
     else:
-        known = holes.known if c is None else holes.known / c
-        y, rows, drawn, group = (y - known @ v.T)[holes.rows], holes.rows, holes.missing, holes.group
-        linear = linear[rows]
-        if not share_precision:
-            precision, drawn, group = precision[rows], drawn[group], pt.arange(rows.shape[0])
-    linear = linear + y @ v / layer.noise
-    rng, xi = draw(normal, rng, pt.zeros_like(linear), one)
+        regressions = [regression.given(holes.known) for regression in regressions]
+        rows, drawn, group = holes.rows, holes.missing, holes.group
+        if not are_equal:
+            drawn, group = drawn[group], pt.arange(rows.shape[0])
+    linear = sum((regression.linear for regression in regressions), start=linear)[rows]
+    precision = precision if precision.type.broadcastable[0] else precision[rows]
     precision = precision + pt.zeros_like(drawn, dtype=x.dtype)
-    new = gaussian_rows(v.T @ v / layer.noise, precision, drawn, group, linear, xi)
-    if c is not None:
-        new = new * c[rows]
+    certainty = pt.ones_like(precision[:, 0])[:, None] if are_equal else certainty[rows]
+    rng, xi = draw(normal, rng, pt.zeros_like(linear), one)
+    new = gaussian_rows(grams, certainty, precision, drawn, group, linear, xi)
     return rng, new if holes is None else new.ravel()[holes.places]
 
 

@@ -41,7 +41,7 @@ from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.site import Acceptance, Move, NetworkState, Nothing
 from pymc_gibbsnn.networks.network import Network
 
-__all__ = ["choose", "moved", "row_scales", "squares_of_rows"]
+__all__ = ["choose", "log_density_of_rows", "moved", "other_network", "row_scales", "squares_of_rows"]
 
 STEPS = 4  # of Newton's method for the mode
 WIDTH = math.sqrt(3) / math.pi  # the scale of a logistic distribution of standard deviation 1
@@ -54,9 +54,7 @@ def row_scales(network: Network) -> Move:
         l = len(state.weights) - 1
         observation: Any = state.network.observation
         site, slope, squared_scale = state.site(l), observation.slope, observation.squared_scale
-        # The other network as it is, not divided by the scales of its rows, which are about to change
-        network = replace(observation.network, row_scale=None)
-        other = NetworkState.begin(lambda values: network, state.values, state.tuning)
+        other = other_network(state)
         outputs = other.network.layers[-1].shape[0]
         g, noise = site.z, site.layer.noise
         zero, one = pt.constant(np.array([0, 1], g.dtype))
@@ -64,8 +62,7 @@ def row_scales(network: Network) -> Move:
         centre = site.mean - outputs * slope * noise / 2
 
         def log_density(g: Variable, squares: Variable) -> Variable:
-            c2 = squared_scale(g)
-            return -((g - site.mean) ** 2) / (2 * noise) - (outputs * pt.log(c2) + squares / c2) / 2
+            return -((g - site.mean) ** 2) / (2 * noise) + log_density_of_rows(other, squared_scale(g), squares)
 
         def log_proposal(g: Variable, place: Variable, width: Variable) -> Variable:
             z = abs(g - place) / width
@@ -95,15 +92,22 @@ def row_scales(network: Network) -> Move:
     return Move.of(network.layers[-1].name, step, report=Acceptance)
 
 
-def moved(state: NetworkState, ratio: Variable) -> NetworkState:
-    """Multiply the noise of all latents of a network by a number (n, 1) for each row."""
-    a, outputs, posts = state.network.inputs, [], []
+def other_network(state: NetworkState) -> NetworkState:
+    """Return the network whose noise a network sets as it is, not divided by the scales of its rows."""
+    network = replace(state.network.sets_noise_of, row_scale=None)
+    return NetworkState.begin(lambda values: network, state.values, state.tuning)
+
+
+def moved(state: NetworkState, ratio: Variable, inputs: Variable | None = None) -> NetworkState:
+    """Multiply the noise of all latents of a network, with perhaps other inputs, by a number (n, 1) for each row."""
+    network = state.network if inputs is None else replace(state.network, inputs=inputs)
+    a, outputs, posts = network.inputs, [], []
     for l, activation in enumerate(state.network.activations):
         site = state.site(l)
         outputs.append(site.layer.mean(a, site.w) + ratio * (site.z - site.mean))
         a = activation.function(outputs[-1]) + ratio * (site.post - activation.function(site.z))
         posts.append(a)
-    return replace(state, outputs=(*outputs, state.outputs[-1]), posts=tuple(posts))
+    return replace(state, network=network, outputs=(*outputs, state.outputs[-1]), posts=tuple(posts))
 
 
 def choose(accept: Variable, proposed: NetworkState, state: NetworkState) -> NetworkState:
@@ -120,6 +124,11 @@ def squares_of_rows(state: NetworkState) -> Variable:
     last = state.network.layers[-1]
     errors = state.outputs[-1] - last.mean(state.input(len(state.posts)), state.weights[-1])
     return (errors**2).sum(axis=1, keepdims=True) / last.noise
+
+
+def log_density_of_rows(state: NetworkState, squared_scale: Variable, squares: Variable) -> Variable:
+    """Compute log p(y | A, c) (n, 1) of the rows of a network from c² and q, up to a constant."""
+    return -(state.network.layers[-1].shape[0] * pt.log(squared_scale) + squares / squared_scale) / 2
 
 
 def _lambert(log_x: Variable) -> Variable:

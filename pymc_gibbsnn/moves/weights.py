@@ -210,7 +210,10 @@ def weights_above(rng: Variable, site: Site) -> tuple[Variable, Site]:
 
 
 class Gram(NamedTuple):
-    """What :func:`data_weights` remembers where it has no use for the spectrum of the data: ÃᵀÃ (d, d)."""
+    """What :func:`data_weights` remembers where it has no use for the spectrum of the data: ÃᵀÃ (d, d).
+
+    Where a few rows change in each sweep, it is that of the others.
+    """
 
     gram: Variable
 
@@ -218,12 +221,13 @@ class Gram(NamedTuple):
 def data_weights(network: Network) -> Move:
     """Make the move that draws the weights W̃ of the first layer, and keeps what can be computed once from its data.
 
-    This is the spectrum of the data or, if the prior differs between units or is learned, ÃᵀÃ. Where rows have scales,
-    or inputs are drawn, nothing is kept.
+    This is the spectrum of the data or, if the prior differs between units or is learned, ÃᵀÃ. Where inputs of a few
+    rows are drawn, it is ÃᵀÃ of the others; where rows have scales, or most inputs are drawn, nothing is kept.
     """
-    operator, a, thin = network.layers[0].operator, network.inputs, network.is_thin
-    is_kept = network.keeps_inputs  # else the rows may count differently, or be others, in each sweep
+    operator, a, thin = network.layers[0].operator, network.lasting_inputs, network.is_thin
+    is_kept, changing = network.keeps_inputs, network.changing_rows
     by_spectrum = operator.shares_prior and (is_given(operator.precision) if is_kept else thin)
+    keeps_gram = a is not None and not by_spectrum
 
     def step(rng: Variable, state: NetworkState, memory: Any) -> tuple[Variable, NetworkState, Any, Nothing]:
         layer, a = state.network.layers[0], state.network.inputs
@@ -238,22 +242,29 @@ def data_weights(network: Network) -> Move:
             basis = memory if is_kept else spectrum(operator, a, state.samples, operator.precision, thin)
             rng, w = draw_weights_from_spectrum(rng, basis, *regression, thin)
         else:
-            gram = memory.gram if is_kept else operator.gram(a, state.samples)
+            gram = memory.gram if keeps_gram else operator.gram(a, state.samples)
+            if keeps_gram and changing is not None:
+                gram = gram + operator.gram(a[changing], changing.shape[0])
             rng, w = draw_weights(rng, gram, *regression)
         return rng, replace(state, weights=(w, *state.weights[1:])), memory, NOTHING
 
     memory: Spectrum | Gram | Nothing = NOTHING
-    if is_kept:
-        memory = data_spectrum(network) if by_spectrum else Gram(operator.gram(a, a.shape[0]))
+    if keeps_gram:
+        memory = Gram(operator.gram(a, a.shape[0]))
+    elif is_kept:
+        memory = data_spectrum(network)
     return Move.of(operator.name, step, memory)
 
 
 def data_spectrum(network: Network) -> Spectrum:
     """Compute the spectrum of data that no move changes, which several moves may remember.
 
-    It is that for the mean of the prior precisions over units, or for precisions of 1 if they are learned.
+    It is that for the mean of the prior precisions over units, or for precisions of 1 if they are learned. Where rows
+    have scales, it is that without them, and where a few rows change, that of the others.
     """
     operator, a = network.layers[0].operator, network.inputs
+    if network.changing_rows is not None:
+        a = network.lasting_inputs
     precision = operator.precision.mean(axis=0, keepdims=True)
     if not is_given(operator.precision):
         precision = pt.ones((1, operator.fan_in), dtype=a.dtype)

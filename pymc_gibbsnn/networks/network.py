@@ -38,6 +38,7 @@ from pymc_gibbsnn.networks.substitution import substitute
 __all__ = ["Activation", "Layer", "Network", "NetworkError", "LearnedVariance", "Parameter", "Use", "evaluate"]
 
 
+FEW = 0.25  # share of rows up to which Gram matrices are changed by what changing rows add to them, not formed anew
 LOST = 2e-4  # a share of a Gram matrix that rounding may change: of inputs at 10^6 standard deviations from 0
 
 # The parts of a network that other variables of the model may determine
@@ -253,6 +254,28 @@ class Network:
         return self.row_scale is None and self.random_inputs is None
 
     @property
+    def changing_rows(self) -> Variable | None:
+        """The numbers of those rows of the inputs that change in each sweep, where these are few; else None."""
+        holes = None if self.random_inputs is None else self.random_inputs.holes
+        if holes is None or self.row_scale is not None:
+            return None
+        rows, others = len(evaluate(holes.rows)), len(evaluate(holes.complete))
+        return holes.rows if rows <= FEW * (rows + others) else None
+
+    @property
+    def lasting_inputs(self) -> Variable | None:
+        """The rows of the inputs that are the same in each sweep: all, or but for a few; else None."""
+        if self.keeps_inputs or self.changing_rows is None:
+            return self.inputs if self.keeps_inputs else None
+        inputs = self.random_inputs
+        return inputs.seen(inputs.holes.known[inputs.holes.complete])
+
+    @property
+    def draws_inputs(self) -> bool:
+        """Whether entries of the inputs are drawn with this network."""
+        return self.random_inputs is not None and self.random_inputs.is_drawn
+
+    @property
     def own_variances(self) -> dict[str, LearnedVariance]:
         """The learned variances that are one number and the noise of one variable alone, by the name of the latter."""
         own = [one for one in self.variances if one.shape == () and len(one.uses) == 1 and not one.is_precision]
@@ -311,7 +334,7 @@ class Network:
     def latents(self) -> list[Variable]:
         """The value variables of pre- and post-activations, and of inputs that are not known: numbers of samples."""
         of_units = [part.output for part in self.noisy if part.output is not self.observed]
-        return of_units if self.random_inputs is None else [*of_units, *self.random_inputs.of_rows]
+        return [*of_units, *self.random_inputs.of_rows] if self.draws_inputs else of_units
 
     @property
     def noisy(self) -> list[Layer | Activation | LatentLikelihood]:
@@ -338,7 +361,7 @@ class Network:
     def variables(self) -> list[Variable]:
         """All value variables that a sampler of the network moves."""
         learned = [one.value for one in self.variances] + [one.value for one in self.parameters]
-        of_inputs = [] if self.random_inputs is None else self.random_inputs.of_columns
+        of_inputs = self.random_inputs.of_columns if self.draws_inputs else []
         return self.weights + self.latents + learned + of_inputs
 
     @property

@@ -147,6 +147,8 @@ class Holes:
         Where the missing entries are.
     rows : Variable, (k,)
         The numbers of the rows with missing entries, those with the same ones next to each other.
+    complete : Variable, (n − k,)
+        The numbers of all other rows.
     missing : Variable, (g, d)
         For each group, which entries are missing.
     group : Variable, (k,)
@@ -159,6 +161,7 @@ class Holes:
     row: Variable
     column: Variable
     rows: Variable
+    complete: Variable
     missing: Variable
     group: Variable
     places: Variable
@@ -167,7 +170,7 @@ class Holes:
     def of(cls, x: np.ndarray) -> Holes:
         """Find the holes of an array, which are NaN."""
         missing = np.isnan(x)
-        [rows] = np.nonzero(missing.any(axis=1))
+        [rows], [complete] = np.nonzero(missing.any(axis=1)), np.nonzero(~missing.any(axis=1))
         groups, group = np.unique(missing[rows], axis=0, return_inverse=True)
         group = group.ravel()  # NumPy 2.0 returns a column
         order = np.argsort(group, kind="stable")
@@ -176,7 +179,7 @@ class Holes:
         row, column = np.nonzero(missing)
         known = np.where(missing, 0, x).astype(pytensor.config.floatX)
         places = place[row] * x.shape[1] + column
-        return cls(*map(given, (known, row, column, rows[order], groups, group[order], places)))
+        return cls(*map(given, (known, row, column, rows[order], complete, groups, group[order], places)))
 
     def filled(self, value: Variable) -> Variable:
         """Return the inputs (n, d) with the entries of a vector in the holes."""
@@ -218,6 +221,9 @@ class RandomInputs:
         The mixture from which rows are drawn, so that the means and variances of rows are those of their components.
     slope, shift : Variable, (1, d), optional
         What the network sees is slope x + shift, such as x less means and divided by scales; by default x itself.
+    is_drawn : bool
+        Whether x is drawn with this network. Where another network that takes x, too, sets its noise, x is drawn with
+        that one.
     """
 
     name: str
@@ -231,6 +237,7 @@ class RandomInputs:
     mixture: Mixture | None = None
     slope: Variable | None = None
     shift: Variable | None = None
+    is_drawn: bool = True
 
     @property
     def variables(self) -> list[Variable]:

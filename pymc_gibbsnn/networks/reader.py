@@ -205,9 +205,11 @@ class Reader(LayerReader):
         if len(self.ends(observed)) == 1:
             network = replace(network, parameters=self._parameters_of(observed, network))
         scale = common_scale(network, self.scales)
+        latent = None if scale is None else self._latent_of_scale(scale, len(network.data()))
+        if latent is None:
+            self._check_inputs(network)
         if scale is None:
             return [network]
-        latent = self._latent_of_scale(scale, len(network.data()))
         if latent is None:
             return [replace(network, row_scale=real(self.model.replace_rvs_by_values([scale])[0]))]
         if self._count(z) > 1:
@@ -220,7 +222,25 @@ class Reader(LayerReader):
         likelihood = RowNoise(observed.name, value, network, *numbers)
         g = real(self.model.rvs_to_values[latent])
         network = replace(network, row_scale=pt.sqrt(likelihood.squared_scale(g[:, None] if g.ndim == 1 else g)))
-        return [self._read_from(latent, None, replace(likelihood, network=network), []), network]
+        of_noise = self._read_from(latent, None, replace(likelihood, network=network), [])
+        self._check_inputs(of_noise, network)
+        inputs, of_both = network.random_inputs, of_noise.random_inputs
+        if inputs is not None and of_both is not None and inputs.value is of_both.value:
+            network = replace(network, random_inputs=replace(inputs, is_drawn=False))
+            of_noise = replace(of_noise, observation=replace(of_noise.observation, network=network))
+        return [of_noise, network]
+
+    def _check_inputs(self, *networks: Network) -> None:
+        """Refuse inputs that are variables and enter anything but the first layers of these networks."""
+        for found in self.inputs.values():
+            value = self.model.rvs_to_values[found.unknown]
+            with_inputs = [one for one in networks if one.random_inputs is not None]
+            layers = [one.layers[0].name for one in with_inputs if one.random_inputs.value is value]
+            measurement = set() if found.measured is None else {found.measured.name}
+            users = {name for rv in {found.x, *found.members} for name in self.variances.users(rv)}
+            if layers and users != measurement.union(layers):
+                others = sorted(users - measurement.union(layers))
+                raise NetworkError(refusals.shared_inputs(found.x.name, layers, others))
 
     def warn_of_latents(self, taken: set[Variable], reasons: list[str]) -> None:
         """Warn of latents of hidden layers that no network has, which other steps move slowly.
@@ -529,12 +549,6 @@ class Reader(LayerReader):
             return None
         if not layer.operator.is_product:
             raise NetworkError(refusals.random_inputs_of_images(found.x.name, z.name))
-        own = {z.name} if found.measured is None else {z.name, found.measured.name}
-        users = set(self.variances.users(found.x))
-        if found.known is not None:
-            users |= {name for rv in found.members for name in self.variances.users(rv)}
-        if users != own:
-            raise NetworkError(refusals.shared_inputs(found.x.name, z.name, sorted(users - own)))
         inputs = read_random_inputs(found, self.model, self.variances, self.wanted)
         return inputs if line is None else replace(inputs, slope=line[0], shift=line[1])
 

@@ -284,10 +284,11 @@ def random_inputs_of_images(name: str, z: str) -> str:
     )
 
 
-def shared_inputs(name: str, z: str, others: list[str]) -> str:
-    """Say that inputs that are missing or measured with error enter other variables than the first layer ``z``."""
+def shared_inputs(name: str, layers: list[str], others: list[str]) -> str:
+    """Say that inputs that are missing or measured with error enter other variables than these first layers."""
+    own = " and ".join(f"'{layer}'" for layer in layers)
     return (
-        f"'{name}', inputs that are missing or measured with error, must enter '{z}' and nothing else, but "
+        f"'{name}', inputs that are missing or measured with error, must enter {own} and nothing else, but "
         f"{others} depend on it, too: give these the data themselves, with numbers in place of missing values."
     )
 

@@ -70,6 +70,8 @@ def with_inputs_as_data(model: pm.Model) -> pm.Model:
     for old, counterpart in new.items():
         counterpart.name = old.name
     values = {new[rv]: value for rv, value in model.rvs_to_values.items() if rv in new}
+    for rv in drawn.values():  # of all entries, where the value was one of the missing ones
+        values[rv] = rv.type(name=values[rv].name)
     names = {name: new.get(v, v) for name, v in model.named_vars.items() if v not in gone}
     counterpart = object.__new__(pm.Model)  # a copy by PyMC has other value variables
     counterpart.__dict__ |= model.__dict__ | {

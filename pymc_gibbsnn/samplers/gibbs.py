@@ -353,13 +353,13 @@ def _sweep(
     if scale_move and learns[-1] and network.observation is not None and network.observation.ignores_scale:
         moves.append(label_scale)  # c, λ
     joint = [joint_trajectory(network)] if interweave and has_joint_trajectory(network) else []  # all W̃, Z and A
-    if interweave and network.random_inputs is not None:
+    if interweave and network.draws_inputs:
         joint.append(noncentred_inputs(network))  # A_1, all Z and A
     of_data: list[Move | Callable] = [likelihood_parameters] if network.parameters else []  # θ, of the data alone
     if has_shift(network):
         of_data.append(shift(network))  # cutpoints or centers, the last bias, Z_{L+1}
     if network.sets_noise_of is not None:
-        moves.append(row_scales(network))  # Z_{L+1}, and with it all noise of a row of another network
+        moves += [*joint, row_scales(network)]  # Z_{L+1}, and with it all noise of a row of another network
         if has_noise_level(network):
             moves.append(noise_level)  # W̃_L, Z_{L+1}, and the variance of data of this other network
     elif integrates:
@@ -370,7 +370,7 @@ def _sweep(
         moves += [*joint, *of_data, at(len(network.activations), *last)]  # Z_{L+1} | W̃_L, A_L, y
     if network.variances:
         moves.append(variances)  # Δ, λ | all others
-    if network.random_inputs is not None:
+    if network.draws_inputs:
         moves = [random_inputs, *moves]  # π, μ, τ², k, A_1 | W̃_1, Z_2
     return in_turn(*moves)
 

@@ -9,8 +9,8 @@ from scipy import stats
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.noncentred_inputs import noncentred_inputs
 from pymc_gibbsnn.moves.site import NetworkState
-from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import MODES, compile_draw, slow_but, value
+from pymc_gibbsnn.networks.reader import read_networks
+from tests.helpers import MODES, compile_draw, slow_but
 
 pytestmark = pytest.mark.filterwarnings("ignore:Data in .* contains missing values")
 
@@ -20,11 +20,14 @@ MEANS, DEVIATIONS = np.array([[-1.0, 0.0], [1.5, 0.8]]), np.array([[0.6, 1.0], [
 W1, B1, W2 = np.array([[1.2, -0.4], [0.3, 1.0], [-0.9, 0.5]]), np.array([0.1, -0.2, 0.3]), np.array([0.8, -1.1, 0.6])
 NOISE_Z2, NOISE_A2, NOISE_Z3 = np.array([0.3, -0.4, 0.2]), np.array([-0.1, 0.5, 0.3]), 0.25
 Y = 1.5
+V, NOISE_G = np.array([0.9, -0.5]), 0.2  # of the network that sets the scales of rows
 CASES = {
     "missing": {},
     "a mixture": {"mixture": True, "noise": 0.2},
     "scales of rows": {"scale": 1.7},
     "measured": {"kind": "measured"},
+    "scales set by a network": {"scale": "network"},
+    "measured, scales set by a network": {"kind": "measured", "scale": "network"},
     "student": {"likelihood": "student"},
     "a mixture below labels": {"likelihood": "sign", "mixture": True},
 }
@@ -45,11 +48,17 @@ def build(kind="missing", mixture=False, scale=1.0, likelihood="normal", noise=N
             pm.Normal("x_measured", true, ERROR, observed=x)
             x = true
         weights, b = pm.Normal("W1", 0, 1, shape=W1.shape), pm.Normal("b1", 0, 1, shape=len(B1))
-        sigma = noise if scale == 1 else noise * np.full((ROWS, 1), scale)
+        sigma = of_rows = noise
+        if scale == "network":
+            of_rows = noise * pmg.row_scale(pm.Normal("G", x @ pm.Normal("V", 0, 1, shape=2), 0.5), 0.7, floor=0.1)
+            sigma = of_rows[:, None]
+        elif scale != 1:
+            of_rows = noise * np.full(ROWS, scale)
+            sigma = of_rows[:, None]
         A2 = pm.Normal("A2", pt.maximum(pm.Normal("Z2", x @ weights.T + b, sigma), 0), sigma)
         f = A2 @ pm.Normal("W2", 0, 1, shape=len(W2))
         if likelihood == "normal":
-            pm.Normal("y", f, sigma if scale == 1 else sigma[:, 0], observed=np.full(ROWS, Y))
+            pm.Normal("y", f, of_rows, observed=np.full(ROWS, Y))
         else:
             Z3 = pm.Normal("Z3", f, noise)
             if likelihood == "student":
@@ -59,15 +68,22 @@ def build(kind="missing", mixture=False, scale=1.0, likelihood="normal", noise=N
     return model
 
 
-def latents(x):
+def scale_of_rows(x, scale=1.0, **_):
+    """The scale c (...) of the noise at inputs x (..., 2); a known one is a part of the noises."""
+    return np.sqrt(0.1 + np.exp(0.7 * (x @ V + NOISE_G))) if scale == "network" else np.ones(x.shape[:-1])
+
+
+def latents(x, **case):
     """Z2, A2 and the mean of the last latent at inputs x (..., 2), with the noises held fixed."""
-    z = x @ W1.T + B1 + NOISE_Z2
-    a = np.maximum(z, 0) + NOISE_A2
+    c = scale_of_rows(x, **case)[..., None]
+    z = x @ W1.T + B1 + c * NOISE_Z2
+    a = np.maximum(z, 0) + c * NOISE_A2
     return z, a, a @ W2
 
 
 def log_likelihood(x, scale=1.0, likelihood="normal", noise=NOISE, **_):
-    *_, mean = latents(x)
+    *_, mean = latents(x, scale=scale)
+    scale = scale_of_rows(x, scale) if scale == "network" else scale
     if likelihood == "normal":
         return stats.norm.logpdf(Y, mean, noise * scale)
     if likelihood == "student":
@@ -113,23 +129,26 @@ def functions_of(x, c):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", slow_but(["a mixture", "measured"], CASES))
+@pytest.mark.parametrize("name", slow_but(["a mixture", "measured", "scales set by a network"], CASES))
 def test_rows_from_the_target_keep_their_distribution(name, mode):
     case = CASES[name]
     model = build(**case)
-    network = read_network(model)
+    networks = read_networks(model)
+    network, *_ = networks
     c, x, functions, shares = target(case)
-    z, a, mean = latents(x)
+    z, a, mean = latents(x, **case)
     values = {"W1": W1, "b1": B1, "W2": W2, "Z2": z, "A2": a, "Z3": mean + NOISE_Z3, "c": c}
-    values |= {"X_unobserved": x[:, 0], "X": x}
-    values = {v: pt.constant(np.asarray(values[v.name], v.dtype)) for v in network.variables}
+    values |= {"X_unobserved": x[:, 0], "X": x, "V": V, "G": x @ V + NOISE_G}
+    values = {v: pt.constant(np.asarray(values[v.name], v.dtype)) for one in networks for v in one.variables}
     state = NetworkState.begin(lambda values: network.at(values).of_equal_rows(), values, pt.constant(0.0))
     move, inputs = noncentred_inputs(network), network.random_inputs
 
     def build_move(rng):
         rng, moved, _, stats_ = move.step(rng, state, {})
         drawn = [moved.values[v] for v in inputs.of_rows]
-        return rng, *drawn, moved.outputs[0], moved.posts[0], moved.outputs[-1], stats_["acceptance_X"]
+        moved_values = {v.name: value for v, value in moved.new_values.items()}
+        last = moved_values.get("Z3", moved_values.get("G", pt.zeros(ROWS)))
+        return rng, *drawn, moved_values["Z2"], moved_values["A2"], last, stats_["acceptance_X"]
 
     *drawn, new_z, new_a, last, acceptance = compile_draw(build_move, mode)()
     new = x.copy()
@@ -146,9 +165,8 @@ def test_rows_from_the_target_keep_their_distribution(name, mode):
         center = exact @ shares
         error = np.sqrt(max(exact**2 @ shares - center**2, 0) / ROWS)
         assert abs(found.mean() - center) < 4.5 * error + 1e-9, (found.mean(), center, error)
-    scale = 1.0 if network.row_scale is None else value(network.row_scale)
-    expected_z, expected_a, expected_mean = latents(new)
-    np.testing.assert_allclose(new_z * scale, expected_z, atol=1e-9)
-    np.testing.assert_allclose(new_a * scale, expected_a, atol=1e-9)
-    expected = Y if case.get("likelihood", "normal") == "normal" else expected_mean + NOISE_Z3
-    np.testing.assert_allclose((last * scale)[:, 0], expected, atol=1e-9)
+    expected_z, expected_a, expected_mean = latents(new, **case)
+    np.testing.assert_allclose(new_z, expected_z, atol=1e-9)
+    np.testing.assert_allclose(new_a, expected_a, atol=1e-9)
+    expected = new @ V + NOISE_G if case.get("scale") == "network" else expected_mean + NOISE_Z3
+    np.testing.assert_allclose(last, expected if last.any() else 0, atol=1e-9)

@@ -13,7 +13,8 @@ from scipy.special import softmax
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.random_inputs import random_inputs
 from pymc_gibbsnn.moves.site import NetworkState
-from pymc_gibbsnn.networks.reader import read_network
+from pymc_gibbsnn.networks import network as networks_module
+from pymc_gibbsnn.networks.reader import read_network, read_networks
 from pymc_gibbsnn.starts.fitted_start import can_be_fitted, fitted_start
 from tests.helpers import (
     MODES,
@@ -23,6 +24,7 @@ from tests.helpers import (
     check_same_distribution,
     compile_draw,
     of_known_lengths,
+    value,
 )
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
@@ -36,14 +38,25 @@ Y = np.maximum(X[:, 0], 0) - X[:, 1] + 0.2 * RNG.normal(size=N)
 FAST = {"compile_kwargs": {"mode": "AS_WRITTEN"}}
 
 
-def noisy_network(x, y=Y, units=2, scale=1.0, noise=0.5, mean=None, deviation=1.0):
-    """A network with a hidden layer on inputs x, perhaps standardised."""
+def noisy_network(x, y=Y, units=2, scale=1.0, noise=0.5, mean=None, deviation=1.0, noise_units=None):
+    """A network with a hidden layer on inputs x, perhaps standardised, whose noise another one may set."""
     if mean is not None:
         x = (x - pm.Data("X_mean", mean)) / pm.Data("X_scale", deviation)
+    if noise_units is not None:
+        scale = pmg.row_scale(network_of_noise(x, noise_units), slope=0.7, floor=0.1)
+    sigma, scale = noise * scale, scale[:, None] if np.ndim(scale) else scale
     W1, b1 = pm.Normal("W1", 0, 1, shape=(units, x.type.shape[1] or D)), pm.Normal("b1", 0, 1, shape=units)
     A2 = pm.Normal("A2", pt.maximum(pm.Normal("Z2", x @ W1.T + b1, noise * scale), 0), noise * scale)
-    sigma = (noise * scale)[:, 0] if np.ndim(scale) else noise * scale
     pm.Normal("y", A2 @ pm.Normal("W2", 0, 1, shape=units), sigma, observed=pm.Data("y_data", y))
+
+
+def network_of_noise(x, units):
+    """A network of one output, linear or with a hidden layer."""
+    d = x.type.shape[1] or D
+    if units:
+        Z = pm.Normal("Z2_noise", x @ pm.Normal("V1", 0, 1, shape=(units, d)).T, 0.8)
+        x, d = pm.Normal("A2_noise", pt.maximum(Z, 0), 0.6), units
+    return pm.Normal("G", x @ pm.Normal("V", 0, 1, shape=d), 0.7)
 
 
 def learned(columns=D):
@@ -149,7 +162,7 @@ def two_products(x):
 
 
 def in_the_noise(x):
-    noisy_network(x, scale=pt.exp(x[:, :1]))
+    noisy_network(x, scale=pt.exp(x[:, 0]))
 
 
 def changed(x):
@@ -224,7 +237,7 @@ def test_standard_deviations_must_be_positive(kind):
 COPIES = 20_000
 PATTERNS = np.array([[0.3, np.nan, np.nan], [np.nan, -0.7, np.nan]])
 MU, TAU, ERROR = np.array([0.4, -1.0, 2.0]), np.array([0.5, 1.5, 0.8]), np.array([0.6, 0.9, 0.3])
-BY_ROW = np.array([[1.0], [0.4]])  # the scales of rows of each pattern
+BY_ROW = np.array([1.0, 0.4])  # the scales of rows of each pattern
 STANDARDISED = {"mean": np.array([0.5, -2.0, 1.0]), "deviation": np.array([2.0, 0.7, 1.0])}
 CONDITIONALS = {
     "holes": {"known": PATTERNS},
@@ -236,14 +249,17 @@ CONDITIONALS = {
     "holes, standardised": {"known": PATTERNS} | STANDARDISED,
     "holes, standardised, scales of rows": {"known": PATTERNS, "scale": BY_ROW} | STANDARDISED,
     "measured, standardised": STANDARDISED,
+    "holes, two networks": {"known": PATTERNS, "noise_units": 0},
+    "holes, standardised, two networks": {"known": PATTERNS, "noise_units": 0} | STANDARDISED,
+    "measured, two networks": {"noise_units": 0},
 }
 
 
 def move_of_inputs(model, values, mode, seed=0):
     """A function that moves the inputs from these values of value variables, and returns what it has drawn."""
-    network = read_network(model)
-    drawn = network.random_inputs.variables
-    constants = {v: pt.constant(np.asarray(values[v.name], v.dtype)) for v in network.variables}
+    networks = read_networks(model)
+    network, drawn = networks[0], networks[0].random_inputs.variables
+    constants = {v: pt.constant(np.asarray(values[v.name], v.dtype)) for one in networks for v in one.variables}
 
     def read(values):
         return network.at(values).of_equal_rows()
@@ -259,6 +275,7 @@ def move_of_inputs(model, values, mode, seed=0):
 @pytest.mark.parametrize("name", CONDITIONALS)
 def test_the_conditional_against_a_dense_gaussian(name, mode):
     case = {"known": None, "tau": TAU, "error": ERROR, "scale": None, "mean": None, "deviation": 1.0}
+    case |= {"noise_units": None}
     case |= CONDITIONALS[name]
     which = np.tile([0, 1], COPIES)
     spread = {key: x[which] if np.ndim(x) and len(x) == 2 else x for key, x in case.items()}
@@ -266,20 +283,24 @@ def test_the_conditional_against_a_dense_gaussian(name, mode):
     rng = np.random.default_rng(1)
     w, b, z, x_measured = rng.normal(size=(4, D)), rng.normal(size=4), rng.normal(size=(2, 4)), rng.normal(size=(2, D))
     arguments = {"units": 4, "y": np.zeros(2 * COPIES), "scale": scale, "prior": lambda: (MU, spread["tau"])}
-    arguments |= {key: case[key] for key in ("mean", "deviation")}
+    arguments |= {key: case[key] for key in ("mean", "deviation", "noise_units")}
     if case["known"] is None:
         model = measured(spread["error"], x=x_measured[which], **arguments)
     else:
         model = missing(spread["known"], **arguments)
-    values = model.initial_point() | {"W1": w, "b1": b, "Z2": z[which]}
+    v, g = rng.normal(size=(1, D)), np.array([0.4, -0.8])
+    values = model.initial_point() | {"W1": w, "b1": b, "Z2": z[which], "V": v[0], "G": g[which]}
     value = move_of_inputs(model, values, mode)()
-    w = w / case["deviation"]
+    scale, w = case["scale"], w / case["deviation"]
+    if case["noise_units"] == 0:
+        scale, v = np.sqrt(0.1 + np.exp(0.7 * g)), v / case["deviation"]
+        g = g + (v @ case["mean"] if case["mean"] is not None else 0)
     b = b - w @ (case["mean"] if case["mean"] is not None else np.zeros(D))
     missing_ = np.ones((2, D), bool) if case["known"] is None else np.isnan(case["known"])
     x = np.full((2 * COPIES, D), np.nan)
     x[missing_[which]] = np.ravel(value)
     for i in range(2):
-        m, noise = missing_[i], (0.5 * (1 if case["scale"] is None else case["scale"][i, 0])) ** 2
+        m, noise = missing_[i], (0.5 * (1 if scale is None else scale[i])) ** 2
         tau, error = (np.broadcast_to(case[key], (2, D))[i] for key in ("tau", "error"))
         precision, linear = np.diag(1 / tau**2), MU / tau**2
         known = np.zeros(D)
@@ -287,8 +308,10 @@ def test_the_conditional_against_a_dense_gaussian(name, mode):
             precision, linear = precision + np.diag(1 / error**2), linear + x_measured[i] / error**2
         else:
             known = np.nan_to_num(case["known"][i])
-        precision = (precision + w.T @ w / noise)[np.ix_(m, m)]
-        linear = (linear + w.T @ (z[i] - b - w @ known) / noise)[m]
+        precision, linear = precision + w.T @ w / noise, linear + w.T @ (z[i] - b - w @ known) / noise
+        if case["noise_units"] == 0:
+            precision, linear = precision + v.T @ v / 0.49, linear + v.T @ (g[i] - v @ known) / 0.49
+        precision, linear = precision[np.ix_(m, m)], linear[m]
         covariance = np.linalg.inv(precision)
         check_moments(x[i::2][:, m], covariance @ linear, covariance)
 
@@ -329,6 +352,34 @@ def test_a_learned_error_against_its_closed_form():
         assert stats.kstest(error2[:, k], stats.invgamma(6 + N / 2, scale=rate[k]).cdf).pvalue > 1e-3
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_where_few_rows_change_their_part_of_gram_matrices_is_replaced(mode, monkeypatch):
+    """The draws are those with matrices that are formed anew in every sweep."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(40, D))
+    x[[3, 17, 17, 38], [0, 1, 2, 1]] = np.nan
+    model = missing(x, y=rng.normal(size=40), **STANDARDISED)
+    assert value(read_network(model).changing_rows).tolist() == [38, 17, 3]
+
+    def draws():
+        step, point = pmg.GibbsNN(model=model, rng=1, compile_kwargs={"mode": mode}), model.initial_point()
+        for _ in range(4):
+            point, _ = step.step(point)
+        return point, step.carry
+
+    point, carry = draws()
+    squares, a = carry["unit_squares_W1"], (x - STANDARDISED["mean"]) / STANDARDISED["deviation"]
+    a, lasting = np.column_stack([a, np.ones(40)]), ~np.isnan(x).any(axis=1)
+    of_lasting = np.einsum("hn,nd,ne->hde", squares[:, lasting], a[lasting], a[lasting])
+    np.testing.assert_allclose(carry["unit_gram_W1"], of_lasting, atol=1e-10)
+    np.testing.assert_allclose(carry["gram_W1"], a[lasting].T @ a[lasting], atol=1e-10)
+    monkeypatch.setattr(networks_module, "FEW", 0)
+    other, carry = draws()
+    assert "unit_gram_W1" not in carry
+    for name, x in point.items():
+        np.testing.assert_allclose(other[name], x, atol=1e-7)
+
+
 # Oracle 2: the sweep as a whole
 
 
@@ -353,7 +404,7 @@ def test_geweke_of_learned_means_and_variances():
 
 @pytest.mark.slow
 def test_geweke_of_rows_with_scales():
-    scale = np.array([0.5, 1, 2, 1, 0.7])[:, None]
+    scale = np.array([0.5, 1, 2, 1, 0.7])
     model = missing(HOLES[:5], prior=lambda: (MU, TAU), y=Y[:5], noise=1.0, scale=scale)
     check_geweke(model, 8000, interweave=False, **NUMBA)
 
@@ -389,6 +440,18 @@ def test_geweke_of_measured_inputs(interweave):
     found = functions([np.stack(x) for x in zip(*chain, strict=True)])
     for k in range(found.shape[1]):
         check_mean(found[:, k], forward[:, k].mean(), f"function {k}", forward[:, k].std() / len(forward) ** 0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["missing", "measured"])
+@pytest.mark.parametrize("interweave", [False, "auto"])
+def test_geweke_of_inputs_of_two_networks(kind, interweave):
+    """A network and the one that sets its noise take the same inputs."""
+    if kind == "missing":
+        model = missing(HOLES[:5], prior=lambda: (MU, TAU), y=Y[:5], noise=1.0, noise_units=2)
+    else:
+        model = measured(x=X[:5], prior=lambda: (MU, TAU), y=Y[:5], noise=1.0, noise_units=2)
+    check_geweke(model, 8000, interweave=interweave, **NUMBA)
 
 
 def linear(x, y=Y):
