@@ -159,7 +159,7 @@ def keep_programs() -> None:
         jax.config.update("jax_compilation_cache_dir", str(pytensor.config.base_compiledir / "jax" / machine))
 
 
-def by_platform(function: Callable, *arguments: Any, cpu: int, gpu: int) -> Any:
+def by_platform(function: Callable, *arguments: Any, cpu: int | None, gpu: int | None) -> Any:
     """Call ``function(count, *arguments)`` in a JAX program, with a count that depends on where the program runs.
 
     A loop that ends when the numbers say so costs a GPU far more for each turn than for what it computes in it, and
@@ -171,7 +171,7 @@ def by_platform(function: Callable, *arguments: Any, cpu: int, gpu: int) -> Any:
         The function to call.
     *arguments : array
         Its arguments after the count.
-    cpu, gpu : int
+    cpu, gpu : int or None
         The count on a CPU, and on any other device.
 
     Returns

@@ -17,6 +17,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from scipy.linalg import cholesky, solve_triangular
 
 from pymc_gibbsnn.backends.declare import declare
+from pymc_gibbsnn.backends.jax_backend import by_platform
 
 __all__ = ["gaussian_rows"]
 
@@ -50,9 +51,10 @@ class GaussianRows(Op):
         """Compute x with SciPy."""
         grams, weights, precision, drawn, group, linear, xi = inputs
         x = np.zeros_like(linear)
-        for g, m in enumerate(drawn):
-            [rows] = np.nonzero(group == g)
-            gram = np.tensordot(weights[g], grams, 1)
+        starts = np.flatnonzero(np.diff(group, prepend=-1))
+        for rows in np.split(np.arange(len(group)), starts[1:]):
+            g = group[rows[0]]
+            m, gram = drawn[g], np.tensordot(weights[g], grams, 1)
             factor = cholesky(gram[np.ix_(m, m)] + np.diag(precision[g, m]), lower=True)
             at = np.ix_(rows, m)
             whitened = solve_triangular(factor, linear[at].T, lower=True) + xi[at].T
@@ -109,21 +111,31 @@ def _numba(op, node):
 
 
 def _jax(op, node):
-    """Make the function of the inputs of :class:`GaussianRows` for JAX."""
+    """Make the function of the inputs of :class:`GaussianRows` for JAX.
+
+    Factors are inverted, so that rows are products. On a CPU this is done one by one: programs that call LAPACK for
+    batches of matrices cannot run there at once.
+    """
     import jax.numpy as jnp
     from jax.lax import map as in_turn
     from jax.scipy.linalg import solve_triangular
 
     def rows(grams, weights, precision, drawn, group, linear, xi):
+        one = jnp.eye(precision.shape[1], dtype=grams.dtype)
         both = drawn[:, :, None] & drawn[:, None, :]
-        diagonal = jnp.where(drawn, precision, 1)[:, :, None] * jnp.eye(precision.shape[1], dtype=grams.dtype)
-        gram = jnp.tensordot(weights, grams, 1)
-        factors = jnp.linalg.cholesky(jnp.where(both, gram, 0) + diagonal, symmetrize_input=False)
+        diagonal = jnp.where(drawn, precision, 1)[:, :, None] * one
+        matrices = jnp.where(both, jnp.tensordot(weights, grams, 1), 0) + diagonal
+
+        def inverse_factor(matrix):
+            return solve_triangular(jnp.linalg.cholesky(matrix, symmetrize_input=False), one, lower=True)
+
+        inverses = by_platform(
+            lambda count, x: in_turn(inverse_factor, x, batch_size=count), matrices, cpu=None, gpu=4096
+        )
 
         def row(inputs):
             g, linear, xi = inputs
-            whitened = solve_triangular(factors[g], jnp.where(drawn[g], linear, 0), lower=True) + xi
-            return jnp.where(drawn[g], solve_triangular(factors[g], whitened, lower=True, trans=1), 0)
+            return jnp.where(drawn[g], (inverses[g] @ jnp.where(drawn[g], linear, 0) + xi) @ inverses[g], 0)
 
         return in_turn(row, (group, linear, xi), batch_size=256)
 

@@ -202,9 +202,10 @@ class Reader(LayerReader):
         if z is not last:
             observation, around = self._effect(last, z), [last]
         network = self._read_from(z, number, observation, around)
-        if len(self.ends(observed)) == 1:
-            network = replace(network, parameters=self._parameters_of(observed, network))
         scale = common_scale(network, self.scales)
+        if len(self.ends(observed)) == 1:
+            of_scale = set() if scale is None else self._parents([scale])
+            network = replace(network, parameters=self._parameters_of(observed, network, of_scale))
         latent = None if scale is None else self._latent_of_scale(scale, len(network.data()))
         if latent is None:
             self._check_inputs(network)
@@ -306,10 +307,11 @@ class Reader(LayerReader):
             )
         return latent
 
-    def _parameters_of(self, observed: Variable, network: Network) -> tuple[Parameter, ...]:
+    def _parameters_of(self, observed: Variable, network: Network, others: set[Variable]) -> tuple[Parameter, ...]:
         """Find the variables, of a few numbers, on which only the data of a network and one another depend.
 
-        Those that are added to the output of the network are none of its likelihood, and left to other steps.
+        Those that are added to the output of the network are none of its likelihood, and left to other steps, as are
+        ``others``, on which scales of rows depend.
         """
         model, values, offset = self.model, self.model.rvs_to_values, network.layers[-1].offset
         added = set() if offset is None else set(explicit_graph_inputs([offset]))
@@ -319,6 +321,7 @@ class Reader(LayerReader):
             if rv.dtype.startswith("float")
             and not isinstance(rv.owner.op, FlatRV | HalfFlatRV)
             and math.prod(self.shapes.get(values[rv].name, (MOST + 1,))) <= MOST
+            and rv not in others
             and values[rv] not in added.union(network.variables)
             and (self.wanted is None or values[rv] in self.wanted)
         ]

@@ -591,16 +591,20 @@ def brute_force(posterior, x_new, error=None, copies=400, noise=0.5, seed=1):
         )
     x = mean + np.sqrt(variance) * rng.normal(size=size)
     x = np.where(np.isnan(x_new), x, x_new) if error is None else x
-    z = (x[..., None, :] * p["W1"]).sum(-1) + p["b1"]
-    a = np.maximum(z + noise * rng.normal(size=z.shape), 0)
-    a = a + noise * rng.normal(size=z.shape)
+    if "V" in p:  # the scales of rows are those of a linear network
+        g = (x * p["V"]).sum(-1)
+        noise = noise * np.sqrt(0.1 + np.exp(0.7 * (g + 0.7 * rng.normal(size=g.shape))))
+    z, each = (x[..., None, :] * p["W1"]).sum(-1) + p["b1"], np.asarray(noise)[..., None]
+    a = np.maximum(z + each * rng.normal(size=z.shape), 0)
+    a = a + each * rng.normal(size=z.shape)
     mean_of_y = (a * p["W2"]).sum(-1)
-    return mean_of_y, mean_of_y + noise * rng.normal(size=mean_of_y.shape)
+    return mean_of_y, noise, mean_of_y + noise * rng.normal(size=mean_of_y.shape)
 
 
 NEW = np.array([[0.5, np.nan, -1.0], [np.nan, np.nan, np.nan], [0.2, 1.0, 0.0]])
 PREDICTED = {
     "missing": (missing, None),
+    "missing, two networks": (lambda: missing(noise_units=0), None),
     "measured": (lambda: measured(np.array([0.4, 0.2, 0.7])), lambda p: np.array([0.4, 0.2, 0.7])),
     "measured, a learned error": (lambda: measured(learned_error()), lambda p: 2 * np.sqrt(p["error2"][..., None])),
 }
@@ -611,7 +615,7 @@ def test_predictions_against_brute_force(name):
     build, error = PREDICTED[name]
     model = build()
     idata = posterior_of(model, 1000)
-    mean, y = brute_force(idata["posterior"], NEW, error)
+    mean, noise, y = brute_force(idata["posterior"], NEW, error)
     found = pmg.predict(idata, model, NEW, samples=True, random_seed=1)
     for i in range(len(NEW)):
         own = found["samples"].values.reshape(2000, -1)[:, i]
@@ -619,7 +623,7 @@ def test_predictions_against_brute_force(name):
         assert abs(found["mean"].values[i] - mean[..., i].mean()) < 5 * error_of_mean
         assert abs(own.std() / y[..., i].std() - 1) < 0.12
     y_new = np.array([0.3, -0.4, 1.0])
-    density = stats.norm.pdf(y_new, mean, 0.5).mean((0, 1))
+    density = stats.norm.pdf(y_new, mean, noise).mean((0, 1))
     scores = pmg.log_predictive(idata, model, NEW, y_new, latent_draws=40, random_seed=1)
     np.testing.assert_allclose(np.exp(scores["log_density"]), density, rtol=0.03)
 
@@ -630,7 +634,7 @@ def test_predictions_of_the_data_themselves(kind):
     model = kind()
     idata, data = posterior_of(model, 1000), HOLES if kind is missing else X
     error = None if kind is missing else lambda p: 0.4
-    mean, _ = brute_force(idata["posterior"], data, error, copies=200)
+    mean, *_ = brute_force(idata["posterior"], data, error, copies=200)
     found = pmg.predict(idata, model, random_seed=1)
     assert (abs(found["mean"] - mean.mean((0, 1))) < 5 * found["sd"] / 2000**0.5).all()
     scores = pmg.log_predictive(idata, model, random_seed=1, extend_inferencedata=False)
@@ -703,6 +707,28 @@ LIKELIHOODS = {
     "ordered": np.digitize(Y, [-0.5, 0.5]),
     "poisson": np.exp(Y).round(),
 }
+
+
+@pytest.mark.parametrize("hidden", [3, []], ids=["hidden", "linear"])
+@pytest.mark.parametrize("noise_hidden", [2, []], ids=["hidden noise", "linear noise"])
+def test_mlp_with_missing_values_and_heteroscedastic_noise(hidden, noise_hidden):
+    model = pmg.mlp(HOLES, Y, hidden, noise_hidden=noise_hidden, standardise=True)
+    assert [network.draws_inputs for network in read_networks(model)] == [True, False]
+    step, point = pmg.GibbsNN(model=model, **FAST), model.initial_point()
+    assert [v.name for v in step.vars].count("X_unobserved") == 1
+    for _ in range(3):
+        point, [found] = step.step(point)
+    ours = model.compile_logp(mode="AS_WRITTEN")(point)
+    np.testing.assert_allclose(found["lp"], ours, rtol=1e-6, atol=1e-5)
+
+
+def test_inputs_of_two_networks_that_other_data_depend_on_are_refused():
+    with pm.Model() as model:
+        x = pm.Normal("X", 0, 1, observed=HOLES)
+        noisy_network(x, noise_units=0)
+        pm.Normal("u", x[:, 0], 1, observed=Y)
+    with pytest.raises(pmg.NetworkError, match=r"must enter 'G' and 'Z2' and nothing else, but \['u'\] depend on it"):
+        pmg.GibbsNN(model=model)
 
 
 @pytest.mark.parametrize("hidden", [3, []], ids=["hidden", "linear"])

@@ -573,3 +573,22 @@ def test_jax_samples_the_same_distribution(posterior):
     assert np.corrcoef(means)[0, 1] > 0.95
     assert np.corrcoef(np.log(sds))[0, 1] > 0.8
     assert abs(np.log(sds[0] / sds[1]).mean()) < 0.3
+
+
+def test_variables_in_the_scales_of_rows_are_no_parameters_of_the_likelihood():
+    """In a linear network nothing but the data depends on them; a move of the scales would change all else."""
+    groups = np.arange(len(TARGETS)) % 3
+    with pm.Model() as model:
+        theta = pm.Normal("theta", 0, 1, shape=3)
+        weights = pm.Normal("W1", 0, 1, shape=INPUTS.shape[1])
+        pm.Normal("y", INPUTS @ weights, pt.exp(theta)[groups], observed=TARGETS)
+    step, point = pmg.GibbsNN(model=model, compile_kwargs={"mode": "AS_WRITTEN"}), model.initial_point()
+    assert [v.name for v in step.vars] == ["W1"]
+    point, [found] = step.step(point)
+    density = model.compile_logp([model["W1"], model["y"]], mode="AS_WRITTEN")
+    np.testing.assert_allclose(found["lp"], density(point))
+    few = pmg.mlp(INPUTS[:6], TARGETS[:6], [], noise_hidden=[], noise="learned", prior=None)
+    step, point = pmg.GibbsNN(model=few, compile_kwargs={"mode": "AS_WRITTEN"}), few.initial_point()
+    for _ in range(3):
+        point, [found] = step.step(point)
+    np.testing.assert_allclose(found["lp"], few.compile_logp(mode="AS_WRITTEN")(point))
