@@ -118,8 +118,10 @@ def test_probabilities(classifier):
         classifier.log_score(FRAME, np.where(FRAME["city"] == "Oslo", "north", "east"))
 
 
-@pytest.mark.parametrize("which", ["regressor", "classifier"])
-@pytest.mark.parametrize("how", ["file", "pickle"])
+@pytest.mark.parametrize(
+    ("how", "which"),
+    [("file", "regressor"), ("pickle", "classifier"), slow("file", "classifier"), slow("pickle", "regressor")],
+)
 def test_a_fit_can_be_kept(which, how, tmp_path, request):
     fit = request.getfixturevalue(which)
     if how == "file":
@@ -172,7 +174,8 @@ def test_in_pipelines_and_searches():
     assert cross_val_score(pmg.NetworkClassifier(**SHORT), Z[:100], labels[:100], cv=2).mean() > 0.8
 
 
-@pytest.mark.parametrize("likelihood", [slow("normal"), slow("laplace"), "lognormal", slow("gamma"), "poisson"])
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", ["normal", "laplace", "lognormal", "gamma", "poisson"])
 def test_likelihoods_in_their_units(likelihood, tmp_path):
     y = np.round(PRICE.clip(lower=1)) if likelihood == "poisson" else PRICE.clip(lower=1)
     fit = pmg.NetworkRegressor(likelihood=likelihood, **SHORT).fit(FRAME, y)
@@ -182,6 +185,7 @@ def test_likelihoods_in_their_units(likelihood, tmp_path):
     np.testing.assert_allclose(again.predict(FRAME), fit.predict(FRAME), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_missing_numbers(tmp_path):
     holes = FRAME.assign(age=FRAME["age"].where(rng.random(n) < 0.8))
     fit = pmg.NetworkRegressor(**SHORT).fit(holes, PRICE)

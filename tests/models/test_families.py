@@ -11,7 +11,7 @@ from pymc_gibbsnn.networks.likelihoods.lognormal import LogNormalLikelihood
 from pymc_gibbsnn.networks.reader import read_network
 from pymc_gibbsnn.starts.fitted_start import fitted_start
 from pymc_gibbsnn.starts.working_response import working_response
-from tests.helpers import LEAN, PYTHON, pmg_sample, random_point
+from tests.helpers import LEAN, PYTHON, pmg_sample, random_point, slow_but
 
 N = 80
 RNG = np.random.default_rng(0)
@@ -42,7 +42,7 @@ def model_of(name, hidden=3):
     return pmg.mlp(X, y, hidden, likelihood=name, **arguments)
 
 
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", slow_but(QUICK, DATA))
 def test_what_is_written_is_read_and_has_the_log_density_of_pymc(name):
     model = model_of(name)
     network = read_network(model)

@@ -1,6 +1,7 @@
 """The joint move of all weights: its density by brute force, and the move against quadrature."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pymc as pm
@@ -24,7 +25,7 @@ from pymc_gibbsnn.moves.joint_trajectory import (
 from pymc_gibbsnn.moves.label_scale import scales_of
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import MODES, check_mean, compile_draw, of_known_lengths, random_point, slow, value
+from tests.helpers import MODES, check_mean, compile_draw, of_known_lengths, random_point, slow, slow_but, value
 from tests.moves.test_label_scale import network
 
 DRAWS = {"NUMBA": 20_000, "JAX": 8_000}
@@ -131,7 +132,7 @@ OTHERS = {  # data whose distribution depends on the last latent, without labels
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", slow_but({"counts", "classes"}, OTHERS))
 def test_the_target_is_the_joint_density(name):
     model, draws = OTHERS[name](), np.random.default_rng(2)
     point, logp = random_point(model, 1), model.compile_logp(mode="AS_WRITTEN")
@@ -149,13 +150,16 @@ def test_the_target_is_the_joint_density(name):
     np.testing.assert_allclose(found_new - found, expected_new - expected, rtol=1e-9, atol=1e-9)
 
 
+def by_name(name):
+    return OTHERS[name]()
+
+
 @pytest.mark.parametrize(
     ("make", "classes", "mode"),
     [
         (network, 2, "AS_WRITTEN"), (network, 3, "AS_WRITTEN"), (smooth_network, 3, "AS_WRITTEN"),
         *(slow(make, classes, mode) for make, classes in ((network, 3), (smooth_network, 2)) for mode in MODES[1:]),
-        *((lambda name: OTHERS[name](), name, "AS_WRITTEN") for name in OTHERS),
-        *(slow(lambda name: OTHERS[name](), name, mode) for name in OTHERS for mode in MODES[1:]),
+        *slow_but({(by_name, "counts", "AS_WRITTEN")}, product([by_name], OTHERS, MODES)),
     ],
 )  # fmt: skip
 def test_the_path_is_that_of_the_gradient_of_the_target(make, classes, mode):
@@ -243,7 +247,8 @@ def test_which_networks_have_the_move():
     assert not has_joint_trajectory(read_network(pmg.mlp(X, labels / 2, 3)))
 
 
-@pytest.mark.parametrize("mode", ["NUMBA", slow("JAX")])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["NUMBA", "JAX"])
 def test_the_move_against_quadrature(mode):
     """Of a weight of learned precision and a bias, whose likelihood is a product of Φ, with the momentum carried on."""
     x, labels = np.array([-1.0, 0.5, 2.0, 1.0]), np.array([0, 1, 1, 0])

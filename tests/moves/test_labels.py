@@ -12,7 +12,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.networks.likelihoods.argmax_label import ArgmaxLikelihood
 from pymc_gibbsnn.networks.likelihoods.sign_label import SignLikelihood
-from tests.helpers import LEAN, MODES, MOSTLY_PYTHON, check_mean, compile_draw, pm_sample, slow
+from tests.helpers import LEAN, MODES, MOSTLY_PYTHON, check_mean, compile_draw, pm_sample, slow, slow_but
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(30, 2))
@@ -44,7 +44,7 @@ def test_labels_are_drawn(mode):
 # Oracle 8
 
 
-@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA", slow("JAX")])
+@pytest.mark.parametrize("mode", slow_but(["NUMBA"], MODES))
 def test_two_classes_against_quadrature(mode):
     """Rows are chains of their own, started in a corner and run for 30 passes."""
     n, m, noise = 20_000, np.array([0.7, -0.4]), 0.5

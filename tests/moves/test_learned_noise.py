@@ -124,7 +124,8 @@ def test_collapsed_variances_against_quadrature(outputs, known, mode):
         check_mean(found["of_a"] * found["of_y"], density @ (grid[0] * grid[1]), "product")
 
 
-@pytest.mark.parametrize(("outputs", "mode"), [slow(1, "JAX"), slow(1, "NUMBA"), slow(4, "AS_WRITTEN"), (4, "NUMBA")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("outputs", "mode"), [(1, "JAX"), (1, "NUMBA"), (4, "AS_WRITTEN"), (4, "NUMBA")])
 def test_noncentred_variance_against_quadrature(outputs, mode):
     model = network(outputs, transform=outputs == 1)
     chain = Chain(noncentred_variance, model, mode)
@@ -230,12 +231,11 @@ LABELS = np.arange(N) % 3
 @pytest.mark.parametrize(
     "options",
     [
-        {"noise": "learned", "prior": "relevance", "likelihood": "normal"},
-        {},
-        {"noise": "learned", "prior": "learned", "likelihood": "probit", "y": LABELS},
-        {"noise": "learned", "prior": "relevance", "noise_hidden": 2},
+        slow({"noise": "learned", "prior": "relevance", "likelihood": "normal"}, id="relevance"),
+        pytest.param({}, id="default"),
+        slow({"noise": "learned", "prior": "learned", "likelihood": "probit", "y": LABELS}, id="probit"),
+        slow({"noise": "learned", "prior": "relevance", "noise_hidden": 2}, id="noise of rows"),
     ],
-    ids=["relevance", "default", "probit", "noise of rows"],
 )
 def test_the_log_density_is_that_of_the_model(options):
     """PyMC takes logarithms of plain whole numbers in priors, and of their gamma functions, in single precision."""

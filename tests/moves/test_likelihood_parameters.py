@@ -11,7 +11,7 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn.moves.likelihood_parameters import has_shift, likelihood_parameters, shift
 from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import LEAN, MODES, PYTHON, check_mean, compile_draw, pm_sample, pmg_sample, slow
+from tests.helpers import LEAN, MODES, PYTHON, check_mean, compile_draw, pm_sample, pmg_sample, slow, slow_but
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
 N = 12
@@ -81,7 +81,7 @@ def point_of(model):
     return {name: x + 0.3 * rng.normal(size=x.shape) for name, x in model.initial_point().items()}
 
 
-@pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.parametrize("name", slow_but({"dispersion", "degrees", "cutpoints, probit"}, LIKELIHOODS))
 def test_parameters_are_found_and_the_log_density_is_that_of_pymc(name):
     model = model_of(name)
     network = read_network(model)
@@ -169,13 +169,9 @@ def test_other_backends_draw_as_numba_does(mode):
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [
-        ("centers", "NUMBA"),
-        *(slow("centers", mode) for mode in MODES if mode != "NUMBA"),
-        *(slow("cutpoints, logistic", mode) for mode in MODES),
-        *(slow("cutpoints, probit", mode) for mode in MODES),
-    ],
+    [(name, mode) for name in ("centers", "cutpoints, logistic", "cutpoints, probit") for mode in MODES],
 )
+@pytest.mark.slow
 def test_the_shift_against_quadrature(name, mode):
     model = model_of(name, bias=0.7)
     network, point = read_network(model), point_of(model)

@@ -1,5 +1,7 @@
 """Inputs whose rows are drawn from a mixture: how it is read, its conditionals, the sweep, and predictions."""
 
+from itertools import product
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -9,7 +11,7 @@ from scipy import stats
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.networks.reader import read_network
-from tests.helpers import MODES, MOSTLY_PYTHON, QUIET
+from tests.helpers import MODES, MOSTLY_PYTHON, QUIET, slow, slow_but
 from tests.moves.test_random_inputs import (
     FAST,
     HOLES,
@@ -64,18 +66,19 @@ def known(rows=N):
             ),
             ["mu", "tau2_log__"],
         ),
-        (
+        slow(
             lambda: (
                 pm.Normal("mu", 0, 1, shape=K)[components(), None],
                 np.array([1.0, 2, 3]) / pt.sqrt(pm.Gamma("t", 3, 1)),
             ),
             ["mu", "t_log__", "pi_simplex__"],
         ),
-        (
+        slow(
             lambda: (0.3, 2 * pt.sqrt(pm.InverseGamma("v", 3, 1, shape=(K, D)))[components()]),
             ["v_log__", "pi_simplex__"],
         ),
-        (lambda: (2 * pm.Normal("m", shape=(K, 1))[components()] + 1, 1.0), ["pi_simplex__"]),  # m is for other steps
+        # m is for other steps
+        slow(lambda: (2 * pm.Normal("m", shape=(K, 1))[components()] + 1, 1.0), ["pi_simplex__"]),
     ],
 )
 def test_which_variables_are_drawn(prior, names):
@@ -198,11 +201,12 @@ def test_as_many_means_as_weights():
 # Oracle 1: the conditionals
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("columns", [np.array([0.0, 0.0, 0.0]), np.array([1e4, -3e5, 20.0])], ids=["near 0", "far"])
-def test_components_against_enumeration(mode, columns):
+@pytest.mark.parametrize(
+    ("place", "mode"), slow_but({("near 0", "JAX"), ("far", "NUMBA")}, product(("near 0", "far"), MODES))
+)
+def test_components_against_enumeration(place, mode):
     """Many rows with the same two inputs, of which the first lacks an entry that has a value."""
-    copies = 20_000
+    copies, columns = 20_000, np.array([1e4, -3e5, 20.0]) if place == "far" else np.zeros(3)
     x = np.tile(np.array([[0.3, np.nan, 0.5], [-0.2, 0.4, 1.1]]) + columns, (copies, 1))
     weights = np.array([0.2, 0.5, 0.3])
 
@@ -219,8 +223,9 @@ def test_components_against_enumeration(mode, columns):
         assert stats.chisquare(found, copies * exact / exact.sum()).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", [missing, measured])
+@pytest.mark.parametrize(
+    ("kind", "mode"), slow_but({(missing, "NUMBA"), (measured, "JAX")}, product((missing, measured), MODES))
+)
 def test_weights_means_and_variances_against_their_closed_form(kind, mode):
     """Given the old components: π, then μ given the old τ², then τ² given this μ."""
     draws = 1500 if mode != "JAX" else 500
@@ -322,10 +327,9 @@ def brute_force(posterior, x_new, error, copies, noise=0.5):
     ("build", "error"),
     [
         (missing, None),
-        (lambda prior: measured(np.array([1.5, 0.2, 2.0]), prior=prior), lambda e: np.array([1.5, 0.2, 2.0])),
+        slow(lambda prior: measured(np.array([1.5, 0.2, 2.0]), prior=prior), lambda e: np.array([1.5, 0.2, 2.0])),
         (lambda prior: measured(learned_error(), prior=prior), lambda e: 2 * np.sqrt(e)),
     ],
-    ids=["missing", "measured", "a learned error"],
 )
 def test_predictions_against_brute_force(build, error):
     model = build(prior=learned)
@@ -342,6 +346,7 @@ def test_predictions_against_brute_force(build, error):
     np.testing.assert_allclose(np.exp(scores["log_density"]), density, rtol=0.04)
 
 
+@pytest.mark.slow
 def test_known_entries_tell_of_those_that_are_missing():
     """Two clusters far apart: one entry of a row says in which it is, and so what the others are about."""
     rng = np.random.default_rng(2)

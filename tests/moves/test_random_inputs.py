@@ -1,5 +1,7 @@
 """Inputs that are missing or measured with error: how they are read, their conditionals, and the sweep."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -23,7 +25,10 @@ from tests.helpers import (
     check_moments,
     check_same_distribution,
     compile_draw,
+    in_turn,
     of_known_lengths,
+    slow,
+    slow_but,
     value,
 )
 from tests.samplers.test_gibbs import NUMBA, check_geweke
@@ -114,16 +119,16 @@ def test_masked_arrays_and_columns_without_any_value(x):
     ("prior", "names"),
     [
         (lambda: (0.3, 1.2), []),
-        (lambda: (np.arange(3.0), np.array([1, 2, 3])), []),
+        slow(lambda: (np.arange(3.0), np.array([1, 2, 3])), []),
         (lambda: (X, np.exp(X)), []),
-        (lambda: (pm.Normal("m"), pt.sqrt(pm.InverseGamma("v", 3, 1))), ["m", "v_log__"]),
+        slow(lambda: (pm.Normal("m"), pt.sqrt(pm.InverseGamma("v", 3, 1))), ["m", "v_log__"]),
         (
             lambda: (pm.Normal("m", shape=(1, 3)), np.array([1.0, 2, 3]) / pt.sqrt(pm.Gamma("t", 3, 1))),
             ["m", "t_log__"],
         ),
         (lambda: (2 * pm.Normal("m"), pm.HalfNormal("s")), []),  # these are for other steps
-        (lambda: (pm.Normal("m", shape=(N, D)), pt.sqrt(pm.InverseGamma("v", 3, 1, shape=(N, D)))), []),
-        (lambda: (pm.Normal("m", pm.Normal("m0"), 1), 1), ["m"]),
+        slow(lambda: (pm.Normal("m", shape=(N, D)), pt.sqrt(pm.InverseGamma("v", 3, 1, shape=(N, D)))), []),
+        slow(lambda: (pm.Normal("m", pm.Normal("m0"), 1), 1), ["m"]),
     ],
 )
 def test_which_means_and_variances_are_drawn(prior, names):
@@ -271,8 +276,7 @@ def move_of_inputs(model, values, mode, seed=0):
     return compile_draw(build, mode, seed)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", CONDITIONALS)
+@pytest.mark.parametrize(("name", "mode"), in_turn(CONDITIONALS))
 def test_the_conditional_against_a_dense_gaussian(name, mode):
     case = {"known": None, "tau": TAU, "error": ERROR, "scale": None, "mean": None, "deviation": 1.0}
     case |= {"noise_units": None}
@@ -316,7 +320,7 @@ def test_the_conditional_against_a_dense_gaussian(name, mode):
         check_moments(x[i::2][:, m], covariance @ linear, covariance)
 
 
-@pytest.mark.parametrize("kind", [missing, measured])
+@pytest.mark.parametrize("kind", [missing, slow(measured)])
 def test_means_and_variances_of_columns_against_their_closed_form(kind):
     """One mean of each column, and one variance, with coefficients, of the first and the last two columns."""
 
@@ -352,7 +356,7 @@ def test_a_learned_error_against_its_closed_form():
         assert stats.kstest(error2[:, k], stats.invgamma(6 + N / 2, scale=rate[k]).cdf).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", slow_but(["NUMBA"], MODES))
 def test_where_few_rows_change_their_part_of_gram_matrices_is_replaced(mode, monkeypatch):
     """The draws are those with matrices that are formed anew in every sweep."""
     rng = np.random.default_rng(4)
@@ -610,7 +614,7 @@ PREDICTED = {
 }
 
 
-@pytest.mark.parametrize("name", PREDICTED)
+@pytest.mark.parametrize("name", slow_but(["missing", "measured, a learned error"], PREDICTED))
 def test_predictions_against_brute_force(name):
     build, error = PREDICTED[name]
     model = build()
@@ -674,17 +678,17 @@ def test_priors_that_differ_between_rows_are_not_known_at_new_ones(kind):
 # Drivers, starts and models
 
 
-@pytest.mark.parametrize("kind", [missing, measured])
+@pytest.mark.parametrize("kind", [missing, slow(measured)])
 def test_both_drivers_and_starts(kind):
     model = kind()
     name = "X_unobserved" if kind is missing else "x"
     names = [*pmg.without_latents(model), name] + ["X"] * (kind is missing)
     with model:
         ours = pmg.sample(20, step=pmg.GibbsNN(), tune=10, chains=2, random_seed=1, progressbar=False, var_names=names)
-        assert name not in pmg.sample(2, step=pmg.GibbsNN(), tune=0, chains=1, progressbar=False)["posterior"]
         starts = pmg.initial_values(model, "prior", chains=2, random_seed=1)
         pm.sample(2, tune=0, step=pmg.GibbsNN(**FAST), initvals=starts, chains=2, cores=1, **QUIET)
         last = pmg.sample(3, step=pmg.GibbsNN(), tune=2, chains=2, progressbar=False)
+        assert name not in last["posterior"]
         more = pmg.continue_from(last, pmg.GibbsNN(**FAST), tune=3, random_seed=1)
     draws = ours["posterior"][name].values
     assert draws.std(axis=1).min() > 0
@@ -709,8 +713,7 @@ LIKELIHOODS = {
 }
 
 
-@pytest.mark.parametrize("hidden", [3, []], ids=["hidden", "linear"])
-@pytest.mark.parametrize("noise_hidden", [2, []], ids=["hidden noise", "linear noise"])
+@pytest.mark.parametrize(("hidden", "noise_hidden"), [(3, 2), ([], []), slow(3, []), slow([], 2)])
 def test_mlp_with_missing_values_and_heteroscedastic_noise(hidden, noise_hidden):
     model = pmg.mlp(HOLES, Y, hidden, noise_hidden=noise_hidden, standardise=True)
     assert [network.draws_inputs for network in read_networks(model)] == [True, False]
@@ -731,10 +734,12 @@ def test_inputs_of_two_networks_that_other_data_depend_on_are_refused():
         pmg.GibbsNN(model=model)
 
 
-@pytest.mark.parametrize("hidden", [3, []], ids=["hidden", "linear"])
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize(
+    ("likelihood", "hidden"),
+    slow_but({("student", 3), ("categorical", 3), ("normal", 0)}, product(LIKELIHOODS, (3, 0))),
+)
 def test_mlp_with_missing_values(likelihood, hidden):
-    model = pmg.mlp(HOLES, LIKELIHOODS[likelihood], hidden, likelihood=likelihood)
+    model = pmg.mlp(HOLES, LIKELIHOODS[likelihood], hidden or [], likelihood=likelihood)
     assert [v.name for v in read_network(model).random_inputs.variables] == [
         "X_unobserved",
         "component_X",

@@ -16,7 +16,7 @@ from pymc_gibbsnn.moves.site import NetworkState
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from pymc_gibbsnn.networks.scales_of_rows import numbers_of_scale
-from tests.helpers import MOSTLY_PYTHON, check_moments, compile_draw, random_point, slow
+from tests.helpers import MODES, MOSTLY_PYTHON, check_moments, compile_draw, random_point, slow
 from tests.samplers.test_gibbs import FAST, NUMBA, PARALLEL, PLAIN, check_geweke, gibbs
 
 N, D = 6, 2
@@ -311,14 +311,11 @@ def test_the_move_against_quadrature(outputs, floor, span, mode):
         np.testing.assert_allclose(found["Z2"][row], mean + c_new * (start["Z2"][row] - mean) / c, rtol=1e-5)
 
 
-@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("outputs", "scale_of"),
-    [
-        slow(None, lambda g: pt.exp(HALF * g)),
-        slow(3, lambda g: HALF * pmg.row_scale(g, -0.8, 1, 0.5)),
-        (None, bounded),
-    ],
+    [(None, lambda g: pt.exp(HALF * g)), (3, lambda g: HALF * pmg.row_scale(g, -0.8, 1, 0.5)), (None, bounded)],
 )
 def test_the_move_of_the_level_by_the_density_of_the_model(outputs, scale_of, mode):
     """Along the line on which it moves, which one step shows; the density is that of PyMC."""

@@ -80,6 +80,7 @@ def test_geweke_with_a_hidden_layer():
     check_geweke(network(noise=1.0), 12_000, interweave=False, **NUMBA)
 
 
+@pytest.mark.slow
 def test_a_chain_starts_at_zero_and_finds_the_data():
     rng = np.random.default_rng(5)
     x = rng.normal(size=(60, 2))

@@ -528,6 +528,7 @@ def test_predictive_check_of_real_numbers_is_drawn_by_arviz(shape):
         assert observed.min() - 1 < x.min() < x.max() < observed.max() + 1
 
 
+@pytest.mark.slow
 def test_partial_dependence_where_inputs_are_missing():
     """The grid and the marks are those of known values, and rows with missing ones count."""
     rng = np.random.default_rng(0)

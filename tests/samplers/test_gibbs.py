@@ -268,7 +268,8 @@ def labelled(classes, hidden=2, prior=None, **kwargs):
     return pmg.mlp(X, y, hidden, noise=1.0, prior=prior, likelihood="probit", **kwargs)
 
 
-@pytest.mark.parametrize(("classes", "hidden", "prior"), [slow(2, 2, 1.0), (3, [], 1.0), slow(3, [], "learned")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("classes", "hidden", "prior"), [(2, 2, 1.0), (3, [], 1.0), (3, [], "learned")])
 def test_geweke_with_labels(classes, hidden, prior):
     check_geweke(labelled(classes, hidden, prior=prior), 6000, **NUMBA)
 
