@@ -136,12 +136,8 @@ class Regression(NamedTuple):
     @classmethod
     def of(cls, state: NetworkState) -> Regression:
         """Find it for the inputs of a network."""
-        layer, w, inputs, c = (
-            state.network.layers[0],
-            state.weights[0],
-            state.network.random_inputs,
-            state.network.row_scale,
-        )
+        layer, w = state.network.layers[0], state.weights[0]
+        inputs, c = state.network.random_inputs, state.network.row_scale
         v = layer.operator.linear(w)
         rest = layer.centred(state.outputs[0]) - layer.operator.intercept(w)
         if inputs.slope is not None:
