@@ -134,7 +134,7 @@ MOVES = {
 }
 
 
-QUICK = {("learned priors of inputs", "all")}
+QUICK = {("labels", "plain")}
 
 
 @pytest.mark.parametrize(

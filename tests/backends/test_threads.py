@@ -98,8 +98,9 @@ def test_draws_do_not_depend_on_threads(threads, name):
     np.testing.assert_array_equal(*found)
 
 
-@pytest.mark.parametrize("dtype", ["float32", slow("float64")])
-@pytest.mark.parametrize("columns", [slow(1), 12])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("columns", [1, 12])
 def test_tall_products(threads, columns, dtype):
     rng = np.random.default_rng(0)
     data, weights, few = pt.matrix(dtype=dtype, shape=(None, 270)), pt.matrix(dtype=dtype), pt.matrix(dtype=dtype)

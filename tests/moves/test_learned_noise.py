@@ -97,7 +97,7 @@ GRID = np.linspace(-5, 4, 91)
     [
         slow(1, (), "JAX"),
         slow(1, (), "NUMBA"),
-        (4, (), "AS_WRITTEN"),
+        slow(4, (), "AS_WRITTEN"),
         slow(4, (), "NUMBA"),
         slow(2, ("of_y",), "NUMBA"),
         slow(2, ("of_a",), "NUMBA"),

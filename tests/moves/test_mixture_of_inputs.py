@@ -201,9 +201,7 @@ def test_as_many_means_as_weights():
 # Oracle 1: the conditionals
 
 
-@pytest.mark.parametrize(
-    ("place", "mode"), slow_but({("near 0", "JAX"), ("far", "NUMBA")}, product(("near 0", "far"), MODES))
-)
+@pytest.mark.parametrize(("place", "mode"), slow_but({("far", "JAX")}, product(("near 0", "far"), MODES)))
 def test_components_against_enumeration(place, mode):
     """Many rows with the same two inputs, of which the first lacks an entry that has a value."""
     copies, columns = 20_000, np.array([1e4, -3e5, 20.0]) if place == "far" else np.zeros(3)
@@ -223,9 +221,7 @@ def test_components_against_enumeration(place, mode):
         assert stats.chisquare(found, copies * exact / exact.sum()).pvalue > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("kind", "mode"), slow_but({(missing, "NUMBA"), (measured, "JAX")}, product((missing, measured), MODES))
-)
+@pytest.mark.parametrize(("kind", "mode"), slow_but({(missing, "NUMBA")}, product((missing, measured), MODES)))
 def test_weights_means_and_variances_against_their_closed_form(kind, mode):
     """Given the old components: π, then μ given the old τ², then τ² given this μ."""
     draws = 1500 if mode != "JAX" else 500

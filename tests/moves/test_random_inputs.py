@@ -19,7 +19,7 @@ from pymc_gibbsnn.networks import network as networks_module
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from pymc_gibbsnn.starts.fitted_start import can_be_fitted, fitted_start
 from tests.helpers import (
-    MODES,
+    MOSTLY_PYTHON,
     QUIET,
     check_mean,
     check_moments,
@@ -356,7 +356,7 @@ def test_a_learned_error_against_its_closed_form():
         assert stats.kstest(error2[:, k], stats.invgamma(6 + N / 2, scale=rate[k]).cdf).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("mode", slow_but(["NUMBA"], MODES))
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
 def test_where_few_rows_change_their_part_of_gram_matrices_is_replaced(mode, monkeypatch):
     """The draws are those with matrices that are formed anew in every sweep."""
     rng = np.random.default_rng(4)
@@ -678,7 +678,8 @@ def test_priors_that_differ_between_rows_are_not_known_at_new_ones(kind):
 # Drivers, starts and models
 
 
-@pytest.mark.parametrize("kind", [missing, slow(measured)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [missing, measured])
 def test_both_drivers_and_starts(kind):
     model = kind()
     name = "X_unobserved" if kind is missing else "x"

@@ -103,15 +103,7 @@ def run(likelihood, activation, mode, dtype="float64"):
 @pytest.mark.parametrize("activation", ["sigmoid", pytest.param("tanh", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("likelihood", "mode"),
-    [
-        ("categorical", "NUMBA"),
-        slow("categorical", "JAX"),
-        *(
-            pytest.param(likelihood, mode, marks=pytest.mark.slow)
-            for likelihood in ("bernoulli", "normal")
-            for mode in ("NUMBA", "JAX")
-        ),
-    ],
+    [slow(likelihood, mode) for likelihood in ("categorical", "bernoulli", "normal") for mode in ("NUMBA", "JAX")],
 )
 def test_backends_number_by_number(likelihood, activation, mode):
     theta, log_ratios, log_likelihood = run(likelihood, activation, "AS_WRITTEN")

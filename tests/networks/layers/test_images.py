@@ -16,7 +16,7 @@ from pymc_gibbsnn.networks.layers.conv2d import Conv2D
 from pymc_gibbsnn.networks.layers.convolution import Convolution, WindowGram
 from pymc_gibbsnn.networks.layers.pooling import Pooling
 from pymc_gibbsnn.networks.layers.windows import Windows
-from tests.helpers import MODES, value
+from tests.helpers import MODES, slow_but, value
 
 RNG = np.random.default_rng(0)
 WINDOWS = {
@@ -67,7 +67,7 @@ def test_convolution_is_that_of_scipy(name):
     np.testing.assert_allclose(value(found), by_scipy(images, filters, windows), atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", slow_but(["AS_WRITTEN", "JAX"], MODES))
 def test_all_backends_compute_the_same(mode):
     """More images than one thread takes, and outputs, moments, images, Gram matrices, solutions and pools of them."""
     windows = WINDOWS["padding"]
