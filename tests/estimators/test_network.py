@@ -129,7 +129,7 @@ def test_a_fit_can_be_kept(which, how, tmp_path, request):
         fit.save(tmp_path / "fit.nc")
         again = type(fit).load(tmp_path / "fit.nc")
         settings = json.loads(xr.open_dataset(tmp_path / "fit.nc", engine="scipy").attrs["pymc_gibbsnn"])
-        assert settings["parameters"]["hidden"] == 3
+        assert settings["parameters"]["hidden"] == fit.hidden
     else:
         again = pickle.loads(pickle.dumps(fit))
     assert again.get_params() == fit.get_params()
@@ -137,7 +137,7 @@ def test_a_fit_can_be_kept(which, how, tmp_path, request):
     np.testing.assert_allclose(getattr(again, predict)(FRAME), getattr(fit, predict)(FRAME), rtol=1e-9)
     assert again.model_["X"].get_value().shape[0] == 2
     point = fit.model_.initial_point()
-    for name in ("W2", "b2", "variance_y" if which == "regressor" else "precision_W2"):  # with the priors of the data
+    for name in ("W1", "b1", "variance_y" if which == "regressor" else "precision_W1"):  # with the priors of the data
         found, expected = (one.model_.compile_logp(vars=one.model_[name])(point) for one in (again, fit))
         np.testing.assert_allclose(found, expected, rtol=1e-9)
     again.summary()
