@@ -183,7 +183,7 @@ def interweave_pieces(network: Network, l: int) -> Move:
         grams = UnitGrams(*_no_gram(z, (h, d))) if is_first else memory.grams if is_kept else memory
         table = [part.astype(w.dtype) for part in (function.edges, function.slopes, function.intercepts)]
         if changing is not None:
-            _, a = on_lines(z[changing], *table, pt)
+            _, a = on_lines(z[changing], *table, xp=pt)
             squares = pt.set_subtensor(grams.unit_squares[:, changing], (a**2).T)
             grams = UnitGrams(grams.unit_gram + _gram_of_rows(x, squares, changing), squares)
         inputs = PassInputs(

@@ -27,6 +27,7 @@ Z_{L+1} given the labels must follow.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytensor.tensor as pt
@@ -38,6 +39,7 @@ from pymc_gibbsnn.moves.fixed_noise import noises, with_noises
 from pymc_gibbsnn.moves.mixture_of_inputs import draw_components
 from pymc_gibbsnn.moves.row_scales import choose, log_density_of_rows, moved, other_network, squares_of_rows
 from pymc_gibbsnn.moves.site import NOTHING, Acceptance, Move, NetworkState, Nothing
+from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.random_inputs import RandomInputs
 
@@ -159,8 +161,8 @@ def _of_other_network(state: NetworkState, proposal: NetworkState) -> tuple[Netw
     before, after : NetworkState
     log_ratio : Variable, (n,)
     """
-    other, squared_scale = other_network(state), state.network.observation.squared_scale
-    old, new = (squared_scale(one.outputs[-1]) for one in (state, proposal))
+    other, likelihood = other_network(state), cast(RowNoise, state.network.observation)
+    old, new = (likelihood.squared_scale(one.outputs[-1]) for one in (state, proposal))
     after = moved(other, pt.sqrt(new / old), other_network(proposal).network.inputs)
     log_ratio = log_density_of_rows(after, new, squares_of_rows(after))
     log_ratio -= log_density_of_rows(other, old, squares_of_rows(other))

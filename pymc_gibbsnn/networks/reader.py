@@ -228,7 +228,7 @@ class Reader(LayerReader):
         inputs, of_both = network.random_inputs, of_noise.random_inputs
         if inputs is not None and of_both is not None and inputs.value is of_both.value:
             network = replace(network, random_inputs=replace(inputs, is_drawn=False))
-            of_noise = replace(of_noise, observation=replace(of_noise.observation, network=network))
+            of_noise = replace(of_noise, observation=replace(likelihood, network=network))
         return [of_noise, network]
 
     def _check_inputs(self, *networks: Network) -> None:

@@ -447,11 +447,11 @@ def test_geweke_of_measured_inputs(interweave, noise_units):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("interweave", [False, "auto"])
-def test_geweke_of_missing_entries_of_two_networks(interweave):
+@pytest.mark.parametrize(("interweave", "draws"), [(False, 50_000), ("auto", 16_000)])
+def test_geweke_of_missing_entries_of_two_networks(interweave, draws):
     """A network and the one that sets its noise take the same inputs."""
     model = missing(HOLES[:5], prior=lambda: (MU, TAU), y=Y[:5], noise=1.0, noise_units=2)
-    check_geweke(model, 16_000, interweave=interweave, **NUMBA)
+    check_geweke(model, draws, interweave=interweave, **NUMBA)
 
 
 def linear(x, y=Y):
