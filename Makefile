@@ -14,11 +14,11 @@ demo-digits: $(VENV)/examples
 test: $(VENV)/test
 	$(BIN)/python -m pytest tests pymc_gibbsnn
 
-# One of 40 parts of the slow tests, and of 5 of the notebooks: its number, counted round, is the hash of the last commit;
+# One of 60 parts of the slow tests, and of 5 of the notebooks: its number, counted round, is the hash of the last commit;
 # where there is none, 0.
 PART ?= $$((0x$$(git rev-parse --verify --short=8 HEAD 2>/dev/null || echo 0)))
 test-slow: $(VENV)/test
-	$(BIN)/python -m pytest tests pymc_gibbsnn -m slow --part $(PART)/40
+	$(BIN)/python -m pytest tests pymc_gibbsnn -m slow --part $(PART)/60
 
 test-all: $(VENV)/test
 	$(BIN)/python -m pytest tests pymc_gibbsnn -m "slow or not slow"

@@ -50,6 +50,7 @@ def test_statistics_reach_sample_stats(model):
     np.testing.assert_allclose(stats["lp"].values[1, -1], logp, rtol=1e-8, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_numba_is_what_nobody_has_to_name():
     from pytensor.link.numba.linker import NumbaLinker
 
