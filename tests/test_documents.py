@@ -62,7 +62,7 @@ def examples() -> dict[str, list[str]]:
 SEARCH = {"MOST": 30, "FIRST": 2, "BETWEEN": 1, "LAST": 2}  # steps for a start: one round at least for 50 units
 DOCUMENTS = documents()
 EXAMPLES = examples()
-QUICK = {"README.md", "docs/guide/models.rst", "docs/guide/labels.rst", "docs/guide/beside_other_steps.rst", "GibbsNN"}
+QUICK = {"README.md", "docs/guide/models.rst", "docs/guide/beside_other_steps.rst", "GibbsNN"}
 
 
 def execute(document: str, change=lambda blocks: blocks) -> None:

@@ -121,7 +121,7 @@ def test_probabilities(classifier):
 
 @pytest.mark.parametrize(
     ("how", "which"),
-    [("file", "regressor"), ("pickle", "classifier"), slow("file", "classifier"), slow("pickle", "regressor")],
+    [("file", "regressor"), slow("pickle", "classifier"), slow("file", "classifier"), slow("pickle", "regressor")],
 )
 def test_a_fit_can_be_kept(which, how, tmp_path, request):
     fit = request.getfixturevalue(which)

@@ -74,6 +74,7 @@ def test_refused(numbers, error, message):
         pmg.row_scale(G, **numbers)
 
 
+@pytest.mark.slow
 def test_nuts_samples_it():
     """Of a regression whose noise is known but for a number."""
     rng = np.random.default_rng(0)

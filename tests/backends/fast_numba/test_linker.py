@@ -94,6 +94,7 @@ def test_a_kernel_of_any_layout_is_compiled_once():
     assert set(names) <= {"numba_funcified_fgraph"}
 
 
+@pytest.mark.slow
 def test_parts_of_batches_that_lie_column_by_column():
     """Each is read as it lies, by operations on batches and by draws of vectors."""
     mode, rng = with_our_kernels(compilation_mode("NUMBA")), np.random.default_rng(3)
