@@ -150,8 +150,9 @@ def _known_inputs(
     """
     found = [one.known for one in variable_inputs(model) if one.known is not None]
     known = {rv.name: evaluate(model.rvs_to_values[rv]) for rv in found}
-    for inputs in (network.random_inputs for network in networks if given):
-        if inputs is not None:
+    for network in networks if given else ():
+        if network.draws_inputs:
+            inputs = network.random_inputs
             known |= {name: x for name, x in inputs.guessed_values(rng).items() if name not in given}
     return known
 

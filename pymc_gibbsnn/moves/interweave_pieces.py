@@ -146,7 +146,7 @@ class Interweave(Op):
 
 
 class UnitGrams(NamedTuple):
-    """What the move remembers in the data layer. Rows that change from sweep to sweep do not count."""
+    """What the move remembers in the data layer; the matrices are those without rows that change in each sweep."""
 
     unit_gram: Variable  # Ãᵀ diag(a²) Ã of each unit, (h, d, d)
     unit_squares: Variable  # the squared slopes a² from which it was formed, (h, n)

@@ -21,8 +21,8 @@ from pymc_gibbsnn.networks.smooth import Smooth
 __all__ = ["interweaving", "kinds_of_interweaving"]
 
 # The largest numbers of inputs, bias included, for which a sweep with moves on pieces takes at most about five times as
-# long as a plain one. The Gram matrices of the data layer are kept; above it, and where rows have scales or inputs of
-# more than a few are drawn, they are formed anew at every sweep.
+# long as a plain one. The Gram matrices of the data layer are kept; above it, and where rows have scales or
+# inputs of more than a few rows are drawn, they are formed anew at every sweep.
 WIDEST_DATA, WIDEST_HIDDEN = 128, 24
 
 

@@ -13,10 +13,10 @@ Conditional. x_M is Gaussian with
 Where the network sees t x + o in place of x, such as standardised inputs, W t and z − W o take the places of W and z.
 Where two networks take x, one of which sets the noise of the other, there is such a z of each, and their terms add up.
 
-Rows with the same M and the same c, τ and s share one Cholesky factor (:mod:`pymc_gibbsnn.moves.gaussian_rows`). Where
-no entry of x is known, and all rows have the same c, τ and s, prior and measurement together are N(m, D) with D
-diagonal, and x is drawn as post-activations are (:mod:`pymc_gibbsnn.moves.postactivations`): u = D^{-1/2} (x − m) ~
-N(0, I) is the input of a layer with the weights W D^{1/2}.
+Where all rows have the same c, τ and s, those with the same M share one Cholesky factor
+(:mod:`pymc_gibbsnn.moves.gaussian_rows`). If, besides, no entry of x is known, prior and measurement together are
+N(m, D) with D diagonal, and x is drawn as post-activations are (:mod:`pymc_gibbsnn.moves.postactivations`):
+u = D^{-1/2} (x − m) ~ N(0, I) is the input of a layer with the weights W D^{1/2}.
 
 Learned means and variances of columns are conjugate. With the entries x_e of the columns that share a mean,
 

@@ -93,13 +93,13 @@ def row_scales(network: Network) -> Move:
 
 
 def other_network(state: NetworkState) -> NetworkState:
-    """Return the network whose noise a network sets as it is, not divided by the scales of its rows."""
+    """Return the other network, whose noise this one sets, with latents and data not divided by scales of rows."""
     network = replace(state.network.sets_noise_of, row_scale=None)
     return NetworkState.begin(lambda values: network, state.values, state.tuning)
 
 
 def moved(state: NetworkState, ratio: Variable, inputs: Variable | None = None) -> NetworkState:
-    """Multiply the noise of all latents of a network, with perhaps other inputs, by a number (n, 1) for each row."""
+    """Multiply the noise of all latents of a network by a number (n, 1) for each row, optionally at other inputs."""
     network = state.network if inputs is None else replace(state.network, inputs=inputs)
     a, outputs, posts = network.inputs, [], []
     for l, activation in enumerate(state.network.activations):

@@ -126,7 +126,8 @@ class LayerReader:
             bias, bias_factor = self._take_bias(others, linear, weights, leaves, z)
             members = [weights] if bias is None else [weights, bias]
             operator = self._weighted(linear, weights, bias, bias_factor, z)
-        offset = self._offset(others, leaves, z, {*members, leaves.get(source)}, operator)
+        of_source = {leaves.get(source), *self._leaves_of([source], leaves)}
+        offset = self._offset(others, leaves, z, {*members, *of_source}, operator)
         return operator, offset, source, members
 
     def _products(self, mean: Variable, leaves: dict[Variable, Variable]) -> list[Variable]:

@@ -14,6 +14,7 @@ those of a network all of whose rows have the same noise, and in which the const
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
@@ -39,6 +40,7 @@ __all__ = ["Activation", "Layer", "Network", "NetworkError", "LearnedVariance", 
 
 
 FEW = 0.25  # share of rows up to which Gram matrices are changed by what changing rows add to them, not formed anew
+MOST = 2**23  # and of products of their entries by units, which lie in memory
 LOST = 2e-4  # a share of a Gram matrix that rounding may change: of inputs at 10^6 standard deviations from 0
 
 # The parts of a network that other variables of the model may determine
@@ -260,7 +262,8 @@ class Network:
         if holes is None or self.row_scale is not None:
             return None
         rows, others = len(evaluate(holes.rows)), len(evaluate(holes.complete))
-        return holes.rows if rows <= FEW * (rows + others) else None
+        are_few = rows <= FEW * (rows + others) and rows * math.prod(self.layers[0].shape) <= MOST
+        return holes.rows if are_few else None
 
     @property
     def lasting_inputs(self) -> Variable | None:

@@ -20,7 +20,7 @@ from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.initial_point import make_initial_point_expression
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import explicit_graph_inputs
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import NormalRV
 
@@ -208,7 +208,7 @@ class Reader(LayerReader):
             network = replace(network, parameters=self._parameters_of(observed, network, of_scale))
         latent = None if scale is None else self._latent_of_scale(scale, len(network.data()))
         if latent is None:
-            self._check_inputs(network)
+            self._check_inputs([network], scale)
         if scale is None:
             return [network]
         if latent is None:
@@ -224,15 +224,24 @@ class Reader(LayerReader):
         g = real(self.model.rvs_to_values[latent])
         network = replace(network, row_scale=pt.sqrt(likelihood.squared_scale(g[:, None] if g.ndim == 1 else g)))
         of_noise = self._read_from(latent, None, replace(likelihood, network=network), [])
-        self._check_inputs(of_noise, network)
+        self._check_inputs([of_noise, network], scale)
         inputs, of_both = network.random_inputs, of_noise.random_inputs
         if inputs is not None and of_both is not None and inputs.value is of_both.value:
             network = replace(network, random_inputs=replace(inputs, is_drawn=False))
             of_noise = replace(of_noise, observation=replace(likelihood, network=network))
         return [of_noise, network]
 
-    def _check_inputs(self, *networks: Network) -> None:
-        """Refuse inputs that are variables and enter anything but the first layers of these networks."""
+    def _check_inputs(self, networks: list[Network], scale: Variable | None) -> None:
+        """Refuse inputs that are variables and enter anything but the first layers of these networks.
+
+        Parameters
+        ----------
+        networks : list of Network
+            A network, perhaps after the one that sets its noise.
+        scale : Variable, optional
+            The scale of the rows of the former.
+        """
+        in_scale = set() if scale is None else set(ancestors([scale], blockers=self.model.basic_RVs))
         for found in self.inputs.values():
             value = self.model.rvs_to_values[found.unknown]
             with_inputs = [one for one in networks if one.random_inputs is not None]
@@ -242,6 +251,8 @@ class Reader(LayerReader):
             if layers and users != measurement.union(layers):
                 others = sorted(users - measurement.union(layers))
                 raise NetworkError(refusals.shared_inputs(found.x.name, layers, others))
+            if layers and found.x in in_scale:
+                raise NetworkError(refusals.scale_of_inputs(found.x.name, layers[-1]))
 
     def warn_of_latents(self, taken: set[Variable], reasons: list[str]) -> None:
         """Warn of latents of hidden layers that no network has, which other steps move slowly.

@@ -34,6 +34,7 @@ __all__ = [
     "prior_mean",
     "random_inputs_of_images",
     "shared",
+    "scale_of_inputs",
     "shared_inputs",
     "two_products",
     "unread_term",
@@ -290,6 +291,14 @@ def shared_inputs(name: str, layers: list[str], others: list[str]) -> str:
     return (
         f"'{name}', inputs that are missing or measured with error, must enter {own} and nothing else, but "
         f"{others} depend on it, too: give these the data themselves, with numbers in place of missing values."
+    )
+
+
+def scale_of_inputs(name: str, z: str) -> str:
+    """Say that inputs that are missing or measured with error enter a layer ``z`` and its standard deviation."""
+    return (
+        f"'{name}', inputs that are missing or measured with error, enters '{z}' and the scale of its noise, too: let "
+        f"a second network set this scale, pmg.row_scale(G) with G = pm.Normal('G', {name} @ V, sigma)."
     )
 
 

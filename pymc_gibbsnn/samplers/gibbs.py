@@ -3,7 +3,8 @@ r"""Gibbs sampling of the intermediate-noise network: one sweep over all weights
 The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.network` [1]_, in the letters of
 :mod:`pymc_gibbsnn.moves`. The lines of a sweep, from the data upwards, say what is drawn given what::
 
-    π, μ, τ², k, A_1 | W̃_1, Z_2            if entries of the inputs A_1 are not known, with their means and variances
+    π, μ, τ², k, A_1 | W̃_1, Z_2            if entries of the inputs A_1 are not known, with their means and variances;
+                                             also given W̃_1, Z_2 of the network whose noise this one sets
     W̃_1 | Z_2
     for each hidden layer l = 2..L:
         Z_l | W̃_{l−1}, W̃_l, Z_{l+1}        A_l integrated out (collapsed)
@@ -125,7 +126,8 @@ def gibbs(
         How to move the weights of each unit with the noise of its pre-activations held fixed: by Gaussian steps on the
         linear pieces of the activation (:mod:`pymc_gibbsnn.moves.interweave_pieces`), by a Langevin step
         (:mod:`pymc_gibbsnn.moves.interweave_langevin`), or not at all. "auto" chooses pieces up to 128 inputs, bias
-        included, in the data layer and 24 in others, and Langevin for wider layers and for activations without a slope
+        included, in the data layer and 24 in others, and in the data layer where rows have scales or most inputs are
+        drawn, and Langevin for wider layers and for activations without a slope
         or without linear pieces. The filters of a convolution have one move of their own
         (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool and then a dense layer;
         "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers below a last latent

@@ -34,7 +34,7 @@ def watched(networks: Sequence[Network]) -> Variable:
         numbers += [outputs, *(variance.log_precision(variance.value) for variance in network.variances)]
         numbers += [parameter.value for parameter in network.parameters]
         inputs = network.random_inputs
-        if inputs is not None and inputs.mixture is None:  # whose components may exchange their numbers
+        if network.draws_inputs and inputs.mixture is None:  # whose components may exchange their numbers
             numbers += inputs.of_columns
     return pt.concatenate([x.ravel() for x in numbers])
 

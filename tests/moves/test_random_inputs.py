@@ -184,10 +184,21 @@ def skipped(x):
     pm.Normal("y", A2 @ pm.Normal("W2", 0, 1, shape=2) + x @ pm.Normal("V", 0, 1, shape=D), 0.5, observed=Y)
 
 
+def linear_in_its_noise(x):
+    pm.Normal("y", x @ pm.Normal("W", 0, 1, shape=D), pt.exp(x[:, 0]), observed=Y)
+
+
+def standardised_in_the_offset(x):
+    Z2 = pm.Normal("Z2", ((x - 1) / 2) @ pm.Normal("W1", 0, 1, shape=(2, D)).T + pm.Normal("beta") * x[:, :1], 1)
+    pm.Normal("y", pm.Normal("A2", pt.maximum(Z2, 0), 1) @ pm.Normal("W2", 0, 1, shape=2), 0.5, observed=Y)
+
+
 @pytest.mark.parametrize("kind", [missing, measured])
 @pytest.mark.parametrize(
     ("network", "message"),
     [
+        (linear_in_its_noise, r"'[xX]', inputs that are .* enters 'y' and the scale of its noise, too: let a second"),
+        (standardised_in_the_offset, "enters the mean of 'Z2' twice"),
         (another_network, r"must enter '(Z2|u)' and nothing else, but \['(Z2|u)'\] depend on it"),
         (two_products, "enters the mean of 'y' twice"),
         (in_the_noise, r"must enter 'Z2' and nothing else, but \['A2', 'y'\] depend on it"),
