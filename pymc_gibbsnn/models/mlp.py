@@ -176,8 +176,8 @@ def mlp(
         If data are not finite, the rows of X and y have other labels in pandas, their shapes or the widths do
         not fit, class labels do not count from 0 without a gap or are of one class only, a noise or a precision is not
         positive, the noise of the last Z is "learned" by itself with a probit likelihood, ``noise_hidden`` does not go
-        with the likelihood or the activation, a column of X holds no value at all, or ``activation`` or
-        another choice is none of those above.
+        with the likelihood or the activation, a column of X holds no value at all, or ``activation`` or another choice
+        is none of those above.
 
     Warns
     -----

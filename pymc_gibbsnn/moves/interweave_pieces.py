@@ -153,9 +153,9 @@ class UnitGrams(NamedTuple):
 
 
 class DataGrams(NamedTuple):
-    """What the move remembers where no row changes."""
+    """All that it remembers there."""
 
-    input: Variable  # Ã (n, d), which is computed of the data once
+    input: Variable | Nothing  # Ã (n, d), which is computed of the data once where no row changes
     grams: UnitGrams
 
 
@@ -165,12 +165,11 @@ def interweave_pieces(network: Network, l: int) -> Move:
     is_kept = l == 0 and network.keeps_inputs  # else the input changes from sweep to sweep
     changing = None if l else network.changing_rows
     is_first = not is_kept and changing is None
-    memory: DataGrams | UnitGrams | Nothing = NOTHING
+    memory: DataGrams | Nothing = NOTHING
     if not is_first:
         z = pt.zeros((network.rows.shape[0], operator.shape[0]), dtype=a.dtype)
-        memory = UnitGrams(*_no_gram(z, operator.augmented_shape))
-    if is_kept:
-        memory = DataGrams(operator.design(a, a.shape[0]), memory)
+        design = operator.design(a, a.shape[0]) if is_kept else NOTHING
+        memory = DataGrams(design, UnitGrams(*_no_gram(z, operator.augmented_shape)))
 
     def step(rng: Variable, site: Site, memory: Any) -> tuple[Variable, Site, Any, Acceptance]:
         operator, function, w, z = site.layer.operator, site.activation.function, site.w, site.z
@@ -180,7 +179,7 @@ def interweave_pieces(network: Network, l: int) -> Move:
         rng, u = draw(uniform, rng, zero, one, size=(3, h))
         rho = np.array([[0], [1]], w.dtype) * pt.minimum(u[2], 1 - 1e-6)
         x = memory.input if is_kept else operator.design(site.a, site.samples)
-        grams = UnitGrams(*_no_gram(z, (h, d))) if is_first else memory.grams if is_kept else memory
+        grams = UnitGrams(*_no_gram(z, (h, d))) if is_first else memory.grams
         table = [part.astype(w.dtype) for part in (function.edges, function.slopes, function.intercepts)]
         if changing is not None:
             _, a = on_lines(z[changing], *table, xp=pt)
@@ -190,11 +189,11 @@ def interweave_pieces(network: Network, l: int) -> Move:
             x, w, z, site.y, site.v, site.gain, operator.precision, rho, pt.log1p(-u[:2]), xi, *grams, *table
         )
         outputs = PassOutputs(*Interweave(is_first)(*inputs))
-        grams = UnitGrams(outputs.gram, outputs.squares)
-        if is_kept:
-            memory = memory._replace(grams=grams)
-        elif changing is not None:
-            memory = grams._replace(unit_gram=outputs.gram - _gram_of_rows(x, outputs.squares, changing))
+        if not is_first:
+            gram = outputs.gram
+            if changing is not None:
+                gram = gram - _gram_of_rows(x, outputs.squares, changing)
+            memory = memory._replace(grams=UnitGrams(gram, outputs.squares))
         return rng, site.with_weights(outputs.w, outputs.z), memory, Acceptance(outputs.accepted.mean())
 
     return Move.of(operator.name, step, memory, Acceptance)

@@ -145,6 +145,10 @@ class Regression(NamedTuple):
             v = v * inputs.slope
         return cls(v, rest, layer.noise, c)
 
+    def at(self, rows: Variable) -> Regression:
+        """Return what is told of some rows, by their numbers."""
+        return self._replace(rest=self.rest[rows], scale=None if self.scale is None else self.scale[rows])
+
     def given(self, known: Variable) -> Regression:
         """Return what is told of the other entries, where some are ``known`` and 0 stands for the others."""
         return self._replace(rest=self.rest - (known if self.scale is None else known / self.scale) @ self.v.T)
@@ -183,26 +187,21 @@ def _draw_unknown(rng: Variable, state: NetworkState) -> tuple[Variable, Variabl
         rest = regression.rest - centre @ regression.v.T
         rng, u = draw_postactivations(rng, pt.zeros_like(x), one, rest, lambda u: u @ of_u.T, correct, regression.noise)
         return rng, centre + root * u
-    grams = pt.stack([regression.v.T @ regression.v / regression.noise for regression in regressions])
-    ones = pt.ones_like(x[:, 0])[:, None]
-    certainty = pt.concatenate(
-        [ones if regression.scale is None else 1 / regression.scale**2 for regression in regressions],
-        axis=1,
-    )
     if holes is None:
-        rows, group = pt.arange(x.shape[0]), pt.arange(x.shape[0])
-        drawn = pt.ones_like(x, dtype="bool")
+        rows, drawn, group = pt.arange(x.shape[0]), pt.ones_like(x, dtype="bool"), pt.arange(x.shape[0])
     else:
-        regressions = [regression.given(holes.known) for regression in regressions]
         rows, drawn, group = holes.rows, holes.missing, holes.group
+        regressions = [regression.at(rows).given(holes.known[rows]) for regression in regressions]
         if not are_equal:
             drawn, group = drawn[group], pt.arange(rows.shape[0])
-    linear = sum((regression.linear for regression in regressions), start=linear)[rows]
+    linear = sum((regression.linear for regression in regressions), start=linear[rows])
     precision = precision if precision.type.broadcastable[0] else precision[rows]
     precision = precision + pt.zeros_like(drawn, dtype=x.dtype)
-    certainty = pt.ones_like(precision[:, 0])[:, None] if are_equal else certainty[rows]
+    ones = pt.ones_like(precision[:, 0])[:, None]
+    scales = [ones if regression.scale is None else regression.scale for regression in regressions]
+    grams = pt.stack([regression.v.T @ regression.v / regression.noise for regression in regressions])
     rng, xi = draw(normal, rng, pt.zeros_like(linear), one)
-    new = gaussian_rows(grams, certainty, precision, drawn, group, linear, xi)
+    new = gaussian_rows(grams, 1 / pt.concatenate(scales, axis=1) ** 2, precision, drawn, group, linear, xi)
     return rng, new if holes is None else new.ravel()[holes.places]
 
 

@@ -38,6 +38,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random import uniform
 
 from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.moves.fixed_noise import Noises, noises, with_noises
 from pymc_gibbsnn.moves.site import Acceptance, Move, NetworkState, Nothing
 from pymc_gibbsnn.networks.network import Network
 
@@ -101,13 +102,9 @@ def other_network(state: NetworkState) -> NetworkState:
 def moved(state: NetworkState, ratio: Variable, inputs: Variable | None = None) -> NetworkState:
     """Multiply the noise of all latents of a network by a number (n, 1) for each row, optionally at other inputs."""
     network = state.network if inputs is None else replace(state.network, inputs=inputs)
-    a, outputs, posts = network.inputs, [], []
-    for l, activation in enumerate(state.network.activations):
-        site = state.site(l)
-        outputs.append(site.layer.mean(a, site.w) + ratio * (site.z - site.mean))
-        a = activation.function(outputs[-1]) + ratio * (site.post - activation.function(site.z))
-        posts.append(a)
-    return replace(state, network=network, outputs=(*outputs, state.outputs[-1]), posts=tuple(posts))
+    scaled = Noises(*([ratio * noise for noise in of_kind] for of_kind in noises(state)))
+    new = with_noises(replace(state, network=network), scaled)
+    return replace(new, outputs=(*new.outputs[:-1], state.outputs[-1]))
 
 
 def choose(accept: Variable, proposed: NetworkState, state: NetworkState) -> NetworkState:

@@ -268,8 +268,10 @@ class Network:
     @property
     def lasting_inputs(self) -> Variable | None:
         """The rows of the inputs that are the same in each sweep: all, or but for a few; else None."""
-        if self.keeps_inputs or self.changing_rows is None:
-            return self.inputs if self.keeps_inputs else None
+        if self.keeps_inputs:
+            return self.inputs
+        if self.changing_rows is None:
+            return None
         inputs = self.random_inputs
         return inputs.seen(inputs.holes.known[inputs.holes.complete])
 

@@ -209,9 +209,8 @@ class Reader(LayerReader):
         latent = None if scale is None else self._latent_of_scale(scale, len(network.data()))
         if latent is None:
             self._check_inputs([network], scale)
-        if scale is None:
-            return [network]
-        if latent is None:
+            if scale is None:
+                return [network]
             return [replace(network, row_scale=real(self.model.replace_rvs_by_values([scale])[0]))]
         if self._count(z) > 1:
             raise NetworkError(

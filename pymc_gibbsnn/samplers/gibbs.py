@@ -126,9 +126,9 @@ def gibbs(
         How to move the weights of each unit with the noise of its pre-activations held fixed: by Gaussian steps on the
         linear pieces of the activation (:mod:`pymc_gibbsnn.moves.interweave_pieces`), by a Langevin step
         (:mod:`pymc_gibbsnn.moves.interweave_langevin`), or not at all. "auto" chooses pieces up to 128 inputs, bias
-        included, in the data layer and 24 in others, and in the data layer where rows have scales or most inputs are
-        drawn, and Langevin for wider layers and for activations without a slope
-        or without linear pieces. The filters of a convolution have one move of their own
+        included, in the data layer, and up to 24 in others and in a data layer whose rows have scales or of which most
+        inputs are drawn; it chooses Langevin for wider layers and for activations without a slope or without linear
+        pieces. The filters of a convolution have one move of their own
         (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool and then a dense layer;
         "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers below a last latent
         that is neither observed nor integrated out, as below class labels or counts, also move together, by

@@ -326,6 +326,7 @@ def brute_force(posterior, x_new, error, copies, noise=0.5):
         slow(lambda prior: measured(np.array([1.5, 0.2, 2.0]), prior=prior), lambda e: np.array([1.5, 0.2, 2.0])),
         (lambda prior: measured(learned_error(), prior=prior), lambda e: 2 * np.sqrt(e)),
     ],
+    ids=["missing", "measured", "a learned error"],
 )
 def test_predictions_against_brute_force(build, error):
     model = build(prior=learned)
