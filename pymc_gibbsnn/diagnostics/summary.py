@@ -124,7 +124,7 @@ def summary(
         ``norm 1`` and so on (Σ W² + Σ b² of each layer, or Σ θ² of each variable where the network cannot be read),
         ``lp`` (the log density, if the sampler recorded it), and every other free variable that was recorded, such as
         learned variances, but for what belongs to components of a mixture of the inputs, which may exchange their
-        numbers (label switching). The columns are
+        numbers (label switching), and loadings of factors of the inputs, which may rotate. The columns are
 
         - ``numbers``: of how many numbers the row consists; the other columns then hold averages of ``mean`` and
           ``sd``, and the worst of ``ess_bulk``, ``ess_tail`` and ``r_hat``, all as ArviZ computes them [1]_, over the
@@ -237,7 +237,7 @@ def _others(idata, posterior: xr.Dataset, model: pm.Model, space: xr.Dataset) ->
         networks = read_networks(model, check_data=False)
         known = {v.name for network in networks for v in (*network.weights, *network.latents)}
         of_inputs = [network.random_inputs for network in networks if network.random_inputs is not None]
-        known |= {one.name for inputs in of_inputs if inputs.mixture is not None for one in inputs.learned}
+        known |= {one.name for inputs in of_inputs for one in inputs.learned if one not in inputs.identified}
     [axis] = set(space["norm"].dims) - {"chain", "draw"}
     quantities = {f"norm {label}": space["norm"].sel({axis: label}).values for label in space[axis].values}
     known |= set(space["norm"][axis].values) if axis == "parameter" else set()

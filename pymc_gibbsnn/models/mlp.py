@@ -153,12 +153,13 @@ def mlp(
         number itself lies there or beyond. The model is pm.Censored around a last latent Z with noise of the same s.
     missing : {"model", "refuse"}
         What to do where X has missing values. "model" makes them variables of the model, which :class:`GibbsNN` draws
-        with the network. Rows of X are then draws from a mixture of 30 components, so that what is known of a row tells
-        of what is missing: c_i ~ Categorical(π), "component_X", and x_ij ~ Normal(μ_kj, τ_kj) with k = c_i. The weights
-        "weights_X", π ~ Dirichlet(1), the means "mean_X", μ_kj ~ Normal(0, 1), and the variances "variance_X",
-        τ_kj² ~ InverseGamma(2, 0.02), are learned, in the units of standardised inputs where ``standardise`` is true.
-        "X" is then no data variable, and :func:`predict` takes new rows that lack values, too. "refuse" raises an
-        error.
+        with the network. Rows of X are then draws from a mixture of 30 components, and have q = 4 factors, or d − 1
+        where X has d ≤ 4 columns, so that what is known of a row tells of what is missing: c_i ~ Categorical(π),
+        "component_X", f_ia ~ Normal(0, 1), "factors_X", and x_ij ~ Normal(μ_kj + Σ_a V_ja f_ia, τ_kj) with k = c_i. The
+        weights "weights_X", π ~ Dirichlet(1), the means "mean_X", μ_kj ~ Normal(0, 1), the loadings "loadings_X",
+        V_ja ~ Normal(0, q^{-1/2}), and the variances "variance_X", τ_kj² ~ InverseGamma(2, 0.02), are learned, in the
+        units of standardised inputs where ``standardise`` is true. "X" is then no data variable, and :func:`predict`
+        takes new rows that lack values, too. "refuse" raises an error.
 
     Returns
     -------

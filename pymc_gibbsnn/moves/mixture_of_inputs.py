@@ -8,7 +8,8 @@ Conditionals. The network tells of k_i only through x_i:
 
     p(k_i = k | x_i) ∝ π_k Π_j N(x_ij; μ_kj, τ_kj²),     π | k_1, ..., k_n ~ Dirichlet(α + n),   n_k = Σ_i [k_i = k].
 
-A product over the known entries j alone has those that are not known integrated out. The sums over j of
+A product over the known entries j alone has those that are not known integrated out. Where rows have factors
+(:mod:`pymc_gibbsnn.moves.factors_of_inputs`), these are integrated out, too. The sums over j of
 
     log N(x_ij; μ_kj, τ_kj²) = −½ x_ij²/τ_kj² + x_ij μ_kj/τ_kj² − ½ (μ_kj²/τ_kj² + log 2π τ_kj²)
 
@@ -18,6 +19,7 @@ are matrix products; x and μ are taken less the mean of the μ of their column,
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytensor.tensor as pt
@@ -25,14 +27,18 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import uniform
 
 from pymc_gibbsnn.backends.draw import draw
-from pymc_gibbsnn.networks.random_inputs import LearnedWeights, Mixture
+from pymc_gibbsnn.moves.factors_of_inputs import log_added_density
+from pymc_gibbsnn.networks.random_inputs import FactorModel, LearnedWeights, Mixture
 from pymc_gibbsnn.random.vectorised_gamma import vectorised_gamma
+
+if TYPE_CHECKING:
+    from pymc_gibbsnn.networks.input_reader import VariableFactors
 
 __all__ = ["by_component", "draw_components", "draw_weights", "log_densities_of_rows", "log_density_of_components"]
 
 
 def draw_components(
-    rng: Variable, mixture: Mixture, x: Variable, known: Variable | None = None
+    rng: Variable, mixture: Mixture, x: Variable, known: Variable | None = None, factors: FactorModel | None = None
 ) -> tuple[Variable, Variable]:
     """Draw the component of each row.
 
@@ -46,13 +52,15 @@ def draw_components(
         The inputs.
     known : Variable, (n, d), optional
         Which entries are known, as 1 and 0, if the others are to be integrated out.
+    factors : FactorModel, optional
+        The factors of rows, which are integrated out.
 
     Returns
     -------
     rng, component : Variable
     """
     zeros = pt.zeros((mixture.number, x.shape[1]), x.dtype)
-    of_rows = log_densities_of_rows(x, mixture.mean + zeros, mixture.variance + zeros, known)
+    of_rows = log_densities_of_rows(x, mixture.mean + zeros, mixture.variance + zeros, known, factors)
     logs = pt.log(mixture.probabilities) + of_rows
     shares = pt.exp(logs - logs.max(axis=1, keepdims=True)).cumsum(axis=1)
     zero, one = pt.constant(np.array([0, 1], x.dtype))
@@ -94,8 +102,14 @@ def by_component(mixture: Mixture | None, entries: Variable, values: dict[Variab
     return _indicators(mixture, values[mixture.value], entries.dtype).T @ entries
 
 
-def log_densities_of_rows(x: Variable, mean: Variable, variance: Variable, known: Variable | None = None) -> Variable:
-    """Compute Σ_j log N(x_ij; μ_kj, τ_kj²) of each row and each component (n, components).
+def log_densities_of_rows(
+    x: Variable,
+    mean: Variable,
+    variance: Variable,
+    known: Variable | None = None,
+    factors: FactorModel | VariableFactors | None = None,
+) -> Variable:
+    """Compute Σ_j log N(x_ij; μ_kj, τ_kj²) of each row and each component (n, components), with factors integrated out.
 
     Parameters
     ----------
@@ -105,11 +119,14 @@ def log_densities_of_rows(x: Variable, mean: Variable, variance: Variable, known
         μ and τ².
     known : Variable, (n, d), optional
         Over which entries j to sum, as 1 and 0; by default all.
+    factors : FactorModel or VariableFactors, optional
+        The factors of rows, if they have some.
     """
     middle, known = mean.mean(axis=0), pt.ones_like(x) if known is None else known
     x, mean, precision = (x - middle) * known, mean - middle, 1 / variance
     constant = mean**2 * precision - pt.log(precision) + math.log(2 * math.pi)
-    return x @ (mean * precision).T - (x**2 @ precision.T + known @ constant.T) / 2
+    density = x @ (mean * precision).T - (x**2 @ precision.T + known @ constant.T) / 2
+    return density if factors is None else density + log_added_density(x, mean, variance, known, factors)
 
 
 def log_density_of_components(mixture: Mixture, values: dict[Variable, Variable]) -> dict[str, Variable]:

@@ -6,10 +6,10 @@ with its inputs, in the letters of :mod:`pymc_gibbsnn.moves` and with E and F th
 
     Z_{l+1} = Ã_l W̃_lᵀ + E_{l+1},   A_l = σ(Z_l) + F_l.
 
-Of entries R of the row that are to move, the proposal is a draw from the prior given all others, through the component
-k of a mixture, or given measured values x̃,
+Of entries R of the row that are to move, the proposal is a draw from the prior given all others, with the component k
+of a mixture and the factors f of the row, or given measured values x̃,
 
-    k', x'_R ~ p(k, x_R | x_{−R}),   or   x'_R ~ p(x_R | k, x̃_R).
+    k', f', x'_R ~ p(k, f, x_R | x_{−R}),   or   x'_R ~ p(x_R | k, f, x̃_R).
 
 For each row R are, with equal probability, all entries that are not known, or one of them, chosen at random. The
 proposal is accepted, for each row by itself, with the probability
@@ -36,6 +36,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import normal, uniform
 
 from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.moves.factors_of_inputs import factors_of_rows
 from pymc_gibbsnn.moves.fixed_noise import noises, with_noises
 from pymc_gibbsnn.moves.mixture_of_inputs import draw_components
 from pymc_gibbsnn.moves.row_scales import choose, log_density_of_rows, moved, other_network, squares_of_rows
@@ -102,9 +103,7 @@ def _step(rng: Variable, state: NetworkState, memory: Nothing) -> tuple[Variable
 def _chosen(rng: Variable, state: NetworkState) -> tuple[Variable, Variable]:
     """Choose which entries (n, d) of each row are redrawn, as 1 and 0."""
     x, holes = state.network.inputs, _inputs(state.network).holes
-    unknown = pt.ones_like(x)
-    if holes is not None:
-        unknown = pt.set_subtensor(pt.zeros_like(x)[holes.row, holes.column], 1)
+    unknown = pt.ones_like(x) if holes is None else holes.indicators
     zero, one = pt.constant(np.array([0, 1], x.dtype))
     rng, u = draw(uniform, rng, zero, one, size=(state.samples, state.network.layers[0].shape[1]))
     rng, v = draw(uniform, rng, zero, one, size=(state.samples,))
@@ -114,7 +113,7 @@ def _chosen(rng: Variable, state: NetworkState) -> tuple[Variable, Variable]:
 
 
 def _proposal(rng: Variable, state: NetworkState, moving: Variable) -> tuple[Variable, dict[Variable, Variable]]:
-    """Draw entries from their prior and, where some are missing, components of rows.
+    """Draw entries from their prior and, where some are missing, components and factors of rows.
 
     Parameters
     ----------
@@ -135,8 +134,14 @@ def _proposal(rng: Variable, state: NetworkState, moving: Variable) -> tuple[Var
     x, value, holes = inputs.at(values), values[inputs.value], inputs.holes
     proposed: dict[Variable, Variable] = {}
     if inputs.mixture is not None and holes is not None:
-        rng, component = draw_components(rng, inputs.mixture, x, 1 - moving)
+        rng, component = draw_components(rng, inputs.mixture, x, 1 - moving, inputs.factor_model)
         proposed[inputs.mixture.value] = component
+        inputs = _inputs(state.read(values | proposed))
+    if (factors := inputs.factor_model) is not None and holes is not None:
+        rng, xi = draw(normal, rng, pt.zeros_like(values[factors.value]), pt.constant(np.asarray(1, x.dtype)))
+        kept = (1 - moving) / inputs.variance
+        f = factors_of_rows(x - factors.center, kept, factors, xi)
+        proposed[factors.value] = pt.cast(f, factors.value.dtype)
         inputs = _inputs(state.read(values | proposed))
     precision, linear = inputs.given_measurement()
     mean, deviation = linear / precision, pt.sqrt(1 / precision)

@@ -25,6 +25,14 @@ Learned means and variances of columns are conjugate. With the entries x_e of th
 and variances follow from the residuals x − μ and x̃ − x (:mod:`pymc_gibbsnn.moves.variances`). Where rows are drawn from
 a mixture, these are sums over the rows of one component; the weights of components are drawn before them, and the
 components of rows after them (:mod:`pymc_gibbsnn.moves.mixture_of_inputs`).
+
+Where rows have factors f with loadings V, so that μ_j + V_j f stands for μ_j, the f of a row and its x_M are drawn at
+once: together they are Gaussian, with the terms
+
+    −½ Σ_j (x_j − V_j f − μ_j)²/τ_j² − ½ Σ_a f_a²/s_a²
+
+for the prior. Learned loadings are drawn first of all (:mod:`pymc_gibbsnn.moves.factors_of_inputs`), and the components
+of a mixture with f integrated out.
 """
 
 from __future__ import annotations
@@ -40,6 +48,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import normal
 
 from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.moves.factors_of_inputs import added_by_factors, draw_loadings
 from pymc_gibbsnn.moves.gaussian_rows import gaussian_rows
 from pymc_gibbsnn.moves.mixture_of_inputs import by_component, draw_components, draw_weights, log_density_of_components
 from pymc_gibbsnn.moves.postactivations import draw_postactivations
@@ -52,8 +61,15 @@ __all__ = ["log_densities_of_inputs", "random_inputs"]
 
 
 def random_inputs(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkState]:
-    """Draw learned weights, means and variances, the components of rows, and then the inputs that are not known."""
+    """Draw what is learned of the inputs, the components of rows, and then factors and inputs that are not known."""
     values, mixture = state.values, state.network.random_inputs.mixture
+    factors = state.network.random_inputs.factor_model
+    if factors is not None and (loadings := factors.learned_loadings) is not None:
+        inputs, f = state.read(values).random_inputs, values[factors.value]
+        x = inputs.at(values)
+        centred, precision = x - inputs.factor_model.center, 1 / inputs.variance + pt.zeros_like(x)
+        rng, value = draw_loadings(rng, inputs.factor_model, centred, pt.cast(f, x.dtype), precision)
+        values = values | {loadings.value: value}
     if mixture is not None and mixture.learned_weights is not None:
         weights = state.read(values).random_inputs.mixture.learned_weights
         counts = by_component(mixture, pt.ones_like(state.network.inputs[:, :1]), values)[:, 0]
@@ -70,12 +86,11 @@ def random_inputs(rng: Variable, state: NetworkState) -> tuple[Variable, Network
         values = values | {scale.value: value}
     if mixture is not None:
         inputs = state.read(values).random_inputs
-        rng, component = draw_components(rng, inputs.mixture, inputs.at(values))
+        rng, component = draw_components(rng, inputs.mixture, inputs.at(values), factors=inputs.factor_model)
         values = values | {mixture.value: component}
     state = replace(state, values=values, network=state.read(values))
-    rng, value = _draw_unknown(rng, state)
-    inputs = state.network.random_inputs
-    values = values | {inputs.value: pt.cast(value, inputs.value.dtype)}
+    rng, drawn = (_draw_unknown if factors is None else _draw_with_factors)(rng, state)
+    values = values | {value: pt.cast(new, value.dtype) for value, new in drawn.items()}
     return rng, replace(state, values=values, network=state.read(values))
 
 
@@ -101,6 +116,8 @@ def _draw_mean(
     """
     x = inputs.at(values)
     precision = 1 / inputs.variance + pt.zeros_like(x)
+    if (factors := inputs.factor_model) is not None:
+        x = x - added_by_factors(factors, values[factors.value])
     which, zeros = given(mean.which.ravel()), given(np.zeros(math.prod(mean.shape), x.dtype))
     of_entries, weighted = (
         pt.inc_subtensor(zeros[which], by_component(inputs.mixture, entries, values).ravel()).reshape(sizes(mean.shape))
@@ -168,8 +185,8 @@ def _regressions(state: NetworkState) -> list[Regression]:
     return found
 
 
-def _draw_unknown(rng: Variable, state: NetworkState) -> tuple[Variable, Variable]:
-    """Draw the entries that are not known given the first layer; return the value of their value variable."""
+def _draw_unknown(rng: Variable, state: NetworkState) -> tuple[Variable, dict[Variable, Variable]]:
+    """Draw the entries that are not known given the first layer; return values by their value variable."""
     inputs, regressions = state.network.random_inputs, _regressions(state)
     x, holes = inputs.at(state.values), inputs.holes
     precision, linear = inputs.given_measurement()
@@ -186,7 +203,7 @@ def _draw_unknown(rng: Variable, state: NetworkState) -> tuple[Variable, Variabl
 
         rest = regression.rest - centre @ regression.v.T
         rng, u = draw_postactivations(rng, pt.zeros_like(x), one, rest, lambda u: u @ of_u.T, correct, regression.noise)
-        return rng, centre + root * u
+        return rng, {inputs.value: centre + root * u}
     if holes is None:
         rows, drawn, group = pt.arange(x.shape[0]), pt.ones_like(x, dtype="bool"), pt.arange(x.shape[0])
     else:
@@ -202,7 +219,45 @@ def _draw_unknown(rng: Variable, state: NetworkState) -> tuple[Variable, Variabl
     grams = pt.stack([regression.v.T @ regression.v / regression.noise for regression in regressions])
     rng, xi = draw(normal, rng, pt.zeros_like(linear), one)
     new = gaussian_rows(grams, 1 / pt.concatenate(scales, axis=1) ** 2, precision, drawn, group, linear, xi)
-    return rng, new if holes is None else new.ravel()[holes.places]
+    return rng, {inputs.value: new if holes is None else new.ravel()[holes.places]}
+
+
+def _draw_with_factors(rng: Variable, state: NetworkState) -> tuple[Variable, dict[Variable, Variable]]:
+    """Draw the entries that are not known, and the factors of all rows, at once given the first layer."""
+    inputs, regressions = state.network.random_inputs, _regressions(state)
+    factors, holes, x = inputs.factor_model, inputs.holes, inputs.at(state.values)
+    f = pt.cast(state.values[factors.value], x.dtype)
+    (n, d), k = (x.shape[0], state.network.layers[0].operator.shape[1]), factors.number
+    # Zeros of these shapes are asked of the state: the shape of what is computed is one that JAX would have to check
+    one, zeros, no_factors = pt.constant(np.asarray(1, x.dtype)), pt.zeros_like(x), pt.zeros_like(f)
+    known, missing = zeros, pt.ones_like(x)
+    if holes is not None:
+        known, missing = holes.known, holes.indicators
+        regressions = [regression.given(known) for regression in regressions]
+
+    certainty = 1 / inputs.variance + zeros
+    linear, of_measurement = factors.center * certainty, zeros
+    of_factors = (certainty * (known - factors.center)) @ factors.loadings
+    if (measurement := inputs.measurement) is not None:
+        of_measurement = 1 / measurement.variance + zeros
+        linear = linear + measurement.measured * of_measurement
+    linear = sum((regression.linear for regression in regressions), start=linear)
+
+    # Of each column the matrix with which (x_j − V_j f)² is a form of (x, f), and of each network that of x
+    u = pt.concatenate([pt.eye(d, dtype=x.dtype), -factors.loadings], axis=1)
+    empty = pt.zeros((len(regressions), d + k, d + k), x.dtype)
+    grams = pt.stack([regression.v.T @ regression.v / regression.noise for regression in regressions])
+    grams = pt.concatenate([u[:, :, None] * u[:, None, :], pt.set_subtensor(empty[:, :d, :d], grams)])
+    ones = pt.ones_like(certainty[:, 0])[:, None]
+    scales = [ones if regression.scale is None else regression.scale for regression in regressions]
+    weights = pt.concatenate([certainty, *(1 / scale**2 for scale in scales)], axis=1)
+    precision = pt.concatenate([of_measurement, 1 / factors.variance + no_factors], axis=1)
+    drawn = pt.concatenate([missing, no_factors + 1], axis=1) > 0
+    linear = pt.concatenate([linear, of_factors], axis=1)
+    rng, xi = draw(normal, rng, pt.concatenate([zeros, no_factors], axis=1), one)
+    new = gaussian_rows(grams, weights, precision, drawn, pt.arange(n), linear, xi)
+    entries = new[:, :d] if holes is None else new[holes.row, holes.column]
+    return rng, {inputs.value: entries, factors.value: new[:, d:]}
 
 
 def log_densities_of_inputs(state: NetworkState) -> dict[str, Variable]:
@@ -214,6 +269,10 @@ def log_densities_of_inputs(state: NetworkState) -> dict[str, Variable]:
         densities[measurement.name] = _log_normal(measurement.measured - x, measurement.variance)
     if inputs.mixture is not None:
         densities |= log_density_of_components(inputs.mixture, state.values)
+    if (factors := inputs.factor_model) is not None:
+        densities[factors.name] = _log_normal(state.values[factors.value], factors.variance)
+        if (loadings := factors.learned_loadings) is not None:
+            densities[loadings.name] = _log_normal(factors.loadings - loadings.mean, loadings.variance)
     for mean in inputs.means:
         densities[mean.name] = _log_normal(state.values[mean.value] - mean.mean, mean.variance)
     for scale in inputs.variances:

@@ -3,32 +3,38 @@
 Of ``x = pm.Normal("X", mu, tau, observed=X)`` with missing entries PyMC makes the free variable "X_unobserved", the
 observed one "X_observed", and x, which puts them together; x is what enters the network. Inputs are measured where a
 free variable x is the mean of an observed Normal variable, and enters something else as well. Rows are drawn from a
-mixture where the means or standard deviations of x are picked by a Categorical variable c, as in ``mu[c]``.
+mixture where the means or standard deviations of x are picked by a Categorical variable c, as in ``mu[c]``. They have
+factors where a term of their means is the product ``f @ V.T`` of a Normal variable f and loadings V.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.logprob.transforms import SimplexTransform
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.basic import CategoricalRV, DirichletRV, NormalRV
 from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
-from pymc_gibbsnn.networks.forms import NetworkError, evaluate, undimshuffle
-from pymc_gibbsnn.networks.given import folded, real
+from pymc_gibbsnn.networks.forms import NetworkError, evaluate, is_normal, match_scaled_product, summands, undimshuffle
+from pymc_gibbsnn.networks.given import folded, given, real
 from pymc_gibbsnn.networks.learned_variances import VarianceReader
 from pymc_gibbsnn.networks.random_inputs import (
+    FactorModel,
     Holes,
+    LearnedLoadings,
     LearnedMean,
     LearnedWeights,
     Measurement,
@@ -37,7 +43,47 @@ from pymc_gibbsnn.networks.random_inputs import (
 )
 from pymc_gibbsnn.networks.substitution import substitute
 
-__all__ = ["VariableInputs", "line_of_columns", "read_random_inputs", "variable_inputs", "with_known_places"]
+__all__ = [
+    "VariableFactors",
+    "VariableInputs",
+    "line_of_columns",
+    "read_random_inputs",
+    "variable_inputs",
+    "with_known_places",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class VariableFactors:
+    """The factors of inputs x (n, d) of a model, in its random variables: the mean of x is center + f Vᵀ.
+
+    Attributes
+    ----------
+    f : Variable, (n, k)
+        The Normal variable of the factors, whose mean is 0.
+    number : int
+        How many factors k there are.
+    variance : Variable, (k,)
+        Its variances, which are known.
+    written : Variable
+        The loadings V as they are written, (d, k) or (k, d).
+    is_transposed : bool
+        Whether this is Vᵀ.
+    center : Variable
+        The rest of the mean, with two axes.
+    """
+
+    f: Variable
+    number: int
+    variance: Variable
+    written: Variable
+    is_transposed: bool
+    center: Variable
+
+    @property
+    def loadings(self) -> Variable:
+        """V (d, k)."""
+        return self.written.T if self.is_transposed else self.written
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +106,9 @@ class VariableInputs:
         The Categorical variable of the components of rows, if these are drawn from a mixture.
     means, sigmas : Variable, optional
         The parameters of all components, (components, d), or (1, d) where these have the same, or where there is no
-        mixture; None where rows differ otherwise.
+        mixture; None where rows differ otherwise. What factors add to means is left out.
+    factors : VariableFactors, optional
+        The factors of rows, if they have some.
     """
 
     x: Variable
@@ -69,9 +117,10 @@ class VariableInputs:
     measured: Variable | None
     mean: Variable
     sigma: Variable
-    component: Variable | None
-    means: Variable | None
-    sigmas: Variable | None
+    component: Variable | None = None
+    means: Variable | None = None
+    sigmas: Variable | None = None
+    factors: VariableFactors | None = None
 
     @property
     def is_alike_in_rows(self) -> bool:
@@ -141,7 +190,8 @@ def _with_holes(model: pm.Model, name: str) -> VariableInputs | None:
     of_all = [[_of_all_entries(p) for p in _parameters(rv)] for rv in (unknown, known)]
     if any(one is not other for one, other in zip(*of_all, strict=True)):
         return None
-    return VariableInputs(x, unknown, known, None, *_prior(model, [unknown, known], of_all[0]))
+    mean, sigma = of_all[0]
+    return _with_prior(model, VariableInputs(x, unknown, known, None, mean, sigma))
 
 
 def _measured(model: pm.Model, measured: Variable) -> VariableInputs | None:
@@ -161,11 +211,68 @@ def _measured(model: pm.Model, measured: Variable) -> VariableInputs | None:
     ]
     if not any(rv in model.free_RVs or _parameters(rv)[0] is not x for rv in users):
         return None
-    return VariableInputs(x, x, None, measured, *_prior(model, [x], _parameters(x)))
+    mean, sigma = _parameters(x)
+    return _with_prior(model, VariableInputs(x, x, None, measured, mean, sigma))
 
 
-def _prior(model: pm.Model, members: list[Variable], parameters: list[Variable]) -> tuple[Variable | None, ...]:
-    """Read the parameters of the distribution of inputs, and the components of a mixture.
+def _with_prior(model: pm.Model, found: VariableInputs) -> VariableInputs:
+    """Return inputs with the factors and the components of a mixture that are read from their mean and deviation."""
+    found = replace(found, mean=_in_two_axes(found.mean), sigma=_in_two_axes(found.sigma))
+    factors = _factors(model, found)
+    parameters = [found.mean if factors is None else factors.center, found.sigma]
+    component, means, sigmas = _components(model, found.members, parameters)
+    if factors is not None and component in ancestors([factors.written]):
+        component, means, sigmas = None, None, None  # the distribution of rows is none of those that are drawn
+    return replace(found, component=component, means=means, sigmas=sigmas, factors=factors)
+
+
+def _factors(model: pm.Model, found: VariableInputs) -> VariableFactors | None:
+    """Read the factors of inputs from their mean, if it is a sum with one product of factors and loadings."""
+    rvs, parts = model.basic_RVs, summands(found.mean)
+    products = {}
+    for i, part in enumerate(parts):
+        product = _product(part, rvs)
+        if product is not None and product[1] in model.free_RVs and is_normal(product[1]):
+            products[i] = product
+    if len(products) != 1:
+        return None
+    [(place, (factor, f, written, layout))] = products.items()
+    others = parts[:place] + parts[place + 1 :]
+    center = _in_two_axes(sum(others[1:], start=others[0])) if others else pt.zeros((1, 1), found.mean.dtype)
+    of_f, sigma_f = (_in_two_axes(p) for p in _parameters(f))
+    using = {rv for rv in rvs if f in ancestors(rv.owner.inputs, blockers=rvs)}
+    using |= {p for p in model.potentials if f in ancestors([p], blockers=rvs)}
+    is_own = using == set(found.members) and f not in ancestors([found.sigma, center, written], blockers=rvs)
+    is_known = all(v.owner is not None or isinstance(v, Constant) for v in ancestors([of_f, sigma_f]))
+    if layout == "vector" or not is_own or not is_known or model.rvs_to_transforms[f] is not None:
+        return None
+    (rows, number), (inner, columns) = evaluate(f).shape, evaluate(written).shape[:: 1 if layout == "columns" else -1]
+    if evaluate(found.x).shape != (rows, columns) or inner != number or evaluate(of_f).any():
+        return None  # one row of factors for all rows, say, or one row of loadings for all columns
+    sigma_f = evaluate(sigma_f)
+    if len(sigma_f) != 1 or not np.all(sigma_f > 0):
+        return None
+    variance = np.broadcast_to(sigma_f[0] ** 2, number).astype(pytensor.config.floatX)
+    written = written if factor == 1 else pt.constant(np.asarray(factor, written.dtype)) * written
+    return VariableFactors(f, number, given(variance), written, layout == "columns", center)
+
+
+def _product(part: Variable, rvs: list[Variable]) -> tuple[float, Variable, Variable, str] | None:
+    """Match a product, however it is written, as :func:`~pymc_gibbsnn.networks.forms.match_scaled_product` does."""
+    leaves = {rv: rv.type(name=rv.name) for rv in ancestors([part], blockers=rvs) if rv in rvs}
+    [form] = clone_replace([part], leaves, rebuild_strict=False)
+    form = rewrite_graph(form, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
+    if (product := match_scaled_product(form)) is None:
+        return None
+    factor, source, weights, layout = product
+    source, weights = substitute([source, weights], {leaf: rv for rv, leaf in leaves.items()})
+    return factor, source, weights, layout
+
+
+def _components(
+    model: pm.Model, members: list[Variable], parameters: list[Variable]
+) -> tuple[Variable | None, Variable | None, Variable | None]:
+    """Read the components of a mixture from which rows are drawn.
 
     Parameters
     ----------
@@ -174,14 +281,13 @@ def _prior(model: pm.Model, members: list[Variable], parameters: list[Variable])
     members : list of Variable
         The variables of which the inputs are made.
     parameters : list of Variable
-        Their means and standard deviations.
+        Their means, without what factors add, and standard deviations.
 
     Returns
     -------
-    mean, sigma, component, means, sigmas : Variable or None
+    component, means, sigmas : Variable or None
         As in :class:`VariableInputs`.
     """
-    parameters = [_in_two_axes(p) for p in parameters]
     rvs, above = model.basic_RVs, set(ancestors(parameters, blockers=model.basic_RVs))
     picked = [rv for rv in model.free_RVs if rv in above and isinstance(rv.owner.op, CategoricalRV)]
     if len(picked) == 1 and picked[0].type.broadcastable == (False,):  # one for each row, not one for all
@@ -190,8 +296,9 @@ def _prior(model: pm.Model, members: list[Variable], parameters: list[Variable])
         depending |= {p for p in model.potentials if component in ancestors([p], blockers=rvs)}
         of_components = [_of_components(p, component) for p in parameters]
         if depending == set(members) and None not in of_components:
-            return (*parameters, component, *of_components)
-    return (*parameters, None, *(p if p.type.broadcastable[0] else None for p in parameters))
+            return component, *of_components
+    means, sigmas = (p if p.type.broadcastable[0] else None for p in parameters)
+    return None, means, sigmas
 
 
 def _of_components(parameter: Variable, component: Variable) -> Variable | None:
@@ -266,11 +373,14 @@ def read_random_inputs(
     """
     holes, measurement, name = None, None, found.x.name
     value = model.rvs_to_values[found.unknown]
-    mixture = _mixture(found, model, variances, wanted)
-    is_drawn = found.component is None or mixture is not None  # rows have the means and variances of columns
+    factor_model = _factor_model(found, model, variances, wanted)
+    # Of inputs whose factors others move, others move components and what is learned of columns, too
+    is_read = found.factors is None or factor_model is not None
+    mixture = _mixture(found, model, variances, wanted) if is_read else None
+    is_drawn = is_read and (found.component is None or mixture is not None)  # rows have the parameters of columns
     parts = []
     if found.sigmas is not None and is_drawn:
-        parts.append((name, {rv.name for rv in found.members}, found.sigmas, found.means))
+        parts.append((name, {rv.name for rv in found.members}, found.sigmas, found.mean))
     if found.known is not None:
         x = found.entries(model)
         holes = Holes.of(x)
@@ -304,6 +414,7 @@ def read_random_inputs(
         means=tuple(one for one in means if _is(one.value, wanted)),
         variances=tuple(one for one in learned if _is(one.value, wanted)),
         mixture=mixture,
+        factor_model=factor_model,
     )
 
 
@@ -342,6 +453,41 @@ def _mixture(
         mean=real(mean),
         variance=folded(variances.deviation(found.sigmas, found.unknown) ** 2),
         learned_weights=_learned_weights(undimshuffle(weights), rv, model, variances, wanted),
+    )
+
+
+def _factor_model(
+    found: VariableInputs, model: pm.Model, variances: VarianceReader, wanted: set[Variable] | None
+) -> FactorModel | None:
+    """Read the factors of the inputs, if there are some, and their loadings, if they are Normal and serve nothing else.
+
+    Parameters
+    ----------
+    found, model, variances, wanted
+        As for :func:`read_random_inputs`.
+    """
+    factors = found.factors
+    if factors is None or not _is(value := model.rvs_to_values[factors.f], wanted):
+        return None
+    rv, learned = factors.written, None
+    if rv in model.free_RVs and is_normal(rv) and _is(model.rvs_to_values[rv], wanted):
+        is_own = variances.users(rv) == sorted(one.name for one in found.members)
+        is_plain = model.rvs_to_transforms[rv] is None and rv not in ancestors([found.sigma, factors.center])
+        if is_own and is_plain:
+            mean, sigma = (_in_two_axes(p) for p in _parameters(rv))
+            [mean] = model.replace_rvs_by_values([mean])
+            variance = folded(variances.deviation(sigma, rv) ** 2)
+            turned = [p.T if factors.is_transposed else p for p in (real(mean), variance)]
+            learned = LearnedLoadings(rv.name, model.rvs_to_values[rv], factors.is_transposed, *turned)
+    loadings, center = model.replace_rvs_by_values([factors.loadings, factors.center])
+    return FactorModel(
+        name=factors.f.name,
+        value=value,
+        number=factors.number,
+        variance=factors.variance,
+        loadings=real(loadings),
+        center=real(center),
+        learned_loadings=learned,
     )
 
 
@@ -433,7 +579,7 @@ def _learned_means(
     if (
         rv not in model.free_RVs
         or not isinstance(rv.owner.op, NormalRV)
-        or rv in ancestors([found.sigma])
+        or rv in ancestors([found.sigma, *([] if found.factors is None else [found.factors.written])])
         or model.rvs_to_transforms[rv] is not None
         or variances.users(rv) != sorted(one.name for one in found.members)
     ):

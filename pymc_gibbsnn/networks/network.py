@@ -47,10 +47,11 @@ LOST = 2e-4  # a share of a Gram matrix that rounding may change: of inputs at 1
 MOVING = (
     "noise", "precision", "offset", "alpha", "rate", "coefficient", "degrees", "factors", "row_scale", "slope", "rest",
     "density", "cutpoints", "squared", "log_prior", "inputs", "mean", "variance", "measured", "probabilities",
+    "loadings", "center",
 )  # fmt: skip
 NESTED = (
     "operator", "uses", "layers", "activations", "observation", "variances", "parameters", "network", "random_inputs",
-    "measurement", "means", "mixture", "learned_weights",
+    "measurement", "means", "mixture", "learned_weights", "factor_model", "learned_loadings",
 )  # fmt: skip
 
 

@@ -7,7 +7,12 @@ s_j² of columns may be learned. Rows may also be drawn from a mixture, with mea
 
     k_i ~ Categorical(π),   x_ij ~ N(μ_kj, τ_kj²) with k = k_i,   π ~ Dirichlet(α),
 
-so that entries of a row which are known tell of the others. :mod:`pymc_gibbsnn.networks.input_reader` finds such inputs
+so that entries of a row which are known tell of the others. They do so, too, if each row has *factors* f with common
+*loadings* V, as in factor analysis,
+
+    f_ia ~ N(0, s_a²),   x_ij ~ N(μ_ij + Σ_a V_ja f_ia, τ_ij²).
+
+:mod:`pymc_gibbsnn.networks.input_reader` finds such inputs
 in a model.
 """
 
@@ -29,7 +34,16 @@ from pymc_gibbsnn.networks.given import given
 if TYPE_CHECKING:
     from pymc_gibbsnn.networks.network import LearnedVariance
 
-__all__ = ["Holes", "LearnedMean", "LearnedWeights", "Measurement", "Mixture", "RandomInputs"]
+__all__ = [
+    "FactorModel",
+    "Holes",
+    "LearnedLoadings",
+    "LearnedMean",
+    "LearnedWeights",
+    "Measurement",
+    "Mixture",
+    "RandomInputs",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +114,7 @@ class Mixture:
     probabilities : Variable, (components,) or (n, components)
         π.
     mean, variance : Variable, (components, d)
-        μ and τ² of each component, which broadcast to this shape.
+        μ, without what factors add to it, and τ² of each component, which broadcast to this shape.
     learned_weights : LearnedWeights, optional
         The distribution of π, if it is drawn with the inputs.
     """
@@ -112,6 +126,60 @@ class Mixture:
     mean: Variable
     variance: Variable
     learned_weights: LearnedWeights | None
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedLoadings:
+    """Learned loadings V ~ N(mean, variance), on which nothing else depends.
+
+    Attributes
+    ----------
+    name : str
+        The name of the variable in the model.
+    value : Variable
+        Its value variable.
+    is_transposed : bool
+        Whether the user wrote Vᵀ (k, d), as in ``f @ V``, and not V (d, k), as in ``f @ V.T``.
+    mean, variance : Variable, (d, k)
+        The parameters of its prior, which broadcast to this shape.
+    """
+
+    name: str
+    value: Variable
+    is_transposed: bool
+    mean: Variable
+    variance: Variable
+
+
+@dataclass(frozen=True, eq=False)
+class FactorModel:
+    """The factors f of rows of the inputs, and their loadings V.
+
+    Attributes
+    ----------
+    name : str
+        The name of f in the model.
+    value : Variable, (n, k)
+        Its value variable.
+    number : int
+        How many factors k there are.
+    variance : Variable, (k,)
+        Their variances s².
+    loadings : Variable, (d, k)
+        V.
+    center : Variable
+        The means of inputs without f Vᵀ, which broadcast to (n, d).
+    learned_loadings : LearnedLoadings, optional
+        The distribution of V, if it is drawn with the inputs.
+    """
+
+    name: str
+    value: Variable
+    number: int
+    variance: Variable
+    loadings: Variable
+    center: Variable
+    learned_loadings: LearnedLoadings | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +253,11 @@ class Holes:
         """Return the inputs (n, d) with the entries of a vector in the holes."""
         return pt.set_subtensor(self.known[self.row, self.column], pt.cast(value, pytensor.config.floatX))
 
+    @property
+    def indicators(self) -> Variable:
+        """The entries (n, d) as 1 where they are missing, and 0 elsewhere."""
+        return pt.set_subtensor(pt.zeros_like(self.known)[self.row, self.column], 1)
+
     def filled_with_means(self) -> np.ndarray:
         """Return the inputs (n, d) with the means of known entries of each column in its holes."""
         row, column = evaluate(self.row), evaluate(self.column)
@@ -219,6 +292,8 @@ class RandomInputs:
         Variances of columns that are drawn with x: those of x, whose use is named like it, or of its measurement.
     mixture : Mixture, optional
         The mixture from which rows are drawn, so that the means and variances of rows are those of their components.
+    factor_model : FactorModel, optional
+        The factors of rows, which are a part of the means.
     slope, shift : Variable, (1, d), optional
         What the network sees is slope x + shift, such as x less means and divided by scales; by default x itself.
     is_drawn : bool
@@ -235,6 +310,7 @@ class RandomInputs:
     means: tuple[LearnedMean, ...] = ()
     variances: tuple[LearnedVariance, ...] = ()
     mixture: Mixture | None = None
+    factor_model: FactorModel | None = None
     slope: Variable | None = None
     shift: Variable | None = None
     is_drawn: bool = True
@@ -246,14 +322,20 @@ class RandomInputs:
 
     @property
     def of_rows(self) -> list[Variable]:
-        """The value variables that hold numbers of rows: that of x, and that of the components of a mixture."""
-        return [self.value] if self.mixture is None else [self.value, self.mixture.value]
+        """The value variables that hold numbers of rows: those of x, of components of a mixture, and of factors."""
+        return [self.value, *(one.value for one in (self.mixture, self.factor_model) if one is not None)]
 
     @property
-    def learned(self) -> list[LearnedMean | LearnedVariance | LearnedWeights]:
-        """The means and variances of columns that are drawn, and the weights of a mixture."""
+    def learned(self) -> list[LearnedMean | LearnedVariance | LearnedWeights | LearnedLoadings]:
+        """The means and variances of columns that are drawn, the weights of a mixture, and the loadings of factors."""
         weights = None if self.mixture is None else self.mixture.learned_weights
-        return [one for one in (*self.means, *self.variances, weights) if one is not None]
+        loadings = None if self.factor_model is None else self.factor_model.learned_loadings
+        return [one for one in (*self.means, *self.variances, weights, loadings) if one is not None]
+
+    @property
+    def identified(self) -> list[LearnedMean | LearnedVariance | LearnedWeights | LearnedLoadings]:
+        """What is learned but for components, which may exchange their numbers, and loadings, which may rotate."""
+        return [] if self.mixture is not None else [one for one in self.learned if not isinstance(one, LearnedLoadings)]
 
     @property
     def of_columns(self) -> list[Variable]:
@@ -284,7 +366,7 @@ class RandomInputs:
     def guessed_values(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Return values of the variables of rows, by name: those with which x is what :meth:`guess` returns.
 
-        The components of a mixture are clusters of rows, found by k-means.
+        The components of a mixture are clusters of rows, found by k-means; factors are 0.
         """
         x, holes = self.guess(), self.holes
         values = {self.value.name: x if holes is None else x[evaluate(holes.row), evaluate(holes.column)]}
@@ -297,4 +379,6 @@ class RandomInputs:
                 warnings.simplefilter("ignore", UserWarning)
                 _, clusters = kmeans2(x, min(self.mixture.number, len(x)), minit="++", seed=rng)
             values[self.mixture.value.name] = clusters
+        if (factors := self.factor_model) is not None:
+            values[factors.value.name] = np.zeros((len(x), factors.number), factors.value.dtype)
         return values

@@ -11,7 +11,11 @@ given all that is known of it,
     p(k | x) ∝ π_k Π_j N(x_j; μ_kj, τ_kj²) over known entries j, or π_k Π_j N(x̃_j; μ_kj, τ_kj² + s_j²) over measured
     ones.
 
-Means and variances, and weights of a mixture, come from the posterior.
+Where rows have factors f with loadings V, this density is that of x with f integrated out; f of a new row is drawn
+next, given the component and what is known (:mod:`pymc_gibbsnn.moves.factors_of_inputs`), and μ_j + V_j f stands for
+μ_j above.
+
+Means and variances, weights of a mixture and loadings come from the posterior.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import categorical, normal
 
 from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.moves.factors_of_inputs import added_by_factors, factors_of_rows
 from pymc_gibbsnn.moves.mixture_of_inputs import log_densities_of_rows
 from pymc_gibbsnn.networks.forms import NetworkError, evaluate
 from pymc_gibbsnn.networks.input_reader import VariableInputs, variable_inputs
@@ -107,6 +112,13 @@ def _given_data(found: VariableInputs, leaf: Variable) -> tuple[Variable, dict[V
         [rng, component] = draw(categorical, rng, _probabilities(found, known, ~is_missing))
         mean, sigma = substitute([mean, sigma], {found.component: component})
         new[found.component] = component
+    if (factors := found.factors) is not None:
+        [center] = substitute([factors.center], new)
+        certainty = pt.switch(is_missing, 0, 1 / (sigma**2 if error is None else sigma**2 + error**2))
+        [rng, xi] = draw(normal, rng, 0.0, 1.0, size=(leaf.shape[0], factors.number))
+        f = factors_of_rows(known - center, certainty, factors, xi)
+        mean = center + added_by_factors(factors, f)
+        new[factors.f] = xi  # of which the factors are a function
     if error is None:
         [_, drawn] = draw(normal, rng, mean, sigma, size=tuple(leaf.shape))
         return pt.switch(is_missing, drawn, leaf), {**new, found.unknown: drawn}
@@ -122,5 +134,6 @@ def _probabilities(found: VariableInputs, known: Variable, is_known: Variable) -
     weights, error, means, sigmas = found.weights, found.of_measurement, found.means, found.sigmas
     variance = sigmas**2 if error is None else sigmas**2 + error**2
     zeros = pt.zeros((weights.shape[-1], known.shape[1]), known.dtype)
-    of_rows = log_densities_of_rows(known, means + zeros, variance + zeros, pt.cast(is_known, known.dtype))
+    is_known = pt.cast(is_known, known.dtype)
+    of_rows = log_densities_of_rows(known, means + zeros, variance + zeros, is_known, found.factors)
     return pt.special.softmax(pt.log(weights) + of_rows, axis=-1)

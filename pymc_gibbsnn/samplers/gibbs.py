@@ -3,7 +3,7 @@ r"""Gibbs sampling of the intermediate-noise network: one sweep over all weights
 The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.network` [1]_, in the letters of
 :mod:`pymc_gibbsnn.moves`. The lines of a sweep, from the data upwards, say what is drawn given what::
 
-    π, μ, τ², k, A_1 | W̃_1, Z_2            if entries of the inputs A_1 are not known, with their means and variances;
+    V, π, μ, τ², k, f, A_1 | W̃_1, Z_2       if entries of the inputs A_1 are not known, with what is learned of them;
                                              also given W̃_1, Z_2 of the network whose noise this one sets
     W̃_1 | Z_2
     for each hidden layer l = 2..L:
@@ -18,7 +18,7 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
         W̃_l | A_l, Z_{l+1}
     c, λ, the scale of W̃_L | A_L, y          if y are class labels, the noise of Z_{L+1} held fixed
     W̃_1, ..., W̃_L, all noise held fixed      if y are class labels, the Z_{L+1} of the label integrated out
-    A_1, all noise held fixed                 if entries of the inputs A_1 are not known, row by row
+    k, f, A_1, all noise held fixed           if entries of the inputs A_1 are not known, row by row
     parameters of the likelihood | Z_{L+1}, y         or with Z_{L+1} integrated out
     Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say; lines of layer L have
                                              Z_{L+1} integrated out if y is Gaussian given auxiliary variables
@@ -356,7 +356,7 @@ def _sweep(
         moves.append(label_scale)  # c, λ
     joint = [joint_trajectory(network)] if interweave and has_joint_trajectory(network) else []  # all W̃, Z and A
     if interweave and network.draws_inputs:
-        joint.append(noncentred_inputs(network))  # A_1, all Z and A
+        joint.append(noncentred_inputs(network))  # k, f, A_1, all Z and A
     of_data: list[Move | Callable] = [likelihood_parameters] if network.parameters else []  # θ, of the data alone
     if has_shift(network):
         of_data.append(shift(network))  # cutpoints or centers, the last bias, Z_{L+1}
@@ -373,7 +373,7 @@ def _sweep(
     if network.variances:
         moves.append(variances)  # Δ, λ | all others
     if network.draws_inputs:
-        moves = [random_inputs, *moves]  # π, μ, τ², k, A_1 | W̃_1, Z_2
+        moves = [random_inputs, *moves]  # V, π, μ, τ², k, f, A_1 | W̃_1, Z_2
     return in_turn(*moves)
 
 

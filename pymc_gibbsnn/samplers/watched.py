@@ -33,9 +33,8 @@ def watched(networks: Sequence[Network]) -> Variable:
             outputs = outputs - outputs.mean(axis=-1, keepdims=True)
         numbers += [outputs, *(variance.log_precision(variance.value) for variance in network.variances)]
         numbers += [parameter.value for parameter in network.parameters]
-        inputs = network.random_inputs
-        if network.draws_inputs and inputs.mixture is None:  # whose components may exchange their numbers
-            numbers += inputs.of_columns
+        if network.draws_inputs:
+            numbers += [one.value for one in network.random_inputs.identified]
     return pt.concatenate([x.ravel() for x in numbers])
 
 

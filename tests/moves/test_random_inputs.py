@@ -759,9 +759,11 @@ def test_mlp_with_missing_values(likelihood, hidden):
     assert [v.name for v in read_network(model).random_inputs.variables] == [
         "X_unobserved",
         "component_X",
+        "factors_X",
         "mean_X",
         "variance_X_log__",
         "weights_X_simplex__",
+        "loadings_X",
     ]
     step, point = pmg.GibbsNN(model=model, **FAST), model.initial_point()
     for _ in range(3):
