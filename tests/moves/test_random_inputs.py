@@ -127,6 +127,7 @@ def test_masked_arrays_and_columns_without_any_value(x):
             ["m", "t_log__"],
         ),
         (lambda: (2 * pm.Normal("m"), pm.HalfNormal("s")), []),  # these are for other steps
+        (lambda: (np.arange(N)[:, None] * (v := pm.InverseGamma("v", 3, 1)), pt.sqrt(v)), []),
         slow(lambda: (pm.Normal("m", shape=(N, D)), pt.sqrt(pm.InverseGamma("v", 3, 1, shape=(N, D)))), []),
         slow(lambda: (pm.Normal("m", pm.Normal("m0"), 1), 1), ["m"]),
     ],
