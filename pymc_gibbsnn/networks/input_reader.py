@@ -20,8 +20,6 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.logprob.transforms import SimplexTransform
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.basic import CategoricalRV, DirichletRV, NormalRV
@@ -41,7 +39,7 @@ from pymc_gibbsnn.networks.random_inputs import (
     Mixture,
     RandomInputs,
 )
-from pymc_gibbsnn.networks.substitution import substitute
+from pymc_gibbsnn.networks.substitution import canonical, substitute
 
 __all__ = [
     "VariableFactors",
@@ -260,8 +258,7 @@ def _factors(model: pm.Model, found: VariableInputs) -> VariableFactors | None:
 def _product(part: Variable, rvs: list[Variable]) -> tuple[float, Variable, Variable, str] | None:
     """Match a product, however it is written, as :func:`~pymc_gibbsnn.networks.forms.match_scaled_product` does."""
     leaves = {rv: rv.type(name=rv.name) for rv in ancestors([part], blockers=rvs) if rv in rvs}
-    [form] = clone_replace([part], leaves, rebuild_strict=False)
-    form = rewrite_graph(form, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
+    [form] = canonical([part], leaves)
     if (product := match_scaled_product(form)) is None:
         return None
     factor, source, weights, layout = product

@@ -14,8 +14,6 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import NormalRV
@@ -37,7 +35,7 @@ from pymc_gibbsnn.networks.layers import KINDS, Operator
 from pymc_gibbsnn.networks.layers.operator import Linear
 from pymc_gibbsnn.networks.layers.weighted import Weighted, times
 from pymc_gibbsnn.networks.learned_variances import VarianceReader
-from pymc_gibbsnn.networks.substitution import substitute
+from pymc_gibbsnn.networks.substitution import canonical, substitute
 
 __all__ = ["LayerReader", "match_linear"]
 
@@ -324,8 +322,7 @@ class LayerReader:
         if mean in self._canonical:
             return self._canonical[mean]
         leaves = {parent: parent.type(name=parent.name) for parent in self._parents([mean])}
-        [form] = clone_replace([mean], leaves, rebuild_strict=False)
-        form = rewrite_graph(form, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
+        [form] = canonical([mean], leaves)
         parts = summands(form)
         if len(parts) > 1 and any(match_linear(part) for part in parts):
             form = pt.add(*parts)

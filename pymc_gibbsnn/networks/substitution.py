@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.random.op import RandomVariable
@@ -15,7 +17,7 @@ from pytensor.tensor.type import TensorType
 from pymc_gibbsnn._compat import inner_graph, with_inner_graph
 from pymc_gibbsnn.backends.draw import apply_to_types, lengths_of_types
 
-__all__ = ["remade", "substitute", "unchanged"]
+__all__ = ["canonical", "remade", "substitute", "unchanged"]
 
 
 def substitute(expressions: Sequence[Variable], replacements: Mapping[Variable, Variable]) -> list[Variable]:
@@ -31,6 +33,12 @@ def substitute(expressions: Sequence[Variable], replacements: Mapping[Variable, 
             for old, replacement in zip(node.outputs, remade(node, inputs).outputs, strict=True):
                 new.setdefault(old, replacement)
     return [new.get(x, x) for x in expressions]
+
+
+def canonical(expressions: Sequence[Variable], leaves: Mapping[Variable, Variable] | None = None) -> list[Variable]:
+    """Copy expressions, with leaves in place of variables, so that the many ways to write a product have one form."""
+    copies = clone_replace(list(expressions), leaves or {}, rebuild_strict=False)
+    return rewrite_graph(copies, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
 
 
 def unchanged(expressions: Sequence[Variable], changing: Sequence[Variable]) -> list[Variable]:

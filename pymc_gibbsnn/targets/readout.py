@@ -20,11 +20,11 @@ from pytensor.graph.basic import Variable
 from pymc_gibbsnn.networks.given import is_given
 from pymc_gibbsnn.networks.minibatch import variables_on_minibatches
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
-from pymc_gibbsnn.networks.substitution import substitute
+from pymc_gibbsnn.networks.substitution import canonical, substitute
 from pymc_gibbsnn.targets.marginal import Marginal
 from pymc_gibbsnn.targets.readout_reader import read_readout
 from pymc_gibbsnn.targets.target import Data, Target, free_variables
-from pymc_gibbsnn.targets.whitening import WhitenedTarget, canonical, gaussian_prior, log_density_of_others
+from pymc_gibbsnn.targets.whitening import WhitenedTarget, gaussian_prior, log_density_of_others
 
 __all__ = ["ReadoutTarget"]
 

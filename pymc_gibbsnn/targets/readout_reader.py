@@ -20,7 +20,8 @@ from pymc_gibbsnn.networks.given import sizes
 from pymc_gibbsnn.networks.layers.layout import broadcast_as, shape_of, written_as
 from pymc_gibbsnn.networks.network import NetworkError, evaluate
 from pymc_gibbsnn.networks.notation import distribution_name, show
-from pymc_gibbsnn.targets.whitening import canonical, gaussian_prior, log_density_of_others
+from pymc_gibbsnn.networks.substitution import canonical
+from pymc_gibbsnn.targets.whitening import gaussian_prior, log_density_of_others
 
 __all__ = ["Part", "read_readout"]
 

@@ -17,16 +17,14 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
 from pymc_gibbsnn.networks.given import given, sizes
-from pymc_gibbsnn.networks.substitution import substitute
+from pymc_gibbsnn.networks.substitution import canonical, substitute
 from pymc_gibbsnn.targets.row_space import Chart, row_space_chart
 from pymc_gibbsnn.targets.target import Data, Target, free_variables
 
-__all__ = ["WhitenedTarget", "canonical", "gaussian_prior", "log_density_of_others"]
+__all__ = ["WhitenedTarget", "gaussian_prior", "log_density_of_others"]
 
 
 class WhitenedTarget(Target):
@@ -103,12 +101,6 @@ def log_density_of_others(model: pm.Model, rvs: Sequence[Variable]) -> Variable:
     """Compute the log density of all variables and potentials of a model except ``rvs``, in value variables."""
     others = [rv for rv in [*model.basic_RVs, *model.potentials] if rv not in rvs]
     return model.logp(others) if others else pt.zeros((), dtype=pytensor.config.floatX)
-
-
-def canonical(expressions: list[Variable]) -> list[Variable]:
-    """Rewrite expressions so that the many ways to write a matrix product have one form."""
-    copies = clone_replace(expressions, {}, rebuild_strict=False)
-    return rewrite_graph(copies, include=("canonicalize",), exclude=("local_dot_to_mul",), clone=False)
 
 
 def gaussian_prior(model: pm.Model, rv: Variable) -> tuple[Variable, Variable]:

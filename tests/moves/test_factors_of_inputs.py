@@ -6,7 +6,6 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-import xarray as xr
 from pytensor.tensor.random.basic import normal
 from scipy import stats
 
@@ -16,7 +15,15 @@ from pymc_gibbsnn.moves.factors_of_inputs import factors_of_rows, log_added_dens
 from pymc_gibbsnn.networks.random_inputs import FactorModel
 from pymc_gibbsnn.networks.reader import read_network
 from tests.helpers import MODES, MOSTLY_PYTHON, check_moments, compile_draw, of_known_lengths, slow, slow_but
-from tests.moves.test_mixture_of_inputs import DEVIATIONS, MEANS, K, components
+from tests.moves.test_mixture_of_inputs import (
+    DEVIATIONS,
+    MEANS,
+    K,
+    check_predictions,
+    components,
+    posterior,
+    through_network,
+)
 from tests.moves.test_random_inputs import FAST, HOLES, NEW, D, N, Y, learned_error, measured, missing, move_of_inputs
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
@@ -359,30 +366,6 @@ def test_geweke(interweave):
 # Predictions
 
 
-def posterior(draws):
-    rng = np.random.default_rng(0)
-
-    def around(center, scale=0.1):
-        return center + scale * rng.normal(size=(2, draws, *np.shape(center)))
-
-    weights = np.exp(around(np.log([0.2, 0.5, 0.3])))
-    arrays = {
-        "pi": weights / weights.sum(axis=-1, keepdims=True),
-        "mu": around(2 * MEANS),
-        "tau2": np.exp(around(2 * np.log(DEVIATIONS) - 1)),
-        "V": around(2 * LOADINGS),
-        "error2": np.exp(around(-2.0)),
-        "W1": around(rng.normal(size=(2, D))),
-        "b1": around(rng.normal(size=2)),
-        "W2": around(rng.normal(size=2)),
-    }
-    return {
-        "posterior": xr.Dataset(
-            {name: (("chain", "draw", *(f"{name}_{i}" for i in range(x.ndim - 2))), x) for name, x in arrays.items()}
-        )
-    }
-
-
 def brute_force(posterior, x_new, error, copies, noise=0.5):
     """Draws of the mean of y and of y at new rows, given each draw of the posterior: (draw, copy, row)."""
     rng, means, ys = np.random.default_rng(1), [], []
@@ -405,10 +388,9 @@ def brute_force(posterior, x_new, error, copies, noise=0.5):
                 gain = whole[:, o] @ np.linalg.inv(seen[k])
                 center, rest = m + gain @ (row[o] - m[o]), whole - gain @ whole[o]
                 x[at, i] = rng.multivariate_normal(center, (rest + rest.T) / 2, size=at.sum(), check_valid="ignore")
-        z = x @ p["W1"][s].T + p["b1"][s]
-        a = np.maximum(z + noise * rng.normal(size=z.shape), 0) + noise * rng.normal(size=z.shape)
-        means.append(a @ p["W2"][s])
-        ys.append(means[-1] + noise * rng.normal(size=means[-1].shape))
+        mean, y = through_network(rng, x, {name: values[s] for name, values in p.items()}, noise)
+        means.append(mean)
+        ys.append(y)
     return np.stack(means), np.stack(ys)
 
 
@@ -418,17 +400,8 @@ def brute_force(posterior, x_new, error, copies, noise=0.5):
     ids=["missing", "measured, a learned error"],
 )
 def test_predictions_against_brute_force(build, error):
-    model, idata = build(prior=learned), posterior(300)
-    mean, y = brute_force(idata["posterior"], NEW, error, 300)
-    found = pmg.predict(idata, model, NEW, samples=True, random_seed=1)
-    for i in range(len(NEW)):
-        own = found["samples"].values.reshape(600, -1)[:, i]
-        assert abs(found["mean"].values[i] - mean[..., i].mean()) < 5 * own.std() / 600**0.5
-        assert abs(own.std() / y[..., i].std() - 1) < 0.15
-    y_new = np.array([0.3, -0.4, 1.0])
-    density = stats.norm.pdf(y_new, mean, 0.5).mean((0, 1))
-    scores = pmg.log_predictive(idata, model, NEW, y_new, latent_draws=60, random_seed=1)
-    np.testing.assert_allclose(np.exp(scores["log_density"]), density, rtol=0.04)
+    idata = posterior(300, V=2 * LOADINGS)
+    check_predictions(build(prior=learned), idata, *brute_force(idata["posterior"], NEW, error, 300))
 
 
 def test_mlp_has_factors_beside_the_mixture():

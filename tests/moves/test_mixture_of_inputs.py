@@ -271,8 +271,9 @@ def test_geweke(interweave):
 # Predictions
 
 
-def posterior(draws, seed=0):
-    rng = np.random.default_rng(seed)
+def posterior(draws, **further):
+    """Draws around values of what is learned; of ``further`` variables around those that are given."""
+    rng = np.random.default_rng(0)
 
     def around(center, scale=0.1):
         return center + scale * rng.normal(size=(2, draws, *np.shape(center)))
@@ -286,7 +287,7 @@ def posterior(draws, seed=0):
         "W1": around(rng.normal(size=(2, D))),
         "b1": around(rng.normal(size=2)),
         "W2": around(rng.normal(size=2)),
-    }
+    } | {name: around(center) for name, center in further.items()}
     return {
         "posterior": xr.Dataset(
             {name: (("chain", "draw", *(f"{name}_{i}" for i in range(x.ndim - 2))), x) for name, x in arrays.items()}
@@ -312,11 +313,31 @@ def brute_force(posterior, x_new, error, copies, noise=0.5):
             precision = 1 / variance + certainty
             centre = (mean / variance + certainty * np.nan_to_num(x_new)) / precision
             x = centre + rng.normal(size=centre.shape) / np.sqrt(precision)
-        z = x @ p["W1"][s].T + p["b1"][s]
-        a = np.maximum(z + noise * rng.normal(size=z.shape), 0) + noise * rng.normal(size=z.shape)
-        means.append(a @ p["W2"][s])
-        ys.append(means[-1] + noise * rng.normal(size=means[-1].shape))
+        mean, y = through_network(rng, x, {name: values[s] for name, values in p.items()}, noise)
+        means.append(mean)
+        ys.append(y)
     return np.stack(means), np.stack(ys)
+
+
+def through_network(rng, x, p, noise):
+    """Draw the mean of y and y given inputs and parameters."""
+    z = x @ p["W1"].T + p["b1"]
+    a = np.maximum(z + noise * rng.normal(size=z.shape), 0) + noise * rng.normal(size=z.shape)
+    mean = a @ p["W2"]
+    return mean, mean + noise * rng.normal(size=mean.shape)
+
+
+def check_predictions(model, idata, mean, y):
+    """Compare predictions at new rows with draws of the mean of y and of y there, (draw, copy, row)."""
+    found = pmg.predict(idata, model, NEW, samples=True, random_seed=1)
+    for i in range(len(NEW)):
+        own = found["samples"].values.reshape(600, -1)[:, i]
+        assert abs(found["mean"].values[i] - mean[..., i].mean()) < 5 * own.std() / 600**0.5
+        assert abs(own.std() / y[..., i].std() - 1) < 0.15
+    y_new = np.array([0.3, -0.4, 1.0])
+    density = stats.norm.pdf(y_new, mean, 0.5).mean((0, 1))
+    scores = pmg.log_predictive(idata, model, NEW, y_new, latent_draws=60, random_seed=1)
+    np.testing.assert_allclose(np.exp(scores["log_density"]), density, rtol=0.04)
 
 
 @pytest.mark.parametrize(
@@ -329,18 +350,8 @@ def brute_force(posterior, x_new, error, copies, noise=0.5):
     ids=["missing", "measured", "a learned error"],
 )
 def test_predictions_against_brute_force(build, error):
-    model = build(prior=learned)
     idata = posterior(300)
-    mean, y = brute_force(idata["posterior"], NEW, error, 300)
-    found = pmg.predict(idata, model, NEW, samples=True, random_seed=1)
-    for i in range(len(NEW)):
-        own = found["samples"].values.reshape(600, -1)[:, i]
-        assert abs(found["mean"].values[i] - mean[..., i].mean()) < 5 * own.std() / 600**0.5
-        assert abs(own.std() / y[..., i].std() - 1) < 0.15
-    y_new = np.array([0.3, -0.4, 1.0])
-    density = stats.norm.pdf(y_new, mean, 0.5).mean((0, 1))
-    scores = pmg.log_predictive(idata, model, NEW, y_new, latent_draws=60, random_seed=1)
-    np.testing.assert_allclose(np.exp(scores["log_density"]), density, rtol=0.04)
+    check_predictions(build(prior=learned), idata, *brute_force(idata["posterior"], NEW, error, 300))
 
 
 @pytest.mark.slow
