@@ -15,7 +15,7 @@ from pymc_gibbsnn.backends.declare import of_any_layout
 from pymc_gibbsnn.backends.lapack import dot, factor_in_place
 from pymc_gibbsnn.backends.vector_math import add_multiple, copy, copy_matrix
 
-__all__ = ["numba_passes"]
+__all__ = ["line_unit", "numba_passes", "solve", "solve_transposed", "transposed"]
 
 
 @numba_njit
@@ -75,7 +75,7 @@ def _factor(gram, kappa, precision):
 
 
 @numba_njit
-def _solve(upper, b):
+def solve(upper, b):
     """Write L⁻¹ b into b, where ``upper`` is Lᵀ."""
     for k in range(len(b)):
         b[k] /= upper[k, k]
@@ -84,7 +84,7 @@ def _solve(upper, b):
 
 
 @numba_njit
-def _solve_transposed(upper, b):
+def solve_transposed(upper, b):
     """Write L⁻ᵀ b into b, where ``upper`` is Lᵀ."""
     for k in range(len(b) - 1, -1, -1):
         for i in range(k + 1, len(b)):
@@ -93,7 +93,7 @@ def _solve_transposed(upper, b):
 
 
 @numba_njit
-def _line_unit(z, edges, slopes, intercepts, s, a):
+def line_unit(z, edges, slopes, intercepts, s, a):
     """Write σ(z) and the slope of σ at z, for the n samples of one unit, into arrays.
 
     Parameters
@@ -114,7 +114,7 @@ def _line_unit(z, edges, slopes, intercepts, s, a):
 
 
 @numba_njit
-def _transposed(x):
+def transposed(x):
     """Copy the transpose of a matrix, row by row."""
     out = np.empty((x.shape[1], x.shape[0]), x.dtype)
     for i in range(len(x)):
@@ -156,7 +156,7 @@ def numba_passes(op, node):
     def passes(x, w, z, y, v, g, precision, rho, log_u, xi, gram, squares, edges, slopes, intercepts):
         n, c = y.shape
         h, d = w.shape
-        x, z, r = np.ascontiguousarray(x), _transposed(z), _transposed(y)
+        x, z, r = np.ascontiguousarray(x), transposed(z), transposed(y)
         w, gram, squares = w.copy(), gram.copy(), squares.copy()
         accepted, factors = np.zeros_like(rho), np.empty((h, d, d))
         gram_new, squares_new, w_new = np.empty((d, d)), np.empty_like(z[0]), np.empty_like(w[0])
@@ -164,7 +164,7 @@ def numba_passes(op, node):
         z_new, s_new, a_new = np.empty_like(z[0]), np.empty_like(z[0]), np.empty_like(z[0])
         kappas, shift = np.zeros(h, v.dtype), np.empty(n, x.dtype)
         for j in range(h):
-            _line_unit(z[j], edges, slopes, intercepts, s[j], a[j])
+            line_unit(z[j], edges, slopes, intercepts, s[j], a[j])
             for k in range(c):
                 kappas[j] += v[k, j] * g[k, j]
                 add_multiple(s[j], -v[k, j], r[k])
@@ -185,16 +185,16 @@ def numba_passes(op, node):
                 for k in range(c):
                     add_multiple(r[k], g[k, j], pull)
                 step = _gradient(a[j], pull, x, lam, w[j])
-                _solve(factors[j], step)
+                solve(factors[j], step)
                 for k in range(d):
                     step[k] = (1 - persistence) * step[k] + scale * xi[p, j, k]
-                _solve_transposed(factors[j], step)
+                solve_transposed(factors[j], step)
                 dot(x, step, shift)
                 for k in range(d):
                     w_new[k] = w[j, k] + step[k]
                 for i in range(n):
                     z_new[i] = z[j, i] + shift[i]
-                _line_unit(z_new, edges, slopes, intercepts, s_new, a_new)
+                line_unit(z_new, edges, slopes, intercepts, s_new, a_new)
                 copy_matrix(gram[j], gram_new)
                 copy(squares[j], squares_new)
                 _update_gram(gram_new, squares_new, a_new, x)
@@ -205,7 +205,7 @@ def numba_passes(op, node):
                     pull_new[i] = pull[i] - kappa * change
                     log_ratio += change * (pull[i] - 0.5 * kappa * change)
                 drift = _gradient(a_new, pull_new, x, lam, w_new)
-                _solve(factor, drift)
+                solve(factor, drift)
                 for k in range(d):
                     back = (1 - persistence) * drift[k]
                     for i in range(k, d):

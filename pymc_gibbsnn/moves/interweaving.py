@@ -1,8 +1,8 @@
 """The choice of the interweaving move that each layer makes.
 
 An interweaving move changes the weights of a unit with the noise of its pre-activations held fixed. The moves
-themselves are in :mod:`pymc_gibbsnn.moves.interweave_pieces` and :mod:`pymc_gibbsnn.moves.interweave_langevin`, and
-that of filters is in :mod:`pymc_gibbsnn.moves.interweave_filters`.
+themselves are in :mod:`pymc_gibbsnn.moves.interweave_pieces`, :mod:`pymc_gibbsnn.moves.interweave_langevin` and
+:mod:`pymc_gibbsnn.moves.interweave_marginal`, and that of filters is in :mod:`pymc_gibbsnn.moves.interweave_filters`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from pymc_gibbsnn.moves.interweave_langevin import interweave_langevin
 from pymc_gibbsnn.moves.interweave_pieces import interweave_pieces
 from pymc_gibbsnn.moves.site import Move
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.smooth import Smooth
 
-__all__ = ["interweaving", "kinds_of_interweaving"]
+__all__ = ["interweaves_deep", "interweaves_marginal", "interweaving", "kinds_of_interweaving"]
 
 # The largest numbers of inputs, bias included, for which a sweep with moves on pieces takes at most about five times as
 # long as a plain one. The Gram matrices of the data layer are kept; above it, and where rows have scales or
 # inputs of more than a few rows are drawn, they are formed anew at every sweep.
 WIDEST_DATA, WIDEST_HIDDEN = 128, 24
+# The largest numbers of inputs below and above, bias included, for which the move with the weights above integrated out
+# makes a sweep at most about three times as long.
+WIDEST_BELOW, WIDEST_ABOVE = 24, 128
 
 
 def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str | bool]:
@@ -62,3 +66,17 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
 def interweaving(network: Network, l: int, kind: str) -> Move:
     """Make the move of W̃ and Z of layer l of this kind, with the post-activations above integrated out."""
     return (interweave_pieces if kind == "pieces" else interweave_langevin)(network, l)
+
+
+def interweaves_marginal(network: Network, l: int, kind: str | bool) -> bool:
+    """Whether layer l also makes the move on pieces in which the weights above are integrated out."""
+    below, above = network.layers[l].operator, network.layers[l + 1].operator
+    if kind != "pieces" or not isinstance(above, Dense) or not above.shares_prior:
+        return False
+    return below.fan_in <= WIDEST_BELOW and above.fan_in <= WIDEST_ABOVE
+
+
+def interweaves_deep(network: Network, l: int, kind: str | bool) -> bool:
+    """Whether layer l, which is not the last hidden one, also makes the move in which all latents above move along."""
+    linear = [activation and isinstance(activation.function, PiecewiseLinear) for activation in network.activations[l:]]
+    return kind == "pieces" and all(linear) and all(isinstance(x.operator, Dense) for x in network.layers[l + 1 :])

@@ -8,6 +8,8 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
     W̃_1 | Z_2
     for each hidden layer l = 2..L:
         Z_l | W̃_{l−1}, W̃_l, Z_{l+1}        A_l integrated out (collapsed)
+        W̃_{i−1}, Z_i, ..., A_{l−1}, Z_l, their noise held fixed | W̃_i, ..., W̃_l, Z_{l+1}      A_l integrated out
+                                             (interweaving of each layer i < l, where l is the last one)
         W̃_{l−1}, Z_l | Z_l − Ã_{l−1} W̃_{l−1}ᵀ, W̃_l, Z_{l+1}      A_l integrated out (interweaving, of filters too)
         c_j, its noise held fixed            A_l integrated out (where σ allows it)
         ΔZ, Z_l | (Z_l − Ã_{l−1} W̃_{l−1}ᵀ)/sqrt(ΔZ), W̃_l, Z_{l+1}      A_l integrated out
@@ -15,6 +17,7 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
         A_l | Z_l, W̃_l, Z_{l+1}
         c_j, the scale of each unit          (where σ allows it)
         c, ΔZ, ΔA, the scale of the layer    (where σ allows it)
+        W̃_{l−1}, Z_l, A_l, their noise held fixed, | A_{l−1}, Z_{l+1}      W̃_l integrated out (interweaving)
         W̃_l | A_l, Z_{l+1}
     c, λ, the scale of W̃_L | A_L, y          if y are class labels, the noise of Z_{L+1} held fixed
     W̃_1, ..., W̃_L, all noise held fixed      if y are class labels, the Z_{L+1} of the label integrated out
@@ -53,8 +56,10 @@ from pymc_gibbsnn.backends.numba_kernels import MANY
 from pymc_gibbsnn.moves.centred_scale import centred_scales
 from pymc_gibbsnn.moves.collapsed_variances import collapsed_variances
 from pymc_gibbsnn.moves.integrated_latent import last_latent_integrated
+from pymc_gibbsnn.moves.interweave_deep import interweave_deep
 from pymc_gibbsnn.moves.interweave_filters import activation_above, interweave_filters
-from pymc_gibbsnn.moves.interweaving import interweaving, kinds_of_interweaving
+from pymc_gibbsnn.moves.interweave_marginal import interweave_marginal
+from pymc_gibbsnn.moves.interweaving import interweaves_deep, interweaves_marginal, interweaving, kinds_of_interweaving
 from pymc_gibbsnn.moves.joint_trajectory import has_joint_trajectory, joint_trajectory
 from pymc_gibbsnn.moves.label_scale import label_scale
 from pymc_gibbsnn.moves.layer_parallel import all_postactivations, all_preactivations, all_weights_above_data
@@ -128,7 +133,10 @@ def gibbs(
         (:mod:`pymc_gibbsnn.moves.interweave_langevin`), or not at all. "auto" chooses pieces up to 128 inputs, bias
         included, in the data layer, and up to 24 in others and in a data layer whose rows have scales or of which most
         inputs are drawn; it chooses Langevin for wider layers and for activations without a slope or without linear
-        pieces. The filters of a convolution have one move of their own
+        pieces. A move on pieces is also made with the weights above integrated out
+        (:mod:`pymc_gibbsnn.moves.interweave_marginal`), where a layer has up to 24 inputs and 127 units, and a dense
+        layer above it whose units share their prior; and, in lower layers, with all latents above moving along
+        (:mod:`pymc_gibbsnn.moves.interweave_deep`). The filters of a convolution have one move of their own
         (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool and then a dense layer;
         "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers below a last latent
         that is neither observed nor integrated out, as below class labels or counts, also move together, by
@@ -305,6 +313,7 @@ def _sweep(
         # Whether a column of Z is a unit, and A can be integrated out in moves of it
         is_column = learns[l] and layer.operator.places == 1 and above.has_gain
         interweaved = [interweaving(network, l, kinds[l])] if kinds[l] and is_column else []
+        marginal = [interweave_marginal(network, l)] if is_column and interweaves_marginal(network, l, kinds[l]) else []
         noncentred = [noncentred_scales] if scalable and is_column and function.is_homogeneous else []
         centred = [centred_scales] if scalable and (function.is_homogeneous or function.is_scale_free) else []
         # Which of ΔZ, ΔA and the ΔZ' above are learned variances of their own
@@ -336,6 +345,7 @@ def _sweep(
         if is_collapsed:
             rest = [
                 *centred,  # c_j
+                *marginal,  # W̃_{l−1}, Z_l, A_l | their noise, Z_{l+1}
                 *weights,  # W̃_l | A_l, Z_{l+1}
             ]
             if is_around and above.shape[0] == 1 and above.scales_with_rows:
@@ -345,10 +355,13 @@ def _sweep(
                 hidden += rest
         else:
             hidden += [
+                *marginal,  # W̃_{l−1}, Z_l, A_l | their noise, Z_{l+1}
                 *weights,  # W̃_l | A_l, Z_{l+1}
                 preactivations,  # Z_l | W̃_{l−1}, A_{l−1}, A_l
                 *centred,  # c_j
             ]
+        if l == len(network.activations) - 1:  # W̃_{i−1}, Z_i, ..., A_{l−1}, Z_l | their noise, W̃_l, Z_{l+1}
+            moves += [interweave_deep(network, i) for i in range(l) if interweaves_deep(network, i, kinds[i])]
         moves += [at(l, *hidden), *added]
     if len(network.activations) - 1 in stretched:
         moves.append(stretched_scales(*stretched[len(network.activations) - 1]))

@@ -1,0 +1,321 @@
+r"""The interweaving move of one unit of a lower hidden layer at a time, all noise above held fixed.
+
+With two hidden layers or more, :mod:`pymc_gibbsnn.moves.interweave_pieces` moves the weights of a lower layer given the
+output of the layer above. This output has little noise, so that they hardly change. So here it moves along: with the
+weights W̃_j of unit j of layer l all Z and A above change, each with its noise held fixed. Only the last A is integrated
+out. In the letters of :mod:`pymc_gibbsnn.moves`, with the last weights W (c, h') and the data, or last
+latent, Y (n, c) less its bias and offset,
+
+    Y = f(W̃_j) + N(0, S),     f = σ(Z_L) Wᵀ,     S = ΔZ' I + ΔA W Wᵀ,
+
+where Z_L, the last pre-activations, follow from
+
+    Z_j = Ã W̃_j + ε_j,     A_i = σ(Z_i) + noise,     Z_{i+1} = Ã_i W̃_iᵀ + noise   for all layers i from l on.
+
+On the linear pieces on which all these Z lie now, f is linear, and the target is Gaussian. Let g_μ (c,) be the
+derivative of f of sample μ by z_μj, a product of all weights and slopes on the way up. Then
+
+    Q = Ãᵀ diag(g_μᵀ S⁻¹ g_μ) Ã + Λ,     ∇ = Σ_μ Ã_μ g_μᵀ S⁻¹ (Y_μ − f_μ) − Λ W̃_j.
+
+Proposal, acceptance and the two passes over the units are those of :mod:`pymc_gibbsnn.moves.interweave_pieces`. A draw
+of the last A must follow before anything reads it. All of this is done in double precision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.tensor.random import normal, uniform
+from scipy.linalg import solve_triangular
+
+from pymc_gibbsnn._compat import shape_inference
+from pymc_gibbsnn.backends.declare import declare
+from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.backends.lines import on_lines
+from pymc_gibbsnn.moves.interweave_deep_kernels import numba_deep_passes
+from pymc_gibbsnn.moves.site import NOTHING, Move, NetworkState, Nothing
+from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.network import Network
+
+__all__ = ["DeepInputs", "DeepOutputs", "InterweaveDeep", "interweave_deep"]
+
+
+class DeepInputs(NamedTuple):
+    """What :class:`InterweaveDeep` takes, in double precision but for ``widths``."""
+
+    x: Any  # (n, d): the layer's input Ã
+    w: Any  # (h, d): its weights W̃
+    z: Any  # (n, h): its output
+    latents: Any  # (n, units): the Z of the hidden layers above, side by side
+    weights: Any  # (numbers,): the weights W of all layers above without their biases, one after the other
+    widths: Any  # (layers + 1,): h, the numbers of units of the hidden layers above, and c
+    y: Any  # (n, c): Y
+    inverse: Any  # (c, c): S⁻¹
+    precision: Any  # (1 or h, d): prior precisions Λ, one row where all units share them
+    rho: Any  # (p, h): for each of p passes and each unit, the persistence
+    log_u: Any  # (p, h): the logarithms of uniform numbers
+    xi: Any  # (p, h, d): standard normal numbers
+    tables: Any  # (layers, 3, k): edges, slopes and intercepts of each activation, from this layer upwards
+
+
+class DeepOutputs(NamedTuple):
+    """What it returns: values after the passes, and ones in ``accepted`` (p, h) where a unit moved."""
+
+    w: Any
+    z: Any
+    latents: Any
+    accepted: Any
+
+
+class InterweaveDeep(Op):
+    r"""Passes of the move over the units of a layer: a deterministic function of the random numbers that it is given.
+
+    It takes :class:`DeepInputs` and returns :class:`DeepOutputs`.
+
+    Parameters
+    ----------
+    widths : tuple of int
+        The same as the input, known when a program is compiled.
+    """
+
+    __props__ = ("widths",)
+
+    def __init__(self, widths: tuple[int, ...]):
+        self.widths = widths
+
+    def make_node(self, *inputs):
+        """Make the node of :class:`DeepInputs`."""
+        inputs = DeepInputs(*map(pt.as_tensor, inputs))
+        outputs = DeepOutputs(inputs.w, inputs.z, inputs.latents, inputs.rho)
+        return Apply(self, list(inputs), [output.type() for output in outputs])
+
+    @shape_inference
+    def infer_shape(self, shapes):
+        """Return the shapes of the outputs, from those of the inputs."""
+        inputs = DeepInputs(*shapes)
+        return list(DeepOutputs(inputs.w, inputs.z, inputs.latents, inputs.rho))
+
+    def perform(self, node, inputs, outputs):
+        """Compute the outputs with NumPy and SciPy."""
+        inputs = DeepInputs(*inputs)
+
+        def cholesky(matrix):
+            try:
+                return np.linalg.cholesky(matrix)
+            except np.linalg.LinAlgError:
+                return np.full_like(matrix, np.nan)
+
+        w, z, accepted = inputs.w.copy(), inputs.z.copy(), np.empty_like(inputs.rho)
+        precision, layers, above = np.broadcast_to(inputs.precision, w.shape), *_above(inputs, self.widths, np)
+        solve = partial(solve_triangular, check_finite=False)
+        visit = partial(_visit, inputs, layers, xp=np, cholesky=cholesky, solve=solve)
+        for p, j in np.ndindex(accepted.shape):
+            numbers = inputs.rho[p, j], inputs.log_u[p, j], inputs.xi[p, j]
+            accepted[p, j], w[j], z[:, j], above = visit(above, j, (w[j], z[:, j], precision[j]), numbers)
+        for output, result in zip(outputs, (w, z, np.concatenate(above.latents, axis=1), accepted), strict=True):
+            output[0] = result
+
+
+class Above(NamedTuple):
+    """What a visit to a unit changes above it."""
+
+    latents: tuple  # Z of each hidden layer above
+    residual: Any  # Y − f (n, c)
+
+
+def _above(inputs, widths, xp):
+    """Return the weights W of all layers above, and what is above before the passes."""
+    layers, first = [], 0
+    for below, units in pairwise(widths):
+        layers.append(inputs.weights[first : first + units * below].reshape((units, below)))
+        first += units * below
+    latents = tuple(xp.split(inputs.latents, np.cumsum(widths[1:-2]), axis=1))
+    s, _ = on_lines(latents[-1], *inputs.tables[-1], xp)
+    return layers, Above(latents, inputs.y - s @ layers[-1].T)
+
+
+def _visit(inputs, layers, above, j, unit, numbers, *, xp, cholesky, solve):
+    """Propose a move of unit j and decide whether it is accepted; for NumPy and JAX.
+
+    Parameters
+    ----------
+    inputs : DeepInputs
+        Of which those that all visits share are read.
+    layers : sequence of array
+        The weights W of all layers above.
+    above : Above
+        What is above, as it is.
+    j : int
+        The unit.
+    unit : tuple of array
+        W̃_j (d,), Z_j (n,) and Λ (d,).
+    numbers : tuple of array
+        ρ, log u and ξ (d,).
+    xp : module
+        ``numpy`` or ``jax.numpy``.
+    cholesky, solve : callable
+        The Cholesky factor of a matrix, NaN where there is none, and SciPy's ``solve_triangular``.
+
+    Returns
+    -------
+    accepted : bool
+    w, z : array
+        W̃_j and Z_j after the visit.
+    above : Above
+    """
+    (w, z, precision), (rho, log_u, xi), x = unit, numbers, inputs.x
+    first, *others = layers
+
+    def rise(z, latents):
+        """Compute σ(z) and the slope of the unit and of each hidden layer above."""
+        return [on_lines(x, *table, xp) for x, table in zip((z, *latents), inputs.tables, strict=True)]
+
+    def approximate(w, lines, residual):
+        """Compute the Cholesky factor L of Q, and L⁻¹ ∇."""
+        (_, slopes), *upper = lines
+        g = slopes[:, None] * first[:, j]
+        for (_, slopes), weights in zip(upper, others, strict=True):
+            g = (g * slopes) @ weights.T
+        weighted = g @ inputs.inverse
+        factor = cholesky((x * (weighted * g).sum(1)[:, None]).T @ x + xp.diag(precision))
+        return factor, solve(factor, x.T @ (weighted * residual).sum(1) - precision * w, lower=True)
+
+    latents, residual = above
+    lines = rise(z, latents)
+    factor, drift = approximate(w, lines, residual)
+    scale = xp.sqrt((1 - rho) * (1 + rho))
+    step = solve(factor, (1 - rho) * drift + scale * xi, lower=True, trans=1)
+
+    w_new, z_new = w + step, z + x @ step
+    s_new, _ = on_lines(z_new, *inputs.tables[0], xp)
+    change, latents_new = (s_new - lines[0][0])[:, None] * first[:, j], []
+    for (s, _), latent, table, weights in zip(lines[1:], latents, inputs.tables[1:], others, strict=True):
+        latents_new.append(latent + change)
+        s_new, _ = on_lines(latents_new[-1], *table, xp)
+        change = (s_new - s) @ weights.T
+    residual_new = residual - change
+    factor_new, drift_new = approximate(w_new, rise(z_new, latents_new), residual_new)
+    xi_back = -(factor_new.T @ step + (1 - rho) * drift_new) / scale
+    log_ratio = (
+        (change @ inputs.inverse * (residual + residual_new)).sum() / 2
+        - (precision * step * (w + w_new)).sum() / 2
+        + xp.log(xp.diag(factor_new) / xp.diag(factor)).sum()
+        + ((xi**2).sum() - (xi_back**2).sum()) / 2
+    )
+    accepted = log_u < log_ratio
+
+    def kept(new, old):
+        return xp.where(accepted, new, old)
+
+    latents = tuple(kept(*pair) for pair in zip(latents_new, latents, strict=True))
+    return accepted, kept(w_new, w), kept(z_new, z), Above(latents, kept(residual_new, residual))
+
+
+def interweave_deep(network: Network, l: int) -> Move:
+    """Make the move of W̃ and Z of layer l and of all latents above, which visits all units twice.
+
+    All layers above must be dense, and all activations from layer l on of linear pieces.
+    """
+    last = len(network.activations) - 1
+    widths = (network.layers[l].operator.shape[0], *(layer.operator.shape[0] for layer in network.layers[l + 1 :]))
+    tables = _tables([activation.function for activation in network.activations[l:]])
+
+    def step(rng: Variable, state: NetworkState, memory: Nothing) -> tuple[Variable, NetworkState, Nothing, Any]:
+        operator, top, dtype = state.network.layers[l].operator, state.site(last), "float64"
+        h, d = operator.size
+        zero, one = pt.constant(np.array([0, 1], dtype))
+        rng, xi = draw(normal, rng, zero, one, size=(2, h, d))
+        rng, u = draw(uniform, rng, zero, one, size=(3, h))
+        upper = range(l + 1, last + 1)
+        weights = [network.layers[i].operator.linear(state.weights[i]) for i in range(l + 1, last + 2)]
+        covariance = top.above.noise * pt.eye(widths[-1]) + top.activation.noise * (top.v @ top.v.T)
+        inputs = DeepInputs(
+            x=operator.design(state.input(l), state.samples),
+            w=state.weights[l],
+            z=state.outputs[l],
+            latents=pt.concatenate([state.outputs[i] for i in upper], axis=1),
+            weights=pt.concatenate([w.flatten() for w in weights]),
+            widths=np.array(widths),
+            y=top.y,
+            inverse=pt.linalg.inv(pt.cast(covariance, dtype)),
+            precision=operator.precision,
+            rho=np.array([[0], [1]], dtype) * pt.minimum(u[2], 1 - 1e-6),
+            log_u=pt.log1p(-u[:2]),
+            xi=xi,
+            tables=tables,
+        )
+        inputs = DeepInputs(
+            *(pt.as_tensor(x) if name == "widths" else pt.cast(x, dtype) for name, x in inputs._asdict().items())
+        )
+        outputs = DeepOutputs(*InterweaveDeep(widths)(*inputs))
+        of_float = state.weights[l].dtype
+        moved = pt.cast(pt.concatenate([outputs.z, outputs.latents], axis=1), of_float)
+        weights, zs, posts = list(state.weights), list(state.outputs), list(state.posts)
+        weights[l] = pt.cast(outputs.w, of_float)
+        for i, (first, end) in enumerate(pairwise(np.cumsum([0, *widths[:-1]])), start=l):
+            z, function = moved[:, first:end], network.activations[i].function
+            if i < last:
+                posts[i] = posts[i] + (function(z) - function(zs[i]))
+            zs[i] = z
+        posts[last] = None
+        state = replace(state, weights=tuple(weights), outputs=tuple(zs), posts=tuple(posts))
+        return rng, state, memory, DeepAcceptance(pt.cast(outputs.accepted.mean(), of_float))
+
+    return Move.of(network.layers[l].operator.name, step, NOTHING, DeepAcceptance)
+
+
+class DeepAcceptance(NamedTuple):
+    """What the move reports: the share of its proposals that were accepted."""
+
+    deep_acceptance: Variable
+
+
+def _tables(functions: list[PiecewiseLinear]) -> np.ndarray:
+    """Stack the tables of several activations; those of fewer pieces get further ones that begin at infinity."""
+    pieces = max(len(function.slopes) for function in functions)
+    tables = np.full((len(functions), 3, pieces), np.inf)
+    for table, function in zip(tables, functions, strict=True):
+        table[1:] = 0
+        k = len(function.slopes)
+        table[:, :k] = function.edges[:-1], function.slopes, function.intercepts
+    return tables
+
+
+def _jax(op, node):
+    """Make the function of :class:`DeepInputs` for JAX, which scans over passes and units."""
+    import jax
+    import jax.numpy as jnp
+    from jax.scipy.linalg import solve_triangular
+
+    cholesky = partial(jnp.linalg.cholesky, symmetrize_input=False)
+
+    def passes(*inputs):
+        inputs = DeepInputs(*inputs)
+        precision, layers, above = jnp.broadcast_to(inputs.precision, inputs.w.shape), *_above(inputs, op.widths, jnp)
+        visit = partial(_visit, inputs, layers, xp=jnp, cholesky=cholesky, solve=solve_triangular)
+
+        def move(above, parts):
+            j, unit, numbers = parts
+            accepted, w, z, above = visit(above, j, unit, numbers)
+            return above, (w, z, accepted.astype(w.dtype))
+
+        def one_pass(state, numbers):
+            above, w, z = state
+            above, (w, z, accepted) = jax.lax.scan(move, above, (jnp.arange(len(w)), (w, z, precision), numbers))
+            return (above, w, z), accepted
+
+        numbers = inputs.rho, inputs.log_u, inputs.xi
+        (above, w, z), accepted = jax.lax.scan(one_pass, (above, inputs.w, inputs.z.T), numbers)
+        return DeepOutputs(w, z.T, jnp.concatenate(above.latents, axis=1), accepted)
+
+    return passes
+
+
+declare(InterweaveDeep, numba=numba_deep_passes, jax=_jax)

@@ -1,0 +1,310 @@
+r"""The interweaving move of one unit at a time with the weights above integrated out, all noise held fixed.
+
+The move of :mod:`pymc_gibbsnn.moves.interweave_pieces` holds the weights above fixed. But what a unit can do depends on
+what the weights above make of it, and of all other units: on many real data sets these move together or hardly at all.
+So here the post-activations A are given in place of the weights W̃' of the layer above. Let B = Ã' (n, H) be the input
+of that layer, bias included, Y (n, c) its output less an offset, and Λ' the prior precisions of W̃', the same for each
+of the c units above. Let b be the column of B that is the output of unit j below, w (c,) the weights of W̃' that go out
+of it, λ their prior precision, and a subscript −j all columns but this one. With all other weights of W̃' integrated
+out, each column of Y is Gaussian,
+
+    Y_k | b, w ~ N(b w_k, K⁻¹),   K = T − T B_{−j} C B_{−j}ᵀ T,   C = (B_{−j}ᵀ T B_{−j} + Λ'_{−j})⁻¹,   T = I/ΔZ'.
+
+First w is drawn, which its conditional distribution makes independent of all that was before:
+
+    w_k ~ N(bᵀ K Y_k / p, 1/p),   p = λ + bᵀ K b.
+
+Then W̃_j moves, with the noise ε = Z_j − Ã W̃_j of its pre-activations held fixed, and the noise of b around σ(Z_j), so
+that b = σ(Ã W̃_j + ε) + A_j − σ(Z_j). With κ = Σ w_k² and Ȳ = Σ w_k Y_k the target is
+
+    log π(W̃_j) = bᵀ K Ȳ − κ bᵀ K b/2 − ½ W̃_jᵀ Λ W̃_j.
+
+On the linear pieces on which Z_j lies now, of slopes a, it is Gaussian, with D = diag(a) Ã and
+
+    Q = κ Dᵀ K D + Λ,     ∇ = Dᵀ K (Ȳ − κ b) − Λ W̃_j.
+
+The proposal and its acceptance are those of :mod:`pymc_gibbsnn.moves.interweave_pieces`, and so are the two passes over
+the units: with ρ = 0, then with a random ρ. A draw of W̃' given A must follow before anything reads W̃'.
+
+The inverse C* of the whole matrix BᵀTB + Λ' is kept, and changed as one unit leaves it and comes back:
+
+    C = C* − c cᵀ/c_j,    C* = C + (C v − e_j)(C v − e_j)ᵀ/p,
+
+where c is column j of C*, e_j the unit vector, v = BᵀTb, and row and column j of C are 0. So K is never formed: what is
+needed of it are products such as bᵀ K b = bᵀTb − vᵀ C v. A visit takes O(n H d) operations, most of them in M = BᵀTD,
+with which Dᵀ K D = DᵀTD − Mᵀ C M. All of this is done in double precision, because bᵀ K b is a small difference.
+
+Rows may have variances ΔZ' of their own if there is one unit above, or for all units alike: T is any diagonal matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.tensor.random import normal, uniform
+from scipy.linalg import solve_triangular
+
+from pymc_gibbsnn._compat import shape_inference
+from pymc_gibbsnn.backends.declare import declare
+from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.backends.lines import on_lines
+from pymc_gibbsnn.moves.interweave_marginal_kernels import numba_marginal_passes
+from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
+from pymc_gibbsnn.moves.site import NOTHING, Move, Nothing, Site
+from pymc_gibbsnn.networks.network import Network
+
+__all__ = ["InterweaveMarginal", "MarginalInputs", "MarginalOutputs", "interweave_marginal"]
+
+
+class MarginalInputs(NamedTuple):
+    """What :class:`InterweaveMarginal` takes, in double precision."""
+
+    x: Any  # (n, d): the layer's input Ã
+    w: Any  # (h, d): its weights W̃
+    z: Any  # (n, h): its output
+    root: Any  # (n,): the square roots of T
+    b: Any  # (n, H): the input B of the layer above, its rows times the roots
+    y: Any  # (n, c): the output Y of the layer above, its rows times the roots
+    inverse: Any  # (H, H): C*
+    precision: Any  # (1 or h, d): prior precisions Λ, one row where all units share them
+    above: Any  # (H,): prior precisions Λ' of the weights above
+    rho: Any  # (p, h): for each of p passes and each unit, the persistence
+    log_u: Any  # (p, h): the logarithms of uniform numbers
+    xi: Any  # (p, h, d): standard normal numbers
+    eta: Any  # (p, h, c): standard normal numbers for w
+    edges: Any  # (k + 1,): the table of σ
+    slopes: Any  # (k,)
+    intercepts: Any  # (k,)
+
+
+class MarginalOutputs(NamedTuple):
+    """What it returns: values after the passes, and ones in ``accepted`` (p, h) where a unit moved."""
+
+    w: Any
+    z: Any
+    accepted: Any
+
+
+class InterweaveMarginal(Op):
+    r"""Passes of the move over the units of a layer: a deterministic function of the random numbers that it is given.
+
+    It takes :class:`MarginalInputs` and returns :class:`MarginalOutputs`.
+    """
+
+    __props__ = ()
+
+    def make_node(self, *inputs):
+        """Make the node of :class:`MarginalInputs`."""
+        inputs = MarginalInputs(*map(pt.as_tensor, inputs))
+        return Apply(self, list(inputs), [x.type() for x in MarginalOutputs(inputs.w, inputs.z, inputs.rho)])
+
+    @shape_inference
+    def infer_shape(self, shapes):
+        """Return the shapes of the outputs, from those of the inputs."""
+        inputs = MarginalInputs(*shapes)
+        return list(MarginalOutputs(inputs.w, inputs.z, inputs.rho))
+
+    def perform(self, node, inputs, outputs):
+        """Compute the outputs with NumPy and SciPy."""
+        inputs = MarginalInputs(*inputs)
+
+        def cholesky(matrix):
+            try:
+                return np.linalg.cholesky(matrix)
+            except np.linalg.LinAlgError:
+                return np.full_like(matrix, np.nan)
+
+        w, z, accepted, above = inputs.w.copy(), inputs.z.copy(), np.empty_like(inputs.rho), _above(inputs)
+        precision = np.broadcast_to(inputs.precision, w.shape)
+        visit = partial(_visit, inputs, xp=np, cholesky=cholesky, solve=partial(solve_triangular, check_finite=False))
+        for p, j in np.ndindex(accepted.shape):
+            unit = w[j], z[:, j], precision[j], inputs.above[j]
+            numbers = inputs.rho[p, j], inputs.log_u[p, j], inputs.xi[p, j], inputs.eta[p, j]
+            accepted[p, j], w[j], z[:, j], above = visit(above, j, unit, numbers)
+        for output, result in zip(outputs, (w, z, accepted), strict=True):
+            output[0] = result
+
+
+class Above(NamedTuple):
+    """What a visit to a unit changes of the layer above; its design and output are divided by the roots of T."""
+
+    b: Any  # (n, H)
+    inverse: Any  # C* (H, H)
+    t: Any  # BᵀTY (H, c)
+
+
+def _above(inputs):
+    """Return the layer above as it is before the passes."""
+    return Above(inputs.b, inputs.inverse, inputs.b.T @ inputs.y)
+
+
+def _visit(inputs, above, j, unit, numbers, *, xp, cholesky, solve):
+    """Propose a move of unit j and decide whether it is accepted; for NumPy and JAX.
+
+    Parameters
+    ----------
+    inputs : MarginalInputs
+        Of which those that all visits share are read.
+    above : Above
+        The layer above as it is.
+    j : int
+        The unit.
+    unit : tuple of array
+        W̃_j (d,), Z_j (n,), Λ (d,) and λ ().
+    numbers : tuple of array
+        ρ, log u, ξ (d,) and η (c,).
+    xp : module
+        ``numpy`` or ``jax.numpy``.
+    cholesky, solve : callable
+        The Cholesky factor of a matrix, NaN where there is none, and SciPy's ``solve_triangular``.
+
+    Returns
+    -------
+    accepted : bool
+    w, z : array
+        W̃_j and Z_j after the visit.
+    above : Above
+    """
+    (w, z, precision, prior), (rho, log_u, xi, eta) = unit, numbers
+    (b, inverse, t), (x, root, y), table = above, (inputs.x, inputs.root, inputs.y), inputs[-3:]
+    is_j = xp.arange(len(t)) == j
+    c = xp.where(is_j[:, None] | is_j, 0, inverse - xp.outer(inverse[:, j], inverse[j]) / inverse[j, j])
+
+    def regress(post):
+        """Compute C v (H,), bᵀKb and bᵀKY (c,) of the post-activations b of the unit."""
+        cv = c @ (post @ b)
+        rest = post - b @ cv  # K b
+        return cv, rest, rest @ post, rest @ y
+
+    def approximate(w, slopes, rest):
+        """Compute the Cholesky factor L of Q, and L⁻¹ ∇."""
+        design = (root * slopes)[:, None] * x
+        m = b.T @ design
+        factor = cholesky(kappa * (design.T @ design - m.T @ (c @ m)) + xp.diag(precision))
+        return factor, solve(factor, design.T @ (target - kappa * rest) - precision * w, lower=True)
+
+    post, (s, slopes) = b[:, j], on_lines(z, *table, xp)
+    cv, rest, square, product = regress(post)
+    out = product / (prior + square) + eta / xp.sqrt(prior + square)
+    kappa, target = out @ out, y @ out - b @ (c @ (t @ out))  # K Ȳ
+    factor, drift = approximate(w, slopes, rest)
+    scale = xp.sqrt((1 - rho) * (1 + rho))
+    step = solve(factor, (1 - rho) * drift + scale * xi, lower=True, trans=1)
+
+    w_new, z_new = w + step, z + x @ step
+    s_new, slopes_new = on_lines(z_new, *table, xp)
+    post_new = post + root * (s_new - s)
+    cv_new, rest_new, square_new, product_new = regress(post_new)
+    factor_new, drift_new = approximate(w_new, slopes_new, rest_new)
+    xi_back = -(factor_new.T @ step + (1 - rho) * drift_new) / scale
+    log_ratio = (
+        out @ (product_new - product)
+        - kappa * (square_new - square) / 2
+        - (precision * step * (w + w_new)).sum() / 2
+        + xp.log(xp.diag(factor_new) / xp.diag(factor)).sum()
+        + ((xi**2).sum() - (xi_back**2).sum()) / 2
+    )
+    accepted = log_u < log_ratio
+
+    def kept(new, old):
+        return xp.where(accepted, new, old)
+
+    post, difference = kept(post_new, post), kept(cv_new, cv) - is_j
+    inverse = c + xp.outer(difference, difference) / (prior + kept(square_new, square))
+    b, t = xp.where(is_j, post[:, None], b), xp.where(is_j[:, None], post @ y, t)
+    return accepted, kept(w_new, w), kept(z_new, z), Above(b, inverse, t)
+
+
+def interweave_marginal(network: Network, l: int) -> Move:
+    """Make the move of W̃, Z and A of layer l, which visits all units with ρ = 0 first and then with a random ρ.
+
+    The layer above must be dense, and its units must share their prior.
+    """
+
+    def step(rng: Variable, site: Site, memory: Nothing) -> tuple[Variable, Site, Nothing, MarginalAcceptance]:
+        operator, above, function = site.layer.operator, site.above, site.activation.function
+        (h, d), (c, width), dtype = operator.size, above.operator.size, "float64"
+        zero, one = pt.constant(np.array([0, 1], dtype))
+        rng, xi = draw(normal, rng, zero, one, size=(2, h, d))
+        rng, eta = draw(normal, rng, zero, one, size=(2, h, c))
+        rng, u = draw(uniform, rng, zero, one, size=(3, h))
+        rho = np.array([[0], [1]], dtype) * pt.minimum(u[2], 1 - 1e-6)
+        noise = pt.cast(above.noise, dtype)
+        root = 1 / pt.sqrt(noise[:, 0] if noise.ndim else pt.ones((site.samples,)) * noise)
+        b = root[:, None] * pt.cast(above.operator.design(site.post, site.samples), dtype)
+        prior = pt.cast(above.operator.precision[0], dtype)
+        factor = pt.linalg.cholesky(plus_diagonal(b.T @ b, prior))
+        half = pt.linalg.solve_triangular(factor, pt.eye(width, dtype=dtype), lower=True, b_ndim=2)
+        inputs = MarginalInputs(
+            x=operator.design(site.a, site.samples),
+            w=site.w,
+            z=site.z,
+            root=root,
+            b=b,
+            y=root[:, None] * above.centred(site.z_above),
+            inverse=half.T @ half,
+            precision=operator.precision,
+            above=prior,
+            rho=rho,
+            log_u=pt.log1p(-u[:2]),
+            xi=xi,
+            eta=eta,
+            edges=function.edges,
+            slopes=function.slopes,
+            intercepts=function.intercepts,
+        )
+        outputs = MarginalOutputs(*InterweaveMarginal()(*(pt.cast(x, dtype) for x in inputs)))
+        w, z = (pt.cast(x, site.w.dtype) for x in (outputs.w, outputs.z))
+        moved = {"mean": site.mean + (z - site.z), "post": site.post + (function(z) - function(site.z))}
+        # Neither noise has changed; the weights above have been integrated out
+        site = replace(site, w=w, z=z, **moved, w_above=None)
+        return rng, site, memory, MarginalAcceptance(pt.cast(outputs.accepted.mean(), w.dtype))
+
+    return Move.of(network.layers[l].operator.name, step, NOTHING, MarginalAcceptance)
+
+
+class MarginalAcceptance(NamedTuple):
+    """What the move reports: the share of its proposals that were accepted."""
+
+    marginal_acceptance: Variable
+
+
+def _jax(op, node):
+    """Make the function of :class:`MarginalInputs` for JAX, which scans over units."""
+    import jax
+    import jax.numpy as jnp
+    from jax.scipy.linalg import solve_triangular
+
+    cholesky = partial(jnp.linalg.cholesky, symmetrize_input=False)
+
+    def passes(*inputs):
+        inputs = MarginalInputs(*inputs)
+        precision = jnp.broadcast_to(inputs.precision, inputs.w.shape)
+        visit = partial(_visit, inputs, xp=jnp, cholesky=cholesky, solve=solve_triangular)
+
+        def move(above, parts):
+            j, unit, numbers = parts
+            accepted, w, z, above = visit(above, j, unit, numbers)
+            return above, (w, z, accepted.astype(w.dtype))
+
+        units, priors = jnp.arange(len(inputs.w)), (precision, inputs.above[: len(inputs.w)])
+
+        def one_pass(state, numbers):
+            above, w, z = state
+            above, (w, z, accepted) = jax.lax.scan(move, above, (units, (w, z, *priors), numbers))
+            return (above, w, z), accepted
+
+        numbers = inputs.rho, inputs.log_u, inputs.xi, inputs.eta
+        (_, w, z), accepted = jax.lax.scan(one_pass, (_above(inputs), inputs.w, inputs.z.T), numbers)
+        return MarginalOutputs(w, z.T, accepted)
+
+    return passes
+
+
+declare(InterweaveMarginal, numba=numba_marginal_passes, jax=_jax)

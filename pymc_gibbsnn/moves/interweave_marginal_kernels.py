@@ -1,0 +1,237 @@
+"""The passes of :mod:`pymc_gibbsnn.moves.interweave_marginal` for Numba, in its letters.
+
+DᵀTD and M = BᵀTD are those for the slope that most samples of a unit have, plus what the other samples add. The former
+follow from ÃᵀTÃ, which does not change, and BᵀTÃ, which changes with each unit that moves.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from pytensor.link.numba.dispatch.basic import numba_njit
+
+from pymc_gibbsnn.backends.lapack import dot, factor_in_place
+from pymc_gibbsnn.backends.vector_math import add_multiple, copy, summing
+from pymc_gibbsnn.moves.interweave_kernels import line_unit, solve, solve_transposed, transposed
+
+__all__ = ["numba_marginal_passes"]
+
+
+@summing
+def _inner(x, y):
+    """Compute the inner product of two vectors."""
+    total = 0.0
+    for i in range(len(x)):
+        total += x[i] * y[i]
+    return total
+
+
+@numba_njit
+def _leave(inverse, j):
+    """Turn C*, of all columns of B, into C, of all but column j, in place."""
+    column = inverse[j].copy()
+    for k in range(len(column)):
+        add_multiple(column, -column[k] / column[j], inverse[k])
+        inverse[k, j] = 0
+    for k in range(len(column)):
+        inverse[j, k] = 0
+
+
+@numba_njit
+def _return(inverse, j, cv, p):
+    """Turn C into C* again, in place, from C v and p; C v becomes C v − e_j."""
+    cv[j] -= 1
+    for k in range(len(cv)):
+        add_multiple(cv, cv[k] / p, inverse[k])
+
+
+@numba_njit
+def _regress(post, v, of_y, c, t):
+    """Compute C v (H,), bᵀKb and bᵀKY (c,), of b times the roots of T (n,), v = BᵀTb, bᵀTY (c,), C and YᵀTB (c, H)."""
+    cv, product = dot(v, c, np.empty_like(v)), np.empty(len(t))
+    for l in range(len(t)):
+        product[l] = of_y[l] - _inner(cv, t[l])
+    return cv, _inner(post, post) - _inner(v, cv), product
+
+
+@numba_njit
+def _change_slopes(x, b, old, new, gram, m, buffers):
+    """Bring DᵀTD (d, d) and Mᵀ (d, H) up to date, in place, when the slopes of some samples change.
+
+    Parameters
+    ----------
+    x, b : array, (n, d) and (n, H)
+        Ã and B, both times the roots of T.
+    old, new : array, (n,)
+        The slopes before and after.
+    gram, m : array
+        Both matrices.
+    buffers : tuple of array, (n, d), (n, d) and (n, H)
+        Room for the rows of samples whose slopes change.
+    """
+    (n, d), (differences, sums, others), k = x.shape, buffers, 0
+    for i in range(n):
+        if new[i] != old[i]:
+            for l in range(d):
+                differences[k, l] = (new[i] - old[i]) * x[i, l]
+                sums[k, l] = (new[i] + old[i]) * x[i, l]
+            copy(b[i], others[k])
+            k += 1
+    if k > 0:
+        gram_change = dot(differences[:k].T, sums[:k], np.empty_like(gram))
+        m_change = dot(differences[:k].T, others[:k], np.empty_like(m))
+        for l in range(d):
+            add_multiple(gram_change[l], 1.0, gram[l])
+            add_multiple(m_change[l], 1.0, m[l])
+
+
+@numba_njit
+def _usual_slope(slopes, table):
+    """Return that of the first and the last slope of the table which more samples have."""
+    first, last = 0, 0
+    for slope in slopes:
+        first += slope == table[0]
+        last += slope == table[-1]
+    return table[-1] if last > first else table[0]
+
+
+@numba_njit
+def _factor(gram, m, c, kappa, precision):
+    """Factor Q = κ (DᵀTD − Mᵀ C M) + Λ = L Lᵀ: Lᵀ in an upper triangle, or NaN where rounding leaves none."""
+    q = dot(dot(m, c, np.empty_like(m)), m.T, np.empty_like(gram))
+    for k in range(len(q)):
+        for l in range(len(q)):
+            q[k, l] = kappa * (gram[k, l] - q[k, l])
+        q[k, k] += precision[k]
+    if not factor_in_place(q):
+        q[:] = np.nan
+    return q
+
+
+@numba_njit
+def _residual(targets, out, kappa, of_unit):
+    """Compute the sum of ``targets`` (c, n) times w (c,), less κ times ``of_unit`` (n,): Ȳ − κ b from Y and b."""
+    residual = np.zeros_like(of_unit)
+    add_multiple(of_unit, -kappa, residual)
+    for l in range(len(out)):
+        add_multiple(targets[l], out[l], residual)
+    return residual
+
+
+@numba_njit
+def _gradient(x, slopes, residual, m, c, of_residual, precision, w):
+    """Compute ∇ = Dᵀ K r − Λ W̃_j (d,) for the residual r = Ȳ − κ b.
+
+    Parameters
+    ----------
+    x, slopes, residual : array, (n, d), (n,) and (n,)
+        Ã and r, both times the roots of T, and the slopes a.
+    m, c, of_residual : array, (d, H), (H, H) and (H,)
+        Mᵀ, C and BᵀTr.
+    precision, w : array, (d,)
+        Λ and W̃_j.
+    """
+    pulled, gradient = np.empty_like(residual), np.empty_like(w)
+    for i in range(len(residual)):
+        pulled[i] = slopes[i] * residual[i]
+    dot(pulled, x, gradient)
+    fitted = dot(c, of_residual, np.empty_like(of_residual))
+    for k in range(len(w)):
+        gradient[k] -= _inner(m[k], fitted) + precision[k] * w[k]
+    return gradient
+
+
+def numba_marginal_passes(op, node):
+    """Make the function of the inputs of :class:`InterweaveMarginal` for Numba, in loops over passes and units."""
+
+    @numba_njit
+    def passes(x, w, z, root, b, y, inverse, precision, above, rho, log_u, xi, eta, edges, slopes, intercepts):
+        (n, d), width = x.shape, b.shape[1]
+        x, z, y, b = np.ascontiguousarray(x), transposed(z), transposed(y), b.copy()
+        w, inverse, accepted = w.copy(), inverse.copy(), np.zeros_like(rho)
+        weighted = x.copy()
+        for i in range(n):
+            for k in range(d):
+                weighted[i, k] *= root[i]
+        of_inputs = dot(weighted.T, weighted, np.empty((d, d)))  # ÃᵀTÃ
+        with_above = dot(weighted.T, b, np.empty((d, width)))  # ÃᵀTB
+        t = dot(y, b, np.empty((len(y), width)))  # YᵀTB
+        products = dot(b.T, b, np.empty((width, width)))  # BᵀTB
+        buffers = np.empty((n, d)), np.empty((n, d)), np.empty((n, width))
+        s, a, s_new, a_new, usual = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+        post, post_new, shift, z_new, w_new = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(d)
+        v_new, gram, m = np.empty(width), np.empty((d, d)), np.empty((d, width))
+        out, of_y = np.empty(len(y)), np.empty(len(y))
+        for p in range(len(rho)):
+            for j in range(len(w)):
+                lam, persistence = precision[min(j, len(precision) - 1)], rho[p, j]
+                scale = math.sqrt((1 - persistence) * (1 + persistence))
+                _leave(inverse, j)
+                line_unit(z[j], edges, slopes, intercepts, s, a)
+                slope = _usual_slope(a, slopes)
+                for i in range(n):
+                    post[i], usual[i] = b[i, j], slope
+                for k in range(d):
+                    for l in range(d):
+                        gram[k, l] = slope**2 * of_inputs[k, l]
+                    for l in range(width):
+                        m[k, l] = slope * with_above[k, l]
+                _change_slopes(weighted, b, usual, a, gram, m, buffers)
+                v = products[j]
+                cv, square, product = _regress(post, v, t[:, j], inverse, t)
+                kappa = 0.0
+                for l in range(len(y)):
+                    out[l] = product[l] / (above[j] + square) + eta[p, j, l] / math.sqrt(above[j] + square)
+                    kappa += out[l] ** 2
+                factor = _factor(gram, m, inverse, kappa, lam)
+                residual, of_residual = _residual(y, out, kappa, post), _residual(t, out, kappa, v)
+                step = _gradient(weighted, a, residual, m, inverse, of_residual, lam, w[j])
+                solve(factor, step)
+                for k in range(d):
+                    step[k] = (1 - persistence) * step[k] + scale * xi[p, j, k]
+                solve_transposed(factor, step)
+                dot(x, step, shift)
+                for k in range(d):
+                    w_new[k] = w[j, k] + step[k]
+                for i in range(n):
+                    z_new[i] = z[j, i] + shift[i]
+                line_unit(z_new, edges, slopes, intercepts, s_new, a_new)
+                for i in range(n):
+                    post_new[i] = post[i] + root[i] * (s_new[i] - s[i])
+                _change_slopes(weighted, b, a, a_new, gram, m, buffers)
+                dot(post_new, b, v_new)
+                dot(y, post_new, of_y)
+                cv_new, square_new, product_new = _regress(post_new, v_new, of_y, inverse, t)
+                factor_new = _factor(gram, m, inverse, kappa, lam)
+                residual, of_residual = _residual(y, out, kappa, post_new), _residual(t, out, kappa, v_new)
+                drift = _gradient(weighted, a_new, residual, m, inverse, of_residual, lam, w_new)
+                solve(factor_new, drift)
+                log_ratio = -0.5 * kappa * (square_new - square)
+                for l in range(len(y)):
+                    log_ratio += out[l] * (product_new[l] - product[l])
+                for k in range(d):
+                    back = (1 - persistence) * drift[k]
+                    for i in range(k, d):
+                        back += factor_new[k, i] * step[i]
+                    back /= scale
+                    log_ratio += 0.5 * (xi[p, j, k] ** 2 - back**2 - lam[k] * step[k] * (w[j, k] + w_new[k]))
+                    log_ratio += math.log(factor_new[k, k] / factor[k, k])
+                if log_u[p, j] < log_ratio:
+                    accepted[p, j] = 1
+                    cv, square = cv_new, square_new
+                    copy(w_new, w[j])
+                    copy(z_new, z[j])
+                    for i in range(n):
+                        b[i, j] = post_new[i]
+                    for l in range(len(y)):
+                        t[l, j] = of_y[l]
+                    for k in range(width):
+                        products[j, k] = products[k, j] = v_new[k]
+                    column = dot(post_new, weighted, np.empty(d))
+                    for k in range(d):
+                        with_above[k, j] = column[k]
+                _return(inverse, j, cv, above[j] + square)
+        return w, z.T, accepted
+
+    return passes

@@ -1,0 +1,168 @@
+"""The interweaving move with the weights above integrated out, against densities written down by brute force."""
+
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy.stats import multivariate_normal, norm
+
+import pymc_gibbsnn as pmg
+from pymc_gibbsnn.backends.modes import compilation_mode
+from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
+from pymc_gibbsnn.moves.interweave_marginal import InterweaveMarginal, MarginalInputs
+from pymc_gibbsnn.networks.activations import ACTIVATIONS
+from tests.helpers import MODES, MOSTLY_PYTHON, slow, slow_but
+
+TABLES = ["relu", "leaky_relu", "abs", "sign", "hard_tanh", "identity"]
+FUNCTIONS = ACTIVATIONS | {"zigzag": pmg.PiecewiseLinear([-0.5, 0.5], [1, -1, 2], [0, 0.2, -0.5])}
+
+
+class Layer:
+    """A random layer and the one above it, with variances of rows; the target of a unit with W' integrated out."""
+
+    def __init__(self, function, n=12, d=3, h=3, c=2, seed=0):
+        rng = np.random.default_rng(seed)
+        self.function = function
+        self.x = np.c_[rng.normal(size=(n, d - 1)), np.ones(n)]
+        self.w, self.noise = rng.normal(size=(h, d)), 0.3 * rng.normal(size=(n, h))
+        self.z = self.x @ self.w.T + self.noise
+        self.post = function(self.z) + 0.3 * rng.normal(size=(n, h))
+        self.variances = rng.uniform(0.1, 0.4, size=n)
+        self.precision, self.above = rng.uniform(0.5, 2, size=(1, d)), rng.uniform(0.5, 2, size=h + 1)
+        self.y = self.design(self.post) @ rng.normal(size=(h + 1, c))
+        self.y += np.sqrt(self.variances)[:, None] * rng.normal(size=(n, c))
+
+    @staticmethod
+    def design(post):
+        return np.c_[post, np.ones(len(post))]
+
+    def covariance(self, post, j):
+        """The covariance of a column of Y given the weights that go out of unit j."""
+        others = np.delete(self.design(post), j, axis=1)
+        return np.diag(self.variances) + (others / np.delete(self.above, j)) @ others.T
+
+    def outgoing(self, post, j, eta):
+        """The weights that go out of unit j, drawn with the normal numbers ``eta``."""
+        k = np.linalg.inv(self.covariance(post, j))
+        p = self.above[j] + post[:, j] @ k @ post[:, j]
+        return post[:, j] @ k @ self.y / p + eta / np.sqrt(p)
+
+    def move(self, z, post, w, j):
+        """Z and A with other weights of unit j, their noise as it is."""
+        z, post, old = z.copy(), post.copy(), z[:, j]
+        z[:, j] = self.x @ w[j] + self.noise[:, j]
+        post[:, j] += self.function(z[:, j]) - self.function(old)
+        return z, post
+
+    def log_target(self, w, post, j, out):
+        likelihood = multivariate_normal(cov=self.covariance(post, j)).logpdf((self.y - np.outer(post[:, j], out)).T)
+        return likelihood.sum() + norm(0, self.precision**-0.5).logpdf(w).sum()
+
+    def log_proposal(self, w, w_new, z, post, j, out, rho):
+        k = np.linalg.inv(self.covariance(post, j))
+        design = self.function.derivative(z[:, j])[:, None] * self.x
+        q = out @ out * design.T @ k @ design + np.diag(self.precision[0])
+        gradient = design.T @ k @ (self.y - np.outer(post[:, j], out)) @ out - self.precision[0] * w[j]
+        mean = w[j] + (1 - rho) * np.linalg.solve(q, gradient)
+        return multivariate_normal(mean, (1 - rho**2) * np.linalg.inv(q)).logpdf(w_new[j])
+
+    def log_ratio(self, w, w_new, z, post, j, eta, rho):
+        z_new, post_new = self.move(z, post, w_new, j)
+        out = self.outgoing(post, j, eta)
+        there = self.log_target(w_new, post_new, j, out) + self.log_proposal(w_new, w, z_new, post_new, j, out, rho)
+        return there - self.log_target(w, post, j, out) - self.log_proposal(w, w_new, z, post, j, out, rho)
+
+    def arguments(self, rho, log_u, xi, eta):
+        root = self.variances**-0.5
+        b, y = root[:, None] * self.design(self.post), root[:, None] * self.y
+        inverse = np.linalg.inv(b.T @ b + np.diag(self.above))
+        table = self.function.edges, self.function.slopes, self.function.intercepts
+        of_layer = self.x, self.w, self.z, root, b, y, inverse, self.precision, self.above
+        return [np.asarray(x, "float64") for x in MarginalInputs(*of_layer, rho, log_u, xi, eta, *table)]
+
+
+@cache
+def compiled(mode):
+    ranks = MarginalInputs(2, 2, 2, 1, 2, 2, 2, 2, 1, 2, 2, 3, 3, 1, 1, 1)
+    inputs = [pt.tensor(dtype="float64", shape=(None,) * rank) for rank in ranks]
+    return pytensor.function(inputs, InterweaveMarginal()(*inputs), mode=with_our_kernels(compilation_mode(mode)))
+
+
+ALWAYS, NEVER = -np.inf, np.inf
+
+
+@pytest.mark.parametrize("mode", MOSTLY_PYTHON)
+@pytest.mark.parametrize("function", [*TABLES, "zigzag"])
+def test_acceptance_is_that_of_the_densities(function, mode):
+    """Oracle 11, at random pairs: a uniform number just below the ratio accepts, one just above it does not."""
+    move, h = compiled(mode), 3
+    for seed in range(6):
+        layer, rng, j = Layer(FUNCTIONS[function], seed=seed), np.random.default_rng(seed), seed % h
+        rho, xi, eta = rng.uniform(0, 0.9, size=(1, h)), rng.normal(size=(1, h, 3)), rng.normal(size=(1, h, 2))
+        only = np.arange(h) == j
+        w_new, z_new, accepted = move(*layer.arguments(rho, np.where(only, ALWAYS, NEVER)[None], xi, eta))
+        assert accepted.sum() == 1
+        np.testing.assert_allclose(z_new, layer.x @ np.asarray(w_new).T + layer.noise, atol=1e-12)
+        log_ratio = layer.log_ratio(layer.w, w_new, layer.z, layer.post, j, eta[0, j], rho[0, j])
+        for difference, outcome in ((-1e-9, 1), (1e-9, 0)):
+            log_u = np.where(only, log_ratio + difference, NEVER)
+            *_, accepted = move(*layer.arguments(rho, log_u[None], xi, eta))
+            assert accepted[0, j] == outcome, (log_ratio, difference)
+
+
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA", slow("JAX")])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_second_visit_starts_from_the_first(first, mode):
+    """What is kept of the layer above is that of the unit's new post-activations, for the same unit and for others."""
+    move, h, rng, moved = compiled(mode), 3, np.random.default_rng(5), 0
+    for seed in range(20):
+        layer = Layer(FUNCTIONS["zigzag"], seed=seed)
+        rho, xi, eta = rng.uniform(0, 0.9, size=(2, h)), rng.normal(size=(2, h, 3)), rng.normal(size=(2, h, 2))
+        visits = np.arange(h) == np.array([[first], [1]])
+        log_u = [np.where(visits, [[ALWAYS], [second]], NEVER) for second in (NEVER, ALWAYS)]
+        (w, *_), (w_new, z_new, _) = (move(*layer.arguments(rho, x, xi, eta)) for x in log_u)
+        z, post = layer.move(layer.z, layer.post, w, first)
+        log_ratio = layer.log_ratio(w, w_new, z, post, 1, eta[1, 1], rho[1, 1])
+        for difference, outcome in ((-1e-8, 1), (1e-8, 0)):
+            log_u = np.where(visits, [[ALWAYS], [log_ratio + difference]], NEVER)
+            *_, accepted = move(*layer.arguments(rho, log_u, xi, eta))
+            assert accepted[1, 1] == outcome, (log_ratio, difference)
+        moved += (np.sign(z_new) != np.sign(layer.z)).any()
+    assert moved > 5
+
+
+QUICK = {(1, "relu", "NUMBA"), (3, "hard_tanh", "NUMBA"), (1, "relu", "JAX")}
+
+
+@pytest.mark.parametrize(("c", "function", "mode"), slow_but(QUICK, product([1, 3], TABLES, MODES[1:])))
+def test_backends_agree(c, function, mode):
+    layer, rng = Layer(ACTIVATIONS[function], n=40, d=4, h=5, c=c), np.random.default_rng(1)
+    layer.z[:, 0] += 9  # a unit of which most samples have the last slope
+    numbers = [rng.uniform(size=(2, 5)), np.log(rng.uniform(size=(2, 5))), rng.normal(size=(2, 5, 4))]
+    arguments = layer.arguments(*numbers, rng.normal(size=(2, 5, c)))
+    for found, expected in zip(compiled(mode)(*arguments), compiled(MODES[0])(*arguments), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA", slow("JAX")])
+def test_a_linear_layer_is_always_accepted(mode):
+    layer, rng = Layer(ACTIVATIONS["identity"]), np.random.default_rng(3)
+    numbers = rng.uniform(size=(2, 3)), np.full((2, 3), -1e-9), rng.normal(size=(2, 3, 3)), rng.normal(size=(2, 3, 2))
+    *_, accepted = compiled(mode)(*layer.arguments(*numbers))
+    assert accepted.all()
+
+
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA", slow("JAX")])
+def test_units_without_a_factor_stay(mode):
+    """With a weight of precision 0 that the data do not determine, Q is singular."""
+    layer = Layer(ACTIVATIONS["relu"])
+    layer.x[:, 0] = layer.precision[:, 0] = 0
+    w, z, accepted = compiled(mode)(
+        *layer.arguments(np.full((1, 3), 0.5), np.full((1, 3), ALWAYS), np.ones((1, 3, 3)), np.ones((1, 3, 2)))
+    )
+    assert not accepted.any()
+    np.testing.assert_array_equal(w, layer.w)
+    np.testing.assert_array_equal(z, layer.z)
