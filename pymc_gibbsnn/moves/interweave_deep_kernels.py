@@ -37,21 +37,23 @@ def _derivatives(column, slopes, a, weights, widths):
     weights, widths
         As :class:`~pymc_gibbsnn.moves.interweave_deep.DeepInputs` has them.
     """
-    first, row = widths[0] * widths[1], 0
-    g = np.empty((widths[1], len(slopes)))
-    for i in range(widths[1]):
-        for m in range(len(slopes)):
-            g[i, m] = column[i] * slopes[m] * a[i, m]
-    for k in range(1, len(widths) - 1):
+    first, row, n = widths[0] * widths[1], 0, len(slopes)
+    below, units = widths[1], widths[2]
+    w = weights[first : first + units * below].reshape((units, below)).copy()
+    for i in range(units):
+        for j in range(below):
+            w[i, j] *= column[j]
+    g = dot(w, a[:below], np.empty((units, n)))
+    for k in range(2, len(widths) - 1):
+        first, row = first + units * below, row + below
         below, units = widths[k], widths[k + 1]
-        if k > 1:
-            for i in range(below):
-                for m in range(len(slopes)):
-                    g[i, m] *= a[row + i, m]
-        row += below
-        w = weights[first : first + units * below].reshape((units, below))
-        first += units * below
-        g = dot(w, g, np.empty((units, len(slopes))))
+        for i in range(below):
+            for m in range(n):
+                g[i, m] *= a[row + i, m]
+        g = dot(weights[first : first + units * below].reshape((units, below)), g, np.empty((units, n)))
+    for i in range(units):
+        for m in range(n):
+            g[i, m] *= slopes[m]
     return g
 
 

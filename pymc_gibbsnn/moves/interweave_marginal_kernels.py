@@ -110,16 +110,6 @@ def _factor(gram, m, c, kappa, precision):
 
 
 @numba_njit
-def _residual(targets, out, kappa, of_unit):
-    """Compute the sum of ``targets`` (c, n) times w (c,), less κ times ``of_unit`` (n,): Ȳ − κ b from Y and b."""
-    residual = np.zeros_like(of_unit)
-    add_multiple(of_unit, -kappa, residual)
-    for l in range(len(out)):
-        add_multiple(targets[l], out[l], residual)
-    return residual
-
-
-@numba_njit
 def _gradient(x, slopes, residual, m, c, of_residual, precision, w):
     """Compute ∇ = Dᵀ K r − Λ W̃_j (d,) for the residual r = Ȳ − κ b.
 
@@ -140,6 +130,14 @@ def _gradient(x, slopes, residual, m, c, of_residual, precision, w):
     for k in range(len(w)):
         gradient[k] -= _inner(m[k], fitted) + precision[k] * w[k]
     return gradient
+
+
+@numba_njit
+def _less(x, kappa, y):
+    """Compute x − κ y."""
+    difference = x.copy()
+    add_multiple(y, -kappa, difference)
+    return difference
 
 
 def numba_marginal_passes(op, node):
@@ -185,7 +183,8 @@ def numba_marginal_passes(op, node):
                     out[l] = product[l] / (above[j] + square) + eta[p, j, l] / math.sqrt(above[j] + square)
                     kappa += out[l] ** 2
                 factor = _factor(gram, m, inverse, kappa, lam)
-                residual, of_residual = _residual(y, out, kappa, post), _residual(t, out, kappa, v)
+                target, of_target = dot(out, y, np.empty(n)), dot(out, t, np.empty(width))  # Ȳ and BᵀTȲ
+                residual, of_residual = _less(target, kappa, post), _less(of_target, kappa, v)
                 step = _gradient(weighted, a, residual, m, inverse, of_residual, lam, w[j])
                 solve(factor, step)
                 for k in range(d):
@@ -204,7 +203,7 @@ def numba_marginal_passes(op, node):
                 dot(y, post_new, of_y)
                 cv_new, square_new, product_new = _regress(post_new, v_new, of_y, inverse, t)
                 factor_new = _factor(gram, m, inverse, kappa, lam)
-                residual, of_residual = _residual(y, out, kappa, post_new), _residual(t, out, kappa, v_new)
+                residual, of_residual = _less(target, kappa, post_new), _less(of_target, kappa, v_new)
                 drift = _gradient(weighted, a_new, residual, m, inverse, of_residual, lam, w_new)
                 solve(factor_new, drift)
                 log_ratio = -0.5 * kappa * (square_new - square)
