@@ -18,7 +18,8 @@ derivative of f of sample μ by z_μj, a product of all weights and slopes on th
     Q = Ãᵀ diag(g_μᵀ S⁻¹ g_μ) Ã + Λ,     ∇ = Σ_μ Ã_μ g_μᵀ S⁻¹ (Y_μ − f_μ) − Λ W̃_j.
 
 Proposal, acceptance and the two passes over the units are those of :mod:`pymc_gibbsnn.moves.interweave_pieces`. A draw
-of the last A must follow before anything reads it. All of this is done in double precision.
+of the last A must follow before anything reads it. All of this is done in double precision,
+where JAX has it.
 """
 
 from __future__ import annotations
@@ -32,16 +33,17 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.tensor.random import normal, uniform
 from scipy.linalg import solve_triangular
 
 from pymc_gibbsnn._compat import shape_inference
 from pymc_gibbsnn.backends.declare import declare
-from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.moves.interweave_deep_kernels import numba_deep_passes
+from pymc_gibbsnn.moves.interweave_pieces import cholesky_or_nan, draw_numbers, propose, ratio_of_proposals
+from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.site import NOTHING, Move, NetworkState, Nothing
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.networks.network import Network
 
 __all__ = ["DeepInputs", "DeepOutputs", "InterweaveDeep", "interweave_deep"]
@@ -55,7 +57,7 @@ class DeepInputs(NamedTuple):
     z: Any  # (n, h): its output
     latents: Any  # (n, units): the Z of the hidden layers above, side by side
     weights: Any  # (numbers,): the weights W of all layers above without their biases, one after the other
-    widths: Any  # (layers + 1,): h, the numbers of units of the hidden layers above, and c
+    widths: Any  # (layers + 1,): h, the numbers of units of the hidden layers above, and c; known to JAX
     y: Any  # (n, c): Y
     inverse: Any  # (c, c): S⁻¹
     precision: Any  # (1 or h, d): prior precisions Λ, one row where all units share them
@@ -78,17 +80,9 @@ class InterweaveDeep(Op):
     r"""Passes of the move over the units of a layer: a deterministic function of the random numbers that it is given.
 
     It takes :class:`DeepInputs` and returns :class:`DeepOutputs`.
-
-    Parameters
-    ----------
-    widths : tuple of int
-        The same as the input, known when a program is compiled.
     """
 
-    __props__ = ("widths",)
-
-    def __init__(self, widths: tuple[int, ...]):
-        self.widths = widths
+    __props__ = ()
 
     def make_node(self, *inputs):
         """Make the node of :class:`DeepInputs`."""
@@ -106,16 +100,10 @@ class InterweaveDeep(Op):
         """Compute the outputs with NumPy and SciPy."""
         inputs = DeepInputs(*inputs)
 
-        def cholesky(matrix):
-            try:
-                return np.linalg.cholesky(matrix)
-            except np.linalg.LinAlgError:
-                return np.full_like(matrix, np.nan)
-
         w, z, accepted = inputs.w.copy(), inputs.z.copy(), np.empty_like(inputs.rho)
-        precision, layers, above = np.broadcast_to(inputs.precision, w.shape), *_above(inputs, self.widths, np)
+        precision, layers, above = np.broadcast_to(inputs.precision, w.shape), *_above(inputs, np)
         solve = partial(solve_triangular, check_finite=False)
-        visit = partial(_visit, inputs, layers, xp=np, cholesky=cholesky, solve=solve)
+        visit = partial(_visit, inputs, layers, xp=np, cholesky=cholesky_or_nan, solve=solve)
         for p, j in np.ndindex(accepted.shape):
             numbers = inputs.rho[p, j], inputs.log_u[p, j], inputs.xi[p, j]
             accepted[p, j], w[j], z[:, j], above = visit(above, j, (w[j], z[:, j], precision[j]), numbers)
@@ -130,9 +118,9 @@ class Above(NamedTuple):
     residual: Any  # Y − f (n, c)
 
 
-def _above(inputs, widths, xp):
+def _above(inputs, xp):
     """Return the weights W of all layers above, and what is above before the passes."""
-    layers, first = [], 0
+    widths, layers, first = np.asarray(inputs.widths), [], 0  # which JAX, too, has as numbers
     for below, units in pairwise(widths):
         layers.append(inputs.weights[first : first + units * below].reshape((units, below)))
         first += units * below
@@ -173,41 +161,35 @@ def _visit(inputs, layers, above, j, unit, numbers, *, xp, cholesky, solve):
     (w, z, precision), (rho, log_u, xi), x = unit, numbers, inputs.x
     first, *others = layers
 
-    def rise(z, latents):
-        """Compute σ(z) and the slope of the unit and of each hidden layer above."""
-        return [on_lines(x, *table, xp) for x, table in zip((z, *latents), inputs.tables, strict=True)]
-
-    def approximate(w, lines, residual):
-        """Compute the Cholesky factor L of Q, and L⁻¹ ∇."""
-        (_, slopes), *upper = lines
-        g = slopes[:, None] * first[:, j]
-        for (_, slopes), weights in zip(upper, others, strict=True):
-            g = (g * slopes) @ weights.T
+    def approximate(w, slopes, residual):
+        """Compute the Cholesky factor L of Q, and L⁻¹ ∇, from the slopes of the unit and of each layer above."""
+        g = slopes[0][:, None] * first[:, j]
+        for of_layer, weights in zip(slopes[1:], others, strict=True):
+            g = (g * of_layer) @ weights.T
         weighted = g @ inputs.inverse
         factor = cholesky((x * (weighted * g).sum(1)[:, None]).T @ x + xp.diag(precision))
         return factor, solve(factor, x.T @ (weighted * residual).sum(1) - precision * w, lower=True)
 
-    latents, residual = above
-    lines = rise(z, latents)
-    factor, drift = approximate(w, lines, residual)
-    scale = xp.sqrt((1 - rho) * (1 + rho))
-    step = solve(factor, (1 - rho) * drift + scale * xi, lower=True, trans=1)
+    (latents, residual), (own, *tables) = above, inputs.tables
+    s, a = on_lines(z, *own, xp)
+    upper = [on_lines(latent, *table, xp) for latent, table in zip(latents, tables, strict=True)]
+    factor, drift = approximate(w, [a, *(a for _, a in upper)], residual)
+    step = propose(factor, drift, rho, xi, solve, xp)
 
     w_new, z_new = w + step, z + x @ step
-    s_new, _ = on_lines(z_new, *inputs.tables[0], xp)
-    change, latents_new = (s_new - lines[0][0])[:, None] * first[:, j], []
-    for (s, _), latent, table, weights in zip(lines[1:], latents, inputs.tables[1:], others, strict=True):
+    s_new, a_new = on_lines(z_new, *own, xp)
+    change, latents_new, slopes_new = (s_new - s)[:, None] * first[:, j], [], [a_new]
+    for (s, _), latent, table, weights in zip(upper, latents, tables, others, strict=True):
         latents_new.append(latent + change)
-        s_new, _ = on_lines(latents_new[-1], *table, xp)
+        s_new, a_new = on_lines(latents_new[-1], *table, xp)
+        slopes_new.append(a_new)
         change = (s_new - s) @ weights.T
     residual_new = residual - change
-    factor_new, drift_new = approximate(w_new, rise(z_new, latents_new), residual_new)
-    xi_back = -(factor_new.T @ step + (1 - rho) * drift_new) / scale
+    factor_new, drift_new = approximate(w_new, slopes_new, residual_new)
     log_ratio = (
         (change @ inputs.inverse * (residual + residual_new)).sum() / 2
         - (precision * step * (w + w_new)).sum() / 2
-        + xp.log(xp.diag(factor_new) / xp.diag(factor)).sum()
-        + ((xi**2).sum() - (xi_back**2).sum()) / 2
+        + ratio_of_proposals(step, factor, factor_new, drift_new, rho, xi, xp)
     )
     accepted = log_u < log_ratio
 
@@ -224,43 +206,38 @@ def interweave_deep(network: Network, l: int) -> Move:
     All layers above must be dense, and all activations from layer l on of linear pieces.
     """
     last = len(network.activations) - 1
-    widths = (network.layers[l].operator.shape[0], *(layer.operator.shape[0] for layer in network.layers[l + 1 :]))
+    widths = given(np.array([layer.operator.shape[0] for layer in network.layers[l:]]))
     tables = _tables([activation.function for activation in network.activations[l:]])
 
     def step(rng: Variable, state: NetworkState, memory: Nothing) -> tuple[Variable, NetworkState, Nothing, Any]:
         operator, top, dtype = state.network.layers[l].operator, state.site(last), "float64"
-        h, d = operator.size
-        zero, one = pt.constant(np.array([0, 1], dtype))
-        rng, xi = draw(normal, rng, zero, one, size=(2, h, d))
-        rng, u = draw(uniform, rng, zero, one, size=(3, h))
+        rng, numbers = draw_numbers(rng, operator.size, dtype)
         upper = range(l + 1, last + 1)
         weights = [network.layers[i].operator.linear(state.weights[i]) for i in range(l + 1, last + 2)]
-        covariance = top.above.noise * pt.eye(widths[-1]) + top.activation.noise * (top.v @ top.v.T)
+        v, *noises = (pt.cast(part, dtype) for part in (top.v, top.above.noise, top.activation.noise))
+        covariance = plus_diagonal(noises[1] * (v @ v.T), noises[0] * pt.ones_like(v[:, 0]))
         inputs = DeepInputs(
             x=operator.design(state.input(l), state.samples),
             w=state.weights[l],
             z=state.outputs[l],
             latents=pt.concatenate([state.outputs[i] for i in upper], axis=1),
             weights=pt.concatenate([w.flatten() for w in weights]),
-            widths=np.array(widths),
+            widths=widths,
             y=top.y,
-            inverse=pt.linalg.inv(pt.cast(covariance, dtype)),
+            inverse=pt.linalg.inv(covariance),
             precision=operator.precision,
-            rho=np.array([[0], [1]], dtype) * pt.minimum(u[2], 1 - 1e-6),
-            log_u=pt.log1p(-u[:2]),
-            xi=xi,
+            **dict(zip(("rho", "log_u", "xi"), numbers, strict=True)),
             tables=tables,
         )
-        inputs = DeepInputs(
-            *(pt.as_tensor(x) if name == "widths" else pt.cast(x, dtype) for name, x in inputs._asdict().items())
-        )
-        outputs = DeepOutputs(*InterweaveDeep(widths)(*inputs))
+        inputs = DeepInputs(*(pt.cast(x, dtype) for x in inputs))._replace(widths=widths)
+        outputs = DeepOutputs(*InterweaveDeep()(*inputs))
         of_float = state.weights[l].dtype
-        moved = pt.cast(pt.concatenate([outputs.z, outputs.latents], axis=1), of_float)
         weights, zs, posts = list(state.weights), list(state.outputs), list(state.posts)
         weights[l] = pt.cast(outputs.w, of_float)
-        for i, (first, end) in enumerate(pairwise(np.cumsum([0, *widths[:-1]])), start=l):
-            z, function = moved[:, first:end], network.activations[i].function
+        moved, first = pt.concatenate([outputs.z, outputs.latents], axis=1), 0
+        for i in range(l, last + 1):
+            units, function = state.network.layers[i].operator.size[0], network.activations[i].function
+            z, first = pt.cast(moved[:, first : first + units], of_float), first + units
             if i < last:
                 posts[i] = posts[i] + (function(z) - function(zs[i]))
             zs[i] = z
@@ -298,7 +275,7 @@ def _jax(op, node):
 
     def passes(*inputs):
         inputs = DeepInputs(*inputs)
-        precision, layers, above = jnp.broadcast_to(inputs.precision, inputs.w.shape), *_above(inputs, op.widths, jnp)
+        precision, layers, above = jnp.broadcast_to(inputs.precision, inputs.w.shape), *_above(inputs, jnp)
         visit = partial(_visit, inputs, layers, xp=jnp, cholesky=cholesky, solve=solve_triangular)
 
         def move(above, parts):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_gibbsnn.backends.lapack import dot, factor_in_place
 from pymc_gibbsnn.backends.vector_math import add_multiple, copy, copy_matrix, summing
-from pymc_gibbsnn.moves.interweave_kernels import line_unit, solve, solve_transposed, transposed
+from pymc_gibbsnn.moves.interweave_kernels import line_unit, propose, ratio_of_steps, solve, transposed
 
 __all__ = ["numba_deep_passes"]
 
@@ -141,7 +139,7 @@ def numba_deep_passes(op, node):
     """Make the function of the inputs of :class:`InterweaveDeep` for Numba, one for networks of all widths."""
 
     @numba_njit
-    def passes(x, w, z, latents, weights, widths, y, inverse, precision, rho, log_u, xi, tables):
+    def deep_passes(x, w, z, latents, weights, widths, y, inverse, precision, rho, log_u, xi, tables):
         (n, d), (c, units) = x.shape, (y.shape[1], latents.shape[1])
         x, z, upper, w, accepted = (
             np.ascontiguousarray(x),
@@ -163,14 +161,11 @@ def numba_deep_passes(op, node):
         outgoing = transposed(weights[: widths[0] * widths[1]].reshape((widths[1], widths[0])))
         for p in range(len(rho)):
             for j in range(len(w)):
-                lam, persistence = precision[min(j, len(precision) - 1)], rho[p, j]
-                scale = math.sqrt((1 - persistence) * (1 + persistence))
+                lam = precision[min(j, len(precision) - 1)]
                 line_unit(z[j], tables[0, 0], tables[0, 1], tables[0, 2], own, slopes)
                 g = _derivatives(outgoing[j], slopes, a, weights, widths)
                 factor, step = _approximate(x, g, inverse, residual, lam, w[j], buffers)
-                for k in range(d):
-                    step[k] = (1 - persistence) * step[k] + scale * xi[p, j, k]
-                solve_transposed(factor, step)
+                propose(factor, step, rho[p, j], xi[p, j])
                 dot(x, step, shift)
                 for k in range(d):
                     w_new[k] = w[j, k] + step[k]
@@ -187,13 +182,7 @@ def numba_deep_passes(op, node):
                         log_ratio += 0.5 * weighted[k, i] * (residual[k, i] + residual_new[k, i])
                 g = _derivatives(outgoing[j], slopes_new, a_new, weights, widths)
                 factor_new, drift = _approximate(x, g, inverse, residual_new, lam, w_new, buffers)
-                for k in range(d):
-                    back = (1 - persistence) * drift[k]
-                    for i in range(k, d):
-                        back += factor_new[k, i] * step[i]
-                    back /= scale
-                    log_ratio += 0.5 * (xi[p, j, k] ** 2 - back**2 - lam[k] * step[k] * (w[j, k] + w_new[k]))
-                    log_ratio += math.log(factor_new[k, k] / factor[k, k])
+                log_ratio += ratio_of_steps(step, w[j], w_new, lam, factor, factor_new, drift, rho[p, j], xi[p, j])
                 if log_u[p, j] < log_ratio:
                     accepted[p, j] = 1
                     copy(w_new, w[j])
@@ -204,4 +193,4 @@ def numba_deep_passes(op, node):
                     a, a_new = a_new, a
         return w, z.T, upper.T, accepted
 
-    return passes, "any widths"
+    return deep_passes, "any widths"

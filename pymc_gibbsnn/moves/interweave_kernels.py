@@ -15,7 +15,7 @@ from pymc_gibbsnn.backends.declare import of_any_layout
 from pymc_gibbsnn.backends.lapack import dot, factor_in_place
 from pymc_gibbsnn.backends.vector_math import add_multiple, copy, copy_matrix
 
-__all__ = ["line_unit", "numba_passes", "solve", "solve_transposed", "transposed"]
+__all__ = ["gradient_of", "line_unit", "numba_passes", "propose", "ratio_of_steps", "solve", "transposed"]
 
 
 @numba_njit
@@ -93,6 +93,39 @@ def solve_transposed(upper, b):
 
 
 @numba_njit
+def propose(factor, drift, rho, xi):
+    """Turn L⁻¹ ∇ in ``drift`` into the proposed step, in place, given Lᵀ, ρ and ξ."""
+    scale = math.sqrt((1 - rho) * (1 + rho))
+    for k in range(len(drift)):
+        drift[k] = (1 - rho) * drift[k] + scale * xi[k]
+    solve_transposed(factor, drift)
+
+
+@numba_njit
+def ratio_of_steps(step, w, w_new, precision, factor, factor_new, drift_new, rho, xi):
+    """Compute what proposal and prior add to the logarithm of the acceptance ratio.
+
+    Parameters
+    ----------
+    step, w, w_new, precision : array, (d,)
+        The step, W̃_j before and after it, and Λ.
+    factor, factor_new : array, (d, d)
+        Lᵀ before and after.
+    drift_new, rho, xi : array, float and array
+        L⁻¹ ∇ after the step, ρ and ξ.
+    """
+    log_ratio, scale = 0.0, math.sqrt((1 - rho) * (1 + rho))
+    for k in range(len(step)):
+        back = (1 - rho) * drift_new[k]
+        for i in range(k, len(step)):
+            back += factor_new[k, i] * step[i]
+        back /= scale
+        log_ratio += 0.5 * (xi[k] ** 2 - back**2 - precision[k] * step[k] * (w[k] + w_new[k]))
+        log_ratio += math.log(factor_new[k, k] / factor[k, k])
+    return log_ratio
+
+
+@numba_njit
 def line_unit(z, edges, slopes, intercepts, s, a):
     """Write σ(z) and the slope of σ at z, for the n samples of one unit, into arrays.
 
@@ -124,7 +157,7 @@ def transposed(x):
 
 
 @numba_njit
-def _gradient(slopes, pull, x, precision, w):
+def gradient_of(slopes, pull, x, precision, w):
     """Compute ∇ = Ãᵀ(a ∘ pull) − Λ W̃_j (d,) of one unit.
 
     Parameters
@@ -179,16 +212,13 @@ def numba_passes(op, node):
             for j in range(h):
                 lam = precision[min(j, len(precision) - 1)]
                 kappa, persistence = kappas[j], rho[p, j]
-                scale = math.sqrt((1 - persistence) * (1 + persistence))
                 for i in range(n):
                     pull[i] = 0
                 for k in range(c):
                     add_multiple(r[k], g[k, j], pull)
-                step = _gradient(a[j], pull, x, lam, w[j])
+                step = gradient_of(a[j], pull, x, lam, w[j])
                 solve(factors[j], step)
-                for k in range(d):
-                    step[k] = (1 - persistence) * step[k] + scale * xi[p, j, k]
-                solve_transposed(factors[j], step)
+                propose(factors[j], step, persistence, xi[p, j])
                 dot(x, step, shift)
                 for k in range(d):
                     w_new[k] = w[j, k] + step[k]
@@ -204,15 +234,9 @@ def numba_passes(op, node):
                     change = s_new[i] - s[j, i]
                     pull_new[i] = pull[i] - kappa * change
                     log_ratio += change * (pull[i] - 0.5 * kappa * change)
-                drift = _gradient(a_new, pull_new, x, lam, w_new)
+                drift = gradient_of(a_new, pull_new, x, lam, w_new)
                 solve(factor, drift)
-                for k in range(d):
-                    back = (1 - persistence) * drift[k]
-                    for i in range(k, d):
-                        back += factor[k, i] * step[i]
-                    back /= scale
-                    log_ratio += 0.5 * (xi[p, j, k] ** 2 - back**2 - lam[k] * step[k] * (w[j, k] + w_new[k]))
-                    log_ratio += math.log(factor[k, k] / factors[j, k, k])
+                log_ratio += ratio_of_steps(step, w[j], w_new, lam, factors[j], factor, drift, persistence, xi[p, j])
                 if log_u[p, j] < log_ratio:
                     accepted[p, j] = 1
                     for k in range(c):

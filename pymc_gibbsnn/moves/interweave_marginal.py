@@ -32,7 +32,8 @@ The inverse C* of the whole matrix BᵀTB + Λ' is kept, and changed as one unit
 
 where c is column j of C*, e_j the unit vector, v = BᵀTb, and row and column j of C are 0. So K is never formed: what is
 needed of it are products such as bᵀ K b = bᵀTb − vᵀ C v. A visit takes O(n H d) operations, most of them in M = BᵀTD,
-with which Dᵀ K D = DᵀTD − Mᵀ C M. All of this is done in double precision, because bᵀ K b is a small difference.
+with which Dᵀ K D = DᵀTD − Mᵀ C M. The change of the target is computed from that of b, as a difference of two targets
+would lose digits. All of this is done in double precision; where JAX has none, no unit moves.
 
 Rows may have variances ΔZ' of their own if there is one unit above, or for all units alike: T is any diagonal matrix.
 """
@@ -47,7 +48,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.tensor.random import normal, uniform
+from pytensor.tensor.random import normal
 from scipy.linalg import solve_triangular
 
 from pymc_gibbsnn._compat import shape_inference
@@ -55,6 +56,7 @@ from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.moves.interweave_marginal_kernels import numba_marginal_passes
+from pymc_gibbsnn.moves.interweave_pieces import cholesky_or_nan, draw_numbers, propose, ratio_of_proposals
 from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.site import NOTHING, Move, Nothing, Site
 from pymc_gibbsnn.networks.network import Network
@@ -113,16 +115,10 @@ class InterweaveMarginal(Op):
     def perform(self, node, inputs, outputs):
         """Compute the outputs with NumPy and SciPy."""
         inputs = MarginalInputs(*inputs)
-
-        def cholesky(matrix):
-            try:
-                return np.linalg.cholesky(matrix)
-            except np.linalg.LinAlgError:
-                return np.full_like(matrix, np.nan)
-
-        w, z, accepted, above = inputs.w.copy(), inputs.z.copy(), np.empty_like(inputs.rho), _above(inputs)
-        precision = np.broadcast_to(inputs.precision, w.shape)
-        visit = partial(_visit, inputs, xp=np, cholesky=cholesky, solve=partial(solve_triangular, check_finite=False))
+        w, z, accepted = inputs.w.copy(), inputs.z.copy(), np.empty_like(inputs.rho)
+        precision, above = np.broadcast_to(inputs.precision, w.shape), Above(inputs.b, inputs.inverse)
+        solve = partial(solve_triangular, check_finite=False)
+        visit = partial(_visit, inputs, xp=np, cholesky=cholesky_or_nan, solve=solve)
         for p, j in np.ndindex(accepted.shape):
             unit = w[j], z[:, j], precision[j], inputs.above[j]
             numbers = inputs.rho[p, j], inputs.log_u[p, j], inputs.xi[p, j], inputs.eta[p, j]
@@ -132,16 +128,10 @@ class InterweaveMarginal(Op):
 
 
 class Above(NamedTuple):
-    """What a visit to a unit changes of the layer above; its design and output are divided by the roots of T."""
+    """What a visit to a unit changes of the layer above; its rows are multiplied by the roots of T."""
 
     b: Any  # (n, H)
     inverse: Any  # C* (H, H)
-    t: Any  # BᵀTY (H, c)
-
-
-def _above(inputs):
-    """Return the layer above as it is before the passes."""
-    return Above(inputs.b, inputs.inverse, inputs.b.T @ inputs.y)
 
 
 def _visit(inputs, above, j, unit, numbers, *, xp, cholesky, solve):
@@ -172,53 +162,51 @@ def _visit(inputs, above, j, unit, numbers, *, xp, cholesky, solve):
     above : Above
     """
     (w, z, precision, prior), (rho, log_u, xi, eta) = unit, numbers
-    (b, inverse, t), (x, root, y), table = above, (inputs.x, inputs.root, inputs.y), inputs[-3:]
-    is_j = xp.arange(len(t)) == j
+    (b, inverse), (x, root, y), table = above, (inputs.x, inputs.root, inputs.y), inputs[-3:]
+    is_j = xp.arange(len(inverse)) == j
     c = xp.where(is_j[:, None] | is_j, 0, inverse - xp.outer(inverse[:, j], inverse[j]) / inverse[j, j])
 
-    def regress(post):
-        """Compute C v (H,), bᵀKb and bᵀKY (c,) of the post-activations b of the unit."""
-        cv = c @ (post @ b)
-        rest = post - b @ cv  # K b
-        return cv, rest, rest @ post, rest @ y
+    def less_fit(column):
+        """Compute K times a column (n,), both with rows times the roots of T: what the other units leave of it."""
+        return column - b @ (c @ (column @ b))
 
     def approximate(w, slopes, rest):
-        """Compute the Cholesky factor L of Q, and L⁻¹ ∇."""
+        """Compute the Cholesky factor L of Q, and L⁻¹ ∇, from K (Ȳ − κ b)."""
         design = (root * slopes)[:, None] * x
         m = b.T @ design
         factor = cholesky(kappa * (design.T @ design - m.T @ (c @ m)) + xp.diag(precision))
-        return factor, solve(factor, design.T @ (target - kappa * rest) - precision * w, lower=True)
+        return factor, solve(factor, design.T @ rest - precision * w, lower=True)
 
-    post, (s, slopes) = b[:, j], on_lines(z, *table, xp)
-    cv, rest, square, product = regress(post)
-    out = product / (prior + square) + eta / xp.sqrt(prior + square)
-    kappa, target = out @ out, y @ out - b @ (c @ (t @ out))  # K Ȳ
-    factor, drift = approximate(w, slopes, rest)
-    scale = xp.sqrt((1 - rho) * (1 + rho))
-    step = solve(factor, (1 - rho) * drift + scale * xi, lower=True, trans=1)
+    post, (s, a) = b[:, j], on_lines(z, *table, xp)
+    rest = less_fit(post)
+    p = prior + rest @ post
+    out = rest @ y / p + eta / xp.sqrt(p)
+    kappa, rest = out @ out, less_fit((y - post[:, None] * out) @ out)
+    factor, drift = approximate(w, a, rest)
+    step = propose(factor, drift, rho, xi, solve, xp)
 
     w_new, z_new = w + step, z + x @ step
-    s_new, slopes_new = on_lines(z_new, *table, xp)
-    post_new = post + root * (s_new - s)
-    cv_new, rest_new, square_new, product_new = regress(post_new)
-    factor_new, drift_new = approximate(w_new, slopes_new, rest_new)
-    xi_back = -(factor_new.T @ step + (1 - rho) * drift_new) / scale
+    s_new, a_new = on_lines(z_new, *table, xp)
+    change = root * (s_new - s)
+    less = less_fit(change)
+    factor_new, drift_new = approximate(w_new, a_new, rest - kappa * less)
+    # The change of the target: the target itself would lose digits, since it is large where noise is small
     log_ratio = (
-        out @ (product_new - product)
-        - kappa * (square_new - square) / 2
+        change @ rest
+        - kappa * (change @ less) / 2
         - (precision * step * (w + w_new)).sum() / 2
-        + xp.log(xp.diag(factor_new) / xp.diag(factor)).sum()
-        + ((xi**2).sum() - (xi_back**2).sum()) / 2
+        + ratio_of_proposals(step, factor, factor_new, drift_new, rho, xi, xp)
     )
     accepted = log_u < log_ratio
 
     def kept(new, old):
         return xp.where(accepted, new, old)
 
-    post, difference = kept(post_new, post), kept(cv_new, cv) - is_j
-    inverse = c + xp.outer(difference, difference) / (prior + kept(square_new, square))
-    b, t = xp.where(is_j, post[:, None], b), xp.where(is_j[:, None], post @ y, t)
-    return accepted, kept(w_new, w), kept(z_new, z), Above(b, inverse, t)
+    post = kept(post + change, post)
+    difference = c @ (post @ b) - is_j
+    inverse = c + xp.outer(difference, difference) / (prior + post @ less_fit(post))
+    b = xp.where(is_j, post[:, None], b)
+    return accepted, kept(w_new, w), kept(z_new, z), Above(b, inverse)
 
 
 def interweave_marginal(network: Network, l: int) -> Move:
@@ -230,11 +218,9 @@ def interweave_marginal(network: Network, l: int) -> Move:
     def step(rng: Variable, site: Site, memory: Nothing) -> tuple[Variable, Site, Nothing, MarginalAcceptance]:
         operator, above, function = site.layer.operator, site.above, site.activation.function
         (h, d), (c, width), dtype = operator.size, above.operator.size, "float64"
+        rng, numbers = draw_numbers(rng, (h, d), dtype)
         zero, one = pt.constant(np.array([0, 1], dtype))
-        rng, xi = draw(normal, rng, zero, one, size=(2, h, d))
         rng, eta = draw(normal, rng, zero, one, size=(2, h, c))
-        rng, u = draw(uniform, rng, zero, one, size=(3, h))
-        rho = np.array([[0], [1]], dtype) * pt.minimum(u[2], 1 - 1e-6)
         noise = pt.cast(above.noise, dtype)
         root = 1 / pt.sqrt(noise[:, 0] if noise.ndim else pt.ones((site.samples,)) * noise)
         b = root[:, None] * pt.cast(above.operator.design(site.post, site.samples), dtype)
@@ -251,9 +237,7 @@ def interweave_marginal(network: Network, l: int) -> Move:
             inverse=half.T @ half,
             precision=operator.precision,
             above=prior,
-            rho=rho,
-            log_u=pt.log1p(-u[:2]),
-            xi=xi,
+            **dict(zip(("rho", "log_u", "xi"), numbers, strict=True)),
             eta=eta,
             edges=function.edges,
             slopes=function.slopes,
@@ -285,6 +269,8 @@ def _jax(op, node):
 
     def passes(*inputs):
         inputs = MarginalInputs(*inputs)
+        if inputs.w.dtype != jnp.float64:  # C* would lose its prior to rounding
+            return MarginalOutputs(inputs.w, inputs.z, jnp.zeros_like(inputs.rho))
         precision = jnp.broadcast_to(inputs.precision, inputs.w.shape)
         visit = partial(_visit, inputs, xp=jnp, cholesky=cholesky, solve=solve_triangular)
 
@@ -301,7 +287,7 @@ def _jax(op, node):
             return (above, w, z), accepted
 
         numbers = inputs.rho, inputs.log_u, inputs.xi, inputs.eta
-        (_, w, z), accepted = jax.lax.scan(one_pass, (_above(inputs), inputs.w, inputs.z.T), numbers)
+        (_, w, z), accepted = jax.lax.scan(one_pass, (Above(inputs.b, inputs.inverse), inputs.w, inputs.z.T), numbers)
         return MarginalOutputs(w, z.T, accepted)
 
     return passes

@@ -13,7 +13,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_gibbsnn.backends.lapack import dot, factor_in_place
 from pymc_gibbsnn.backends.vector_math import add_multiple, copy, summing
-from pymc_gibbsnn.moves.interweave_kernels import line_unit, solve, solve_transposed, transposed
+from pymc_gibbsnn.moves.interweave_kernels import gradient_of, line_unit, propose, ratio_of_steps, solve, transposed
 
 __all__ = ["numba_marginal_passes"]
 
@@ -44,15 +44,6 @@ def _return(inverse, j, cv, p):
     cv[j] -= 1
     for k in range(len(cv)):
         add_multiple(cv, cv[k] / p, inverse[k])
-
-
-@numba_njit
-def _regress(post, v, of_y, c, t):
-    """Compute C v (H,), bᵀKb and bᵀKY (c,), of b times the roots of T (n,), v = BᵀTb, bᵀTY (c,), C and YᵀTB (c, H)."""
-    cv, product = dot(v, c, np.empty_like(v)), np.empty(len(t))
-    for l in range(len(t)):
-        product[l] = of_y[l] - _inner(cv, t[l])
-    return cv, _inner(post, post) - _inner(v, cv), product
 
 
 @numba_njit
@@ -110,41 +101,29 @@ def _factor(gram, m, c, kappa, precision):
 
 
 @numba_njit
-def _gradient(x, slopes, residual, m, c, of_residual, precision, w):
-    """Compute ∇ = Dᵀ K r − Λ W̃_j (d,) for the residual r = Ȳ − κ b.
+def _gradient(x, slopes, residual, m, fitted, precision, w):
+    """Compute ∇ = DᵀT r − Mᵀ C BᵀTr − Λ W̃_j (d,) for the residual r = Ȳ − κ b.
 
     Parameters
     ----------
     x, slopes, residual : array, (n, d), (n,) and (n,)
         Ã and r, both times the roots of T, and the slopes a.
-    m, c, of_residual : array, (d, H), (H, H) and (H,)
-        Mᵀ, C and BᵀTr.
+    m, fitted : array, (d, H) and (H,)
+        Mᵀ, and C BᵀTr.
     precision, w : array, (d,)
         Λ and W̃_j.
     """
-    pulled, gradient = np.empty_like(residual), np.empty_like(w)
-    for i in range(len(residual)):
-        pulled[i] = slopes[i] * residual[i]
-    dot(pulled, x, gradient)
-    fitted = dot(c, of_residual, np.empty_like(of_residual))
+    gradient = gradient_of(slopes, residual, x, precision, w)
     for k in range(len(w)):
-        gradient[k] -= _inner(m[k], fitted) + precision[k] * w[k]
+        gradient[k] -= _inner(m[k], fitted)
     return gradient
-
-
-@numba_njit
-def _less(x, kappa, y):
-    """Compute x − κ y."""
-    difference = x.copy()
-    add_multiple(y, -kappa, difference)
-    return difference
 
 
 def numba_marginal_passes(op, node):
     """Make the function of the inputs of :class:`InterweaveMarginal` for Numba, in loops over passes and units."""
 
     @numba_njit
-    def passes(x, w, z, root, b, y, inverse, precision, above, rho, log_u, xi, eta, edges, slopes, intercepts):
+    def marginal_passes(x, w, z, root, b, y, inverse, precision, above, rho, log_u, xi, eta, edges, slopes, intercepts):
         (n, d), width = x.shape, b.shape[1]
         x, z, y, b = np.ascontiguousarray(x), transposed(z), transposed(y), b.copy()
         w, inverse, accepted = w.copy(), inverse.copy(), np.zeros_like(rho)
@@ -158,13 +137,12 @@ def numba_marginal_passes(op, node):
         products = dot(b.T, b, np.empty((width, width)))  # BᵀTB
         buffers = np.empty((n, d)), np.empty((n, d)), np.empty((n, width))
         s, a, s_new, a_new, usual = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-        post, post_new, shift, z_new, w_new = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(d)
-        v_new, gram, m = np.empty(width), np.empty((d, d)), np.empty((d, width))
-        out, of_y = np.empty(len(y)), np.empty(len(y))
+        post, residual, change = np.empty(n), np.empty(n), np.empty(n)
+        shift, z_new, w_new = np.empty(n), np.empty(n), np.empty(d)
+        gram, m, out = np.empty((d, d)), np.empty((d, width)), np.empty(len(y))
         for p in range(len(rho)):
             for j in range(len(w)):
-                lam, persistence = precision[min(j, len(precision) - 1)], rho[p, j]
-                scale = math.sqrt((1 - persistence) * (1 + persistence))
+                lam = precision[min(j, len(precision) - 1)]
                 _leave(inverse, j)
                 line_unit(z[j], edges, slopes, intercepts, s, a)
                 slope = _usual_slope(a, slopes)
@@ -176,20 +154,21 @@ def numba_marginal_passes(op, node):
                     for l in range(width):
                         m[k, l] = slope * with_above[k, l]
                 _change_slopes(weighted, b, usual, a, gram, m, buffers)
-                v = products[j]
-                cv, square, product = _regress(post, v, t[:, j], inverse, t)
-                kappa = 0.0
+                v = products[j].copy()
+                cv, kappa = dot(inverse, v, np.empty(width)), 0.0
+                total = above[j] + _inner(post, post) - _inner(v, cv)  # p
                 for l in range(len(y)):
-                    out[l] = product[l] / (above[j] + square) + eta[p, j, l] / math.sqrt(above[j] + square)
+                    out[l] = (t[l, j] - _inner(cv, t[l])) / total + eta[p, j, l] / math.sqrt(total)
                     kappa += out[l] ** 2
+                for i in range(n):  # r = Ȳ − κ b, without a difference of large sums
+                    residual[i] = 0
+                    for l in range(len(y)):
+                        residual[i] += out[l] * (y[l, i] - post[i] * out[l])
+                fitted = dot(inverse, dot(residual, b, np.empty(width)), np.empty(width))  # C BᵀTr
                 factor = _factor(gram, m, inverse, kappa, lam)
-                target, of_target = dot(out, y, np.empty(n)), dot(out, t, np.empty(width))  # Ȳ and BᵀTȲ
-                residual, of_residual = _less(target, kappa, post), _less(of_target, kappa, v)
-                step = _gradient(weighted, a, residual, m, inverse, of_residual, lam, w[j])
+                step = _gradient(weighted, a, residual, m, fitted, lam, w[j])
                 solve(factor, step)
-                for k in range(d):
-                    step[k] = (1 - persistence) * step[k] + scale * xi[p, j, k]
-                solve_transposed(factor, step)
+                propose(factor, step, rho[p, j], xi[p, j])
                 dot(x, step, shift)
                 for k in range(d):
                     w_new[k] = w[j, k] + step[k]
@@ -197,40 +176,37 @@ def numba_marginal_passes(op, node):
                     z_new[i] = z[j, i] + shift[i]
                 line_unit(z_new, edges, slopes, intercepts, s_new, a_new)
                 for i in range(n):
-                    post_new[i] = post[i] + root[i] * (s_new[i] - s[i])
+                    change[i] = root[i] * (s_new[i] - s[i])
                 _change_slopes(weighted, b, a, a_new, gram, m, buffers)
-                dot(post_new, b, v_new)
-                dot(y, post_new, of_y)
-                cv_new, square_new, product_new = _regress(post_new, v_new, of_y, inverse, t)
+                u = dot(change, b, np.empty(width))
+                cu = dot(inverse, u, np.empty(width))
+                log_ratio = _inner(change, residual) - _inner(u, fitted)
+                log_ratio -= 0.5 * kappa * (_inner(change, change) - _inner(u, cu))
+                add_multiple(change, -kappa, residual)
+                add_multiple(cu, -kappa, fitted)
                 factor_new = _factor(gram, m, inverse, kappa, lam)
-                residual, of_residual = _less(target, kappa, post_new), _less(of_target, kappa, v_new)
-                drift = _gradient(weighted, a_new, residual, m, inverse, of_residual, lam, w_new)
+                drift = _gradient(weighted, a_new, residual, m, fitted, lam, w_new)
                 solve(factor_new, drift)
-                log_ratio = -0.5 * kappa * (square_new - square)
-                for l in range(len(y)):
-                    log_ratio += out[l] * (product_new[l] - product[l])
-                for k in range(d):
-                    back = (1 - persistence) * drift[k]
-                    for i in range(k, d):
-                        back += factor_new[k, i] * step[i]
-                    back /= scale
-                    log_ratio += 0.5 * (xi[p, j, k] ** 2 - back**2 - lam[k] * step[k] * (w[j, k] + w_new[k]))
-                    log_ratio += math.log(factor_new[k, k] / factor[k, k])
+                log_ratio += ratio_of_steps(step, w[j], w_new, lam, factor, factor_new, drift, rho[p, j], xi[p, j])
                 if log_u[p, j] < log_ratio:
                     accepted[p, j] = 1
-                    cv, square = cv_new, square_new
                     copy(w_new, w[j])
                     copy(z_new, z[j])
+                    add_multiple(change, 1.0, post)
+                    add_multiple(u, 1.0, v)
+                    add_multiple(cu, 1.0, cv)
+                    v[j] = _inner(post, post)
+                    total = above[j] + v[j] - _inner(v, cv)
                     for i in range(n):
-                        b[i, j] = post_new[i]
+                        b[i, j] = post[i]
                     for l in range(len(y)):
-                        t[l, j] = of_y[l]
+                        t[l, j] = _inner(y[l], post)
                     for k in range(width):
-                        products[j, k] = products[k, j] = v_new[k]
-                    column = dot(post_new, weighted, np.empty(d))
+                        products[j, k] = products[k, j] = v[k]
+                    column = dot(post, weighted, np.empty(d))
                     for k in range(d):
                         with_above[k, j] = column[k]
-                _return(inverse, j, cv, above[j] + square)
+                _return(inverse, j, cv, total)
         return w, z.T, accepted
 
-    return passes
+    return marginal_passes

@@ -56,7 +56,17 @@ from pymc_gibbsnn.moves.interweave_kernels import numba_passes
 from pymc_gibbsnn.moves.site import NOTHING, Acceptance, Move, Nothing, Site
 from pymc_gibbsnn.networks.network import Network
 
-__all__ = ["Interweave", "PassInputs", "PassOutputs", "UnitGrams", "interweave_pieces"]
+__all__ = [
+    "Interweave",
+    "PassInputs",
+    "PassOutputs",
+    "UnitGrams",
+    "cholesky_or_nan",
+    "draw_numbers",
+    "interweave_pieces",
+    "propose",
+    "ratio_of_proposals",
+]
 
 ROWS_AT_ONCE = {"cpu": 32, "gpu": 256}  # how many samples JAX adds to or removes from a Gram matrix at a time
 SWEEPS_A_RENEWAL = 4  # in single precision, the Gram matrix of one unit at random is formed anew once in so many sweeps
@@ -129,11 +139,11 @@ class Interweave(Op):
         s, a = on_lines(z, *table, np)
         r, squares, factors = inputs.y - s @ v.T, (a**2).T.copy(), np.empty_like(gram)
         solve = partial(solve_triangular, check_finite=False)
-        backend = Backend(np, _cholesky, solve, lambda x, gram, squares, new: _form_gram(x, new))
+        backend = Backend(np, cholesky_or_nan, solve, lambda x, gram, squares, new: _form_gram(x, new))
 
         for j in range(len(w)):
             gram[j] = _form_gram(x, squares[j])
-            factors[j] = _cholesky(v[:, j] @ g[:, j] * gram[j] + np.diag(precision[j]))
+            factors[j] = cholesky_or_nan(v[:, j] @ g[:, j] * gram[j] + np.diag(precision[j]))
         for p, j in np.ndindex(accepted.shape):
             unit = Unit(w[j], z[:, j], gram[j], squares[j], factors[j])
             surroundings = v[:, j], g[:, j], precision[j]
@@ -174,10 +184,7 @@ def interweave_pieces(network: Network, l: int) -> Move:
     def step(rng: Variable, site: Site, memory: Any) -> tuple[Variable, Site, Any, Acceptance]:
         operator, function, w, z = site.layer.operator, site.activation.function, site.w, site.z
         h, d = operator.size
-        zero, one = pt.constant(np.array([0, 1], w.dtype))
-        rng, xi = draw(normal, rng, zero, one, size=(2, h, d))
-        rng, u = draw(uniform, rng, zero, one, size=(3, h))
-        rho = np.array([[0], [1]], w.dtype) * pt.minimum(u[2], 1 - 1e-6)
+        rng, numbers = draw_numbers(rng, (h, d), w.dtype)
         x = memory.input if is_kept else operator.design(site.a, site.samples)
         grams = UnitGrams(*_no_gram(z, (h, d))) if is_first else memory.grams
         table = [part.astype(w.dtype) for part in (function.edges, function.slopes, function.intercepts)]
@@ -185,9 +192,7 @@ def interweave_pieces(network: Network, l: int) -> Move:
             _, a = on_lines(z[changing], *table, xp=pt)
             squares = pt.set_subtensor(grams.unit_squares[:, changing], (a**2).T)
             grams = UnitGrams(grams.unit_gram + _gram_of_rows(x, squares, changing), squares)
-        inputs = PassInputs(
-            x, w, z, site.y, site.v, site.gain, operator.precision, rho, pt.log1p(-u[:2]), xi, *grams, *table
-        )
+        inputs = PassInputs(x, w, z, site.y, site.v, site.gain, operator.precision, *numbers, *grams, *table)
         outputs = PassOutputs(*Interweave(is_first)(*inputs))
         if not is_first:
             gram = outputs.gram
@@ -213,7 +218,42 @@ def _no_gram(z: Variable, shape: tuple[int, int]) -> tuple[Variable, Variable]:
     return pt.zeros((h, d, d), dtype="float64"), pt.zeros_like(z.T)
 
 
-def _cholesky(matrix):
+def draw_numbers(
+    rng: Variable, size: tuple[Variable | int, Variable | int], dtype: str
+) -> tuple[Variable, tuple[Variable, Variable, Variable]]:
+    """Draw what two passes over h units with d weights each need: ρ (2, h), log u (2, h) and ξ (2, h, d)."""
+    h, d = size
+    zero, one = pt.constant(np.array([0, 1], dtype))
+    rng, xi = draw(normal, rng, zero, one, size=(2, h, d))
+    rng, u = draw(uniform, rng, zero, one, size=(3, h))
+    return rng, (np.array([[0], [1]], dtype) * pt.minimum(u[2], 1 - 1e-6), pt.log1p(-u[:2]), xi)
+
+
+def propose(factor, drift, rho, xi, solve_triangular, xp):
+    """Compute the proposed step (d,) from L (d, d), L⁻¹ ∇ (d,), ρ and ξ (d,), with NumPy or JAX."""
+    scale = xp.sqrt((1 - rho) * (1 + rho))
+    return solve_triangular(factor, (1 - rho) * drift + scale * xi, lower=True, trans=1)
+
+
+def ratio_of_proposals(step, factor, factor_new, drift_new, rho, xi, xp):
+    """Compute the logarithm of the density of the reverse proposal over that of the proposal.
+
+    Parameters
+    ----------
+    step, drift_new, xi : array, (d,)
+        The step, L⁻¹ ∇ where it leads, and ξ.
+    factor, factor_new : array, (d, d)
+        L before and after the step.
+    rho : float
+        ρ.
+    xp : module
+        ``numpy`` or ``jax.numpy``.
+    """
+    xi_back = -(factor_new.T @ step + (1 - rho) * drift_new) / xp.sqrt((1 - rho) * (1 + rho))
+    return xp.log(xp.diag(factor_new) / xp.diag(factor)).sum() + ((xi**2).sum() - (xi_back**2).sum()) / 2
+
+
+def cholesky_or_nan(matrix):
     """Compute a Cholesky factor with NumPy; NaN if there is none, as in JAX."""
     try:
         return np.linalg.cholesky(matrix)
@@ -280,20 +320,17 @@ def _move_unit(x, r, unit, surroundings, numbers, table, backend):
         """Compute L⁻¹ ∇."""
         return solve_triangular(factor, (a * pull) @ x - precision * w, lower=True)
 
-    scale = xp.sqrt((1 - rho) * (1 + rho))
-    step = solve_triangular(factor, (1 - rho) * drift_at(w, a, pull, factor) + scale * xi, lower=True, trans=1)
+    step = propose(factor, drift_at(w, a, pull, factor), rho, xi, solve_triangular, xp)
     w_new, z_new = w + step, z + x @ step
     s_new, a_new = on_lines(z_new, *table, xp)
     change = s_new - s
     gram_new = update_gram(x, gram, squares, a_new**2)
     factor_new = cholesky(kappa * gram_new + xp.diag(precision))
     drift_new = drift_at(w_new, a_new, pull - kappa * change, factor_new)
-    xi_back = -(factor_new.T @ step + (1 - rho) * drift_new) / scale
     log_ratio = (
         (change * (pull - kappa * change / 2)).sum()
         - (precision * step * (w + w_new)).sum() / 2
-        + xp.log(xp.diag(factor_new) / xp.diag(factor)).sum()
-        + ((xi**2).sum() - (xi_back**2).sum()) / 2
+        + ratio_of_proposals(step, factor, factor_new, drift_new, rho, xi, xp)
     )
     return log_u < log_ratio, (r - change[:, None] * v, Unit(w_new, z_new, gram_new, a_new**2, factor_new))
 

@@ -1,8 +1,9 @@
 """The choice of the interweaving move that each layer makes.
 
 An interweaving move changes the weights of a unit with the noise of its pre-activations held fixed. The moves
-themselves are in :mod:`pymc_gibbsnn.moves.interweave_pieces`, :mod:`pymc_gibbsnn.moves.interweave_langevin` and
-:mod:`pymc_gibbsnn.moves.interweave_marginal`, and that of filters is in :mod:`pymc_gibbsnn.moves.interweave_filters`.
+themselves are in :mod:`pymc_gibbsnn.moves.interweave_pieces`, :mod:`pymc_gibbsnn.moves.interweave_langevin`,
+:mod:`pymc_gibbsnn.moves.interweave_marginal` and :mod:`pymc_gibbsnn.moves.interweave_deep`, and that of filters is in
+:mod:`pymc_gibbsnn.moves.interweave_filters`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ __all__ = ["interweaves_deep", "interweaves_marginal", "interweaving", "kinds_of
 # long as a plain one. The Gram matrices of the data layer are kept; above it, and where rows have scales or
 # inputs of more than a few rows are drawn, they are formed anew at every sweep.
 WIDEST_DATA, WIDEST_HIDDEN = 128, 24
-# The largest numbers of inputs below and above, bias included, for which the move with the weights above integrated out
-# makes a sweep at most about three times as long.
+# The largest numbers of inputs below and above, bias included, for which moves of units that know more than the layer
+# above make a sweep at most some three times as long.
 WIDEST_BELOW, WIDEST_ABOVE = 24, 128
 
 
@@ -70,13 +71,18 @@ def interweaving(network: Network, l: int, kind: str) -> Move:
 
 def interweaves_marginal(network: Network, l: int, kind: str | bool) -> bool:
     """Whether layer l also makes the move on pieces in which the weights above are integrated out."""
-    below, above = network.layers[l].operator, network.layers[l + 1].operator
-    if kind != "pieces" or not isinstance(above, Dense) or not above.shares_prior:
-        return False
-    return below.fan_in <= WIDEST_BELOW and above.fan_in <= WIDEST_ABOVE
+    above = network.layers[l + 1].operator
+    return kind == "pieces" and _is_narrow(network, l, l + 1) and above.shares_prior
 
 
 def interweaves_deep(network: Network, l: int, kind: str | bool) -> bool:
     """Whether layer l, which is not the last hidden one, also makes the move in which all latents above move along."""
     linear = [activation and isinstance(activation.function, PiecewiseLinear) for activation in network.activations[l:]]
-    return kind == "pieces" and all(linear) and all(isinstance(x.operator, Dense) for x in network.layers[l + 1 :])
+    return kind == "pieces" and all(linear) and _is_narrow(network, l, len(network.layers) - 1)
+
+
+def _is_narrow(network: Network, l: int, last: int) -> bool:
+    """Whether layers l + 1 to ``last`` are dense, and layer l and they have few inputs."""
+    below, *above = (layer.operator for layer in network.layers[l : last + 1])
+    is_dense = all(isinstance(operator, Dense) for operator in above)
+    return is_dense and below.fan_in <= WIDEST_BELOW and all(operator.fan_in <= WIDEST_ABOVE for operator in above)

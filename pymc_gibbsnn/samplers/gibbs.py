@@ -32,8 +32,9 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
 Here Δ are the variances of the noise, of Z_l, A_l and Z_{l+1} in a hidden layer, and λ the precisions of the priors. A
 hidden layer draws those variances that are learned and are single numbers, of one variable's noise and nothing else;
 the last line alone would hardly move them. With ``collapse=False`` the order of a hidden layer is that of Algorithm 1
-of the paper: A_l, W̃_l, then Z_l given A_l. Interweaving integrates A_l out and therefore comes just before A_l is
-drawn, in either order. The layer-parallel order is in :mod:`pymc_gibbsnn.moves.layer_parallel`.
+of the paper: A_l, W̃_l, then Z_l given A_l. Interweaving integrates A_l out, but for the move that integrates W̃_l out,
+and therefore comes just before A_l is drawn, in either order. The layer-parallel order is in
+:mod:`pymc_gibbsnn.moves.layer_parallel`.
 
 References
 ----------
@@ -133,10 +134,11 @@ def gibbs(
         (:mod:`pymc_gibbsnn.moves.interweave_langevin`), or not at all. "auto" chooses pieces up to 128 inputs, bias
         included, in the data layer, and up to 24 in others and in a data layer whose rows have scales or of which most
         inputs are drawn; it chooses Langevin for wider layers and for activations without a slope or without linear
-        pieces. A move on pieces is also made with the weights above integrated out
-        (:mod:`pymc_gibbsnn.moves.interweave_marginal`), where a layer has up to 24 inputs and 127 units, and a dense
-        layer above it whose units share their prior; and, in lower layers, with all latents above moving along
-        (:mod:`pymc_gibbsnn.moves.interweave_deep`). The filters of a convolution have one move of their own
+        pieces. Layers with moves on pieces and up to 24 inputs, bias included, make two more moves. One has the weights
+        above integrated out (:mod:`pymc_gibbsnn.moves.interweave_marginal`), where a dense layer of up to 128 inputs is
+        above whose units share their prior. The other, in lower hidden layers, has all latents above moving along
+        (:mod:`pymc_gibbsnn.moves.interweave_deep`), where all layers above are dense, of up to 128 inputs, with
+        activations of linear pieces. The filters of a convolution have one move of their own
         (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool and then a dense layer;
         "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers below a last latent
         that is neither observed nor integrated out, as below class labels or counts, also move together, by
@@ -159,8 +161,9 @@ def gibbs(
         Its statistics are ``lp``, the log density of the networks' variables and data; ``norm_W1`` and so on (by the
         names of weights), Σ W² + Σ b² of a layer; ``noise_Z2`` and so on (by the names of latents and data), the mean
         squared noise of a variable divided by its variance; ``acceptance_W1`` and so on, the acceptance of a layer's
-        interweaving moves; ``acceptance_G``, by the name of a latent G on which the scales of rows depend, that of its
-        moves; ``step_size_W1`` and so on, their step size 1 − ρ where they are Langevin steps; ``acceptance_Z3`` and
+        interweaving moves, ``marginal_acceptance_W1`` and ``deep_acceptance_W1``, that of the further ones of narrow
+        layers; ``acceptance_G``, by the name of a latent G on which the scales of rows depend, that of its moves;
+        ``step_size_W1`` and so on, their step size 1 − ρ where they are Langevin steps; ``acceptance_Z3`` and
         ``step_size_Z3``, by the name of the last latent, those of the joint move of all weights below;
         ``acceptance_X``, by the name of inputs that are not known, the share of rows in which their own move was
         accepted.

@@ -82,10 +82,12 @@ class Network:
 
 @cache
 def compiled(mode, name):
-    ranks = DeepInputs(2, 2, 2, 2, 1, 1, 2, 2, 2, 2, 2, 3, 3)._asdict().items()
-    inputs = [pt.tensor(dtype="int64" if x == "widths" else "float64", shape=(None,) * rank) for x, rank in ranks]
-    outputs = InterweaveDeep(NETWORKS[name][0])(*inputs)
-    return pytensor.function(inputs, outputs, mode=with_our_kernels(compilation_mode(mode)))
+    ranks = DeepInputs(2, 2, 2, 2, 1, 1, 2, 2, 2, 2, 2, 3, 3)
+    inputs = DeepInputs(*(pt.tensor(dtype="float64", shape=(None,) * rank) for rank in ranks))
+    outputs = InterweaveDeep()(*inputs._replace(widths=np.array(NETWORKS[name][0])))
+    inputs = [x for x in inputs if x is not inputs.widths]
+    move = pytensor.function(inputs, outputs, mode=with_our_kernels(compilation_mode(mode)))
+    return lambda arguments: move(*(x for x in arguments if x is not arguments.widths))
 
 
 ALWAYS, NEVER = -np.inf, np.inf
@@ -99,14 +101,14 @@ def test_acceptance_is_that_of_the_densities(name, mode):
     for seed in range(6):
         network, rng, j = Network(name, seed=seed), np.random.default_rng(seed), seed % h
         rho, xi, only = rng.uniform(0, 0.9, size=(1, h)), rng.normal(size=(1, h, 3)), np.arange(h) == j
-        w_new, *latents, accepted = move(*network.arguments(rho, np.where(only, ALWAYS, NEVER)[None], xi))
+        w_new, *latents, accepted = move(network.arguments(rho, np.where(only, ALWAYS, NEVER)[None], xi))
         assert accepted.sum() == 1
         expected, _ = network.output(np.asarray(w_new))
         np.testing.assert_allclose(np.concatenate(latents, axis=1), np.concatenate(expected, axis=1), atol=1e-12)
         log_ratio = network.log_ratio(network.w, np.asarray(w_new), j, rho[0, j])
         for difference, outcome in ((-1e-4, 1), (1e-4, 0)):  # of small differences
             log_u = np.where(only, log_ratio + difference, NEVER)
-            *_, accepted = move(*network.arguments(rho, log_u[None], xi))
+            *_, accepted = move(network.arguments(rho, log_u[None], xi))
             assert accepted[0, j] == outcome, (log_ratio, difference)
 
 
@@ -121,11 +123,11 @@ def test_a_second_visit_starts_from_the_first(first, mode):
         rho, xi = rng.uniform(0, 0.9, size=(2, h)), rng.normal(size=(2, h, 3))
         visits = np.arange(h) == np.array([[first], [1]])
         log_u = [np.where(visits, [[ALWAYS], [second]], NEVER) for second in (NEVER, ALWAYS)]
-        w, w_new = (np.asarray(move(*network.arguments(rho, x, xi))[0]) for x in log_u)
+        w, w_new = (np.asarray(move(network.arguments(rho, x, xi))[0]) for x in log_u)
         log_ratio = network.log_ratio(w, w_new, 1, rho[1, 1])
         for difference, outcome in ((-1e-4, 1), (1e-4, 0)):
             log_u = np.where(visits, [[ALWAYS], [log_ratio + difference]], NEVER)
-            *_, accepted = move(*network.arguments(rho, log_u, xi))
+            *_, accepted = move(network.arguments(rho, log_u, xi))
             assert accepted[1, 1] == outcome, (log_ratio, difference)
         (z, *_), (z_new, *_) = network.output(w), network.output(w_new)
         moved += (np.sign(z_new[1]) != np.sign(z[1])).any()
@@ -141,7 +143,7 @@ def test_backends_agree(name, mode):
     arguments = network.arguments(
         rng.uniform(size=(2, 3)), np.log(rng.uniform(size=(2, 3))), rng.normal(size=(2, 3, 4))
     )
-    for found, expected in zip(compiled(mode, name)(*arguments), compiled(MODES[0], name)(*arguments), strict=True):
+    for found, expected in zip(compiled(mode, name)(arguments), compiled(MODES[0], name)(arguments), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -149,7 +151,7 @@ def test_backends_agree(name, mode):
 def test_linear_layers_are_always_accepted(mode):
     network, rng = Network("linear"), np.random.default_rng(3)
     numbers = rng.uniform(size=(2, 3)), np.full((2, 3), -1e-9), rng.normal(size=(2, 3, 3))
-    *_, accepted = compiled(mode, "linear")(*network.arguments(*numbers))
+    *_, accepted = compiled(mode, "linear")(network.arguments(*numbers))
     assert accepted.all()
 
 
@@ -159,7 +161,7 @@ def test_units_without_a_factor_stay(mode):
     network = Network("two layers")
     network.x[:, 0] = network.precision[:, 0] = 0
     arguments = network.arguments(np.full((1, 3), 0.5), np.full((1, 3), ALWAYS), np.ones((1, 3, 3)))
-    w, *_, accepted = compiled(mode, "two layers")(*arguments)
+    w, *_, accepted = compiled(mode, "two layers")(arguments)
     assert not accepted.any()
     np.testing.assert_array_equal(w, network.w)
 
