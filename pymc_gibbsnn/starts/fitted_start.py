@@ -4,15 +4,16 @@ A Gibbs sampler that starts from weights of zero at a small noise Δ stays at th
 meets, where one hidden unit does the work of two, say. It is quick in equilibrium and slow on the way, where least
 squares are quick. So before the first tuning step the function f of the network without noise is fitted,
 
-    minimise  Σ (y − f(X; W̃))² / (2v) + Σ Λ W̃² / 2,     v = ΔZ_L + mean Σ_l (‖∂f/∂z_l‖² ΔZ_l + ‖∂f/∂a_l‖² ΔA_l),
+    minimise  Σ [(y − f)²/v + log v]/2 + Σ Λ W̃²/2,     v = ΔZ_L + mean Σ_l (‖∂f/∂z_l‖² ΔZ_l + ‖∂f/∂a_l‖² ΔA_l),
 
-where v is the variance that all noise together gives y, to first order. Small networks of dense layers are fitted by
-steps of Gauss and Newton (:mod:`pymc_gibbsnn.starts.least_squares`), networks with convolutions by a quasi-Newton
-method (:mod:`pymc_gibbsnn.starts.quasi_newton`); both look for a good mode among several. For class labels of
-images −log P(y | f) takes the place of the squared errors. For data with heavy tails around f, errors have Student's t
-distribution with squared scale v. For counts, shares and other data whose density PyMC gives, the targets are a working
-response (:mod:`pymc_gibbsnn.starts.working_response`). Where the noise differs between data or rows, errors are divided
-by its scale.
+where v is the variance that all noise together gives y, to first order. As long as errors are larger than v, v is taken
+as given: a larger v would explain them, but by weights that make much of the noise. Small networks of dense layers are
+fitted by steps of Gauss and Newton (:mod:`pymc_gibbsnn.starts.least_squares`), networks with convolutions by a
+quasi-Newton method (:mod:`pymc_gibbsnn.starts.quasi_newton`), which takes v as given throughout; both look for a good
+mode among several. For class labels of images −log P(y | f) takes the place of the squared errors. For data with heavy
+tails around f, errors have Student's t distribution with squared scale v. For counts, shares and other data whose
+density PyMC gives, the targets are a working response (:mod:`pymc_gibbsnn.starts.working_response`). Where the noise
+differs between data or rows, errors are divided by its scale.
 
 Learned variances and precisions are held at the values at which the chain would start until a good mode is found.
 Then they and the weights take turns, as far as the data determine these scales (:mod:`pymc_gibbsnn.starts.evidence`).

@@ -93,24 +93,31 @@ class Linearised:
     Attributes
     ----------
     matrix : array, (p, p)
-        The matrix of Gauss and Newton for all p weights.
+        The matrix of Gauss and Newton for all p weights, with v held.
     gradient : array, (p,)
-        The gradient of the objective.
+        The gradient of the objective, with v held.
+    matrix_of_v, gradient_of_v : array, (p, p) and (p,)
+        What is added to both since v changes; 0 where errors are larger than v.
     reach : array, (noises,)
         For each noise in turn, the sum over all targets of the squared derivatives of f by it.
     variance : float
         The variance v that all noise together gives a target.
     squares : float
         The sum of the squared errors, each times its importance.
+    excess : float
+        The derivative of the objective by the sum of the variances that noise gives all targets, or 0 if it is less.
     objective : float
-        What is minimised.
+        What is minimised, with v held.
     """
 
     matrix: np.ndarray
     gradient: np.ndarray
+    matrix_of_v: np.ndarray
+    gradient_of_v: np.ndarray
     reach: np.ndarray
     variance: float
     squares: float
+    excess: float
     objective: float
 
     @property
@@ -186,9 +193,39 @@ class LeastSquares:
             return np.ones_like(errors)
         return (self.degrees + 1) / (self.degrees + errors**2 / v)
 
-    def objective(self, fit: Fit, v: float) -> float:
-        """Compute what is minimised."""
-        return self.loss((self.targets - self.forward(fit, self.inputs)[1][-1]) / self.spread, v) + fit.prior
+    def objective(self, fit: Fit, v: float, excess: float = 0.0) -> float:
+        """Compute what is minimised near weights with this variance v, and with this excess."""
+        errors = (self.targets - self.forward(fit, self.inputs)[1][-1]) / self.spread
+        of_noise = excess * (self.reach(fit) @ self.noises) if excess else 0.0
+        return self.loss(errors, v) + fit.prior + of_noise
+
+    def amplification(
+        self, fit: Fit, outputs: list[np.ndarray], by_z: list[np.ndarray], by_a: list[np.ndarray]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Differentiate the variance that noise gives one output, summed over targets, by the weights W above layer 1.
+
+        Parameters
+        ----------
+        fit : Fit
+            The network.
+        outputs, by_z, by_a : list of array
+            The pre-activations Z, and the derivatives of this output by Z and by A, as ``backward`` yields them.
+
+        Returns
+        -------
+        list of tuple of array
+            For each layer but the first, the gradient (c, h), and the second derivatives (h, c, c), those between the
+            weights that go out of one unit, of the part that noise just below this layer has.
+        """
+        derivatives, passed = [], 0.0
+        of_z, of_a = self.noises[::2], self.noises[1::2]
+        for l, (function, z) in enumerate(zip(self.functions, outputs, strict=False)):
+            slopes, weights = function.derivative(z), fit.weights[l + 1][:, : z.shape[1]]
+            by_input = (2 * of_z[l] * by_z[l] + passed) * slopes + 2 * of_a[l] * by_a[l]
+            share = 2 * (of_a[l] + of_z[l] * (slopes**2).mean(axis=0))
+            derivatives.append((by_z[l + 1].T @ by_input, share[:, None, None] * (by_z[l + 1].T @ by_z[l + 1])))
+            passed = by_input @ weights.T
+        return derivatives
 
     def linearised(self, fit: Fit) -> Linearised:
         """Linearise the network in its weights and its noise."""
@@ -196,6 +233,7 @@ class LeastSquares:
         reach = self.reach(fit)
         v = reach @ self.noises / self.targets.size
         squares, loss, blocks = 0.0, 0.0, -(-len(self.inputs) * fit.size // NUMBERS)
+        amplified: list[list[tuple[np.ndarray, np.ndarray]]] = []
         spreads = np.broadcast_to(self.spread, self.targets.shape)
         for rows in np.array_split(np.arange(len(self.inputs)), blocks):
             inputs, outputs = self.forward(fit, self.inputs[rows])
@@ -203,7 +241,8 @@ class LeastSquares:
             importance = self.importances(errors, v)
             loss += self.loss(errors, v)
             squares += (importance * errors**2).sum()
-            for k, (by_z, _) in enumerate(self.backward(fit, outputs)):
+            for k, (by_z, by_a) in enumerate(self.backward(fit, outputs)):
+                amplified.append(self.amplification(fit, outputs, by_z, by_a))
                 root = np.sqrt(importance[:, k])
                 scale = root / spreads[rows, k]
                 parts = [
@@ -216,19 +255,34 @@ class LeastSquares:
         slope = np.concatenate([(p * w).ravel() for w, p in zip(fit.weights, fit.precisions, strict=True)])
         matrix /= v
         matrix[np.diag_indices(fit.size)] += np.concatenate([p.ravel() for p in fit.precisions])
-        return Linearised(matrix, gradient / v + slope, reach, v, squares, loss + fit.prior)
+        excess = max(0.0, 1 - squares / (self.targets.size * v)) / (2 * v)
+        matrix_of_v, gradient_of_v = np.zeros_like(matrix), np.zeros_like(gradient)
+        if excess:
+            starts = np.cumsum([w.size for w in fit.weights])
+            for first, w, *parts in zip(starts, fit.weights[1:], *amplified, strict=False):
+                (c, d), h = w.shape, parts[0][0].shape[1]
+                here, units = slice(first, first + w.size), np.arange(h)
+                by_weights, twice = np.zeros((c, d)), np.zeros((c, d, c, d))
+                by_weights[:, :h] = sum(part for part, _ in parts)
+                twice[:, units, :, units] = sum(part for _, part in parts)
+                gradient_of_v[here] = excess * by_weights.ravel()
+                matrix_of_v[here, here] = excess * twice.reshape(w.size, w.size)
+        of_v = matrix_of_v, gradient_of_v
+        return Linearised(matrix, gradient / v + slope, *of_v, reach, v, squares, excess, loss + fit.prior)
 
     def fitted(self, fit: Fit, steps: int) -> Fit:
         """Make at most so many steps of Levenberg and Marquardt."""
         damping, diagonal = 1e-2, np.arange(fit.size)
         for _ in range(steps):
             now = self.linearised(fit)
-            size, gain = now.matrix.diagonal().mean(), 0.0
+            matrix, gradient = now.matrix + now.matrix_of_v, now.gradient + now.gradient_of_v
+            objective = now.objective + now.excess * (now.reach @ self.noises)
+            size, gain = matrix.diagonal().mean(), 0.0
             while gain <= 0 and damping < 1e8:
-                damped = now.matrix.copy()
+                damped = matrix.copy()
                 damped[diagonal, diagonal] += damping * size
-                new = fit.moved(-cho_solve(cho_factor(damped, overwrite_a=True), now.gradient))
-                gain = now.objective - self.objective(new, now.variance)
+                new = fit.moved(-cho_solve(cho_factor(damped, overwrite_a=True), gradient))
+                gain = objective - self.objective(new, now.variance, now.excess)
                 damping *= 5 if gain <= 0 else 0.25
             if gain > 0:
                 fit = new
@@ -239,7 +293,7 @@ class LeastSquares:
     def pruned(self, fit: Fit, widths: Sequence[int]) -> Fit:
         """Take away the unit that is missed least, of a hidden layer that is wider than it should be."""
         now = self.linearised(fit)
-        inverse, starts = now.covariance, np.cumsum([0] + [w.size for w in fit.weights])
+        inverse, starts = np.linalg.inv(now.matrix + now.matrix_of_v), np.cumsum([0] + [w.size for w in fit.weights])
         units = []
         for l, (below, above) in enumerate(pairwise(fit.weights)):
             for j in range(len(below) if len(below) > widths[l] else 0):
@@ -248,12 +302,13 @@ class LeastSquares:
                 units.append((above[:, j] @ force, l, j, -inverse[:, outgoing] @ force))
         units.sort(key=lambda unit: unit[0])
         fits = [fit.moved(share * step).without(l, j) for _, l, j, step in units[:4] for share in (1, 0.3, 0)]
-        return min(fits, key=lambda one: self.objective(one, now.variance))
+        return min(fits, key=lambda one: self.objective(one, now.variance, now.excess))
 
     def judged(self, fit: Fit) -> tuple[float, float]:
         """Compute minus the log density of targets and weights, noise to first order, and the mean squared error."""
         now = self.linearised(fit)
-        return now.objective + self.targets.size * np.log(now.variance) / 2, now.squares / self.targets.size
+        score = now.objective + self.targets.size * np.log(now.variance) / 2
+        return score, now.squares / self.targets.size
 
     def search(self, fit: Fit, rng: np.random.Generator) -> Fit | None:
         """Make rounds as above, and return the best network; None if none has a finite error.

@@ -71,6 +71,27 @@ def test_a_linearised_network_agrees_with_differences(monkeypatch, degrees, spre
     np.testing.assert_allclose(now.covariance @ now.matrix, np.eye(FIT.size), atol=1e-6)
 
 
+def test_the_variance_counts_where_errors_are_smaller(monkeypatch):
+    """The gradient is that of the whole objective: of squared errors over v, and of log v."""
+    monkeypatch.setattr("pymc_gibbsnn.starts.least_squares.NUMBERS", 200)
+    problem = replace(regression(), functions=[ACTIVATIONS["relu"], ACTIVATIONS["relu"]])
+    f, v = output(problem, FIT), problem.linearised(FIT).variance
+    assert problem.linearised(FIT).excess == 0
+    assert not problem.linearised(FIT).gradient_of_v.any()
+    problem = replace(problem, targets=f + 0.5 * v**0.5 * np.random.default_rng(3).normal(size=f.shape))
+    now = problem.linearised(FIT)
+    assert now.excess > 0
+
+    def whole(fit):
+        v = problem.reach(fit) @ problem.noises / problem.targets.size
+        return problem.objective(fit, v) + problem.targets.size * np.log(v) / 2
+
+    steps = 1e-6 * np.eye(FIT.size)
+    change = [whole(FIT.moved(s)) - whole(FIT.moved(-s)) for s in steps]
+    np.testing.assert_allclose(now.gradient + now.gradient_of_v, np.array(change) / 2e-6, rtol=1e-5, atol=1e-3)
+    assert np.linalg.eigvalsh(now.matrix_of_v).min() > -1e-9 * np.abs(now.matrix_of_v).max()
+
+
 @pytest.mark.parametrize("degrees", [np.inf, 4.0])
 def test_the_objective_is_the_log_density_of_errors(degrees):
     problem, v = replace(regression(), degrees=degrees), 0.7
