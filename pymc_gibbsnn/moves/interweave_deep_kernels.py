@@ -14,7 +14,17 @@ __all__ = ["numba_deep_passes"]
 
 @numba_njit
 def _lines(z, widths, tables, s, a):
-    """Write σ(z) and slopes of the hidden layers above, (units, n), into arrays."""
+    """Evaluate the activations of the hidden layers above.
+
+    Parameters
+    ----------
+    z : array, (units, n)
+        Their pre-activations.
+    widths, tables
+        As :class:`~pymc_gibbsnn.moves.interweave_deep.DeepInputs` has them.
+    s, a : array, (units, n)
+        Receive σ(z) and slopes.
+    """
     row = 0
     for k in range(1, len(widths) - 1):
         for _ in range(widths[k]):
@@ -92,7 +102,15 @@ def _propose(column, change, z, s, weights, widths, tables, z_new, s_new, a_new)
 
 @summing
 def _sums(g, weighted, residual, curvature, pull):
-    """Write gᵀS⁻¹g and gᵀS⁻¹r of each sample into arrays (n,), from g, S⁻¹g and the residual r, (c, n) each."""
+    """Compute gᵀS⁻¹g and gᵀS⁻¹r of each sample.
+
+    Parameters
+    ----------
+    g, weighted, residual : array, (c, n)
+        g, S⁻¹g and the residual r.
+    curvature, pull : array, (n,)
+        Receive both.
+    """
     for m in range(len(pull)):
         curvature[m], pull[m] = 0.0, 0.0
     for k in range(len(g)):

@@ -15,7 +15,16 @@ from pymc_gibbsnn.backends.declare import of_any_layout
 from pymc_gibbsnn.backends.lapack import dot, factor_in_place
 from pymc_gibbsnn.backends.vector_math import add_multiple, copy, copy_matrix
 
-__all__ = ["gradient_of", "line_unit", "numba_passes", "propose", "ratio_of_steps", "solve", "transposed"]
+__all__ = [
+    "factor_unit",
+    "gradient_of",
+    "line_unit",
+    "numba_passes",
+    "propose",
+    "ratio_of_steps",
+    "solve",
+    "transposed",
+]
 
 
 @numba_njit
@@ -62,7 +71,7 @@ def _update_gram(gram, squares, slopes, x):
 
 
 @numba_njit
-def _factor(gram, kappa, precision):
+def factor_unit(gram, kappa, precision):
     """Factor Q = κ Ãᵀ diag(a²) Ã + Λ = L Lᵀ of one unit: Lᵀ in an upper triangle, or NaN where rounding leaves none."""
     q = np.empty_like(gram)
     for k in range(len(q)):
@@ -94,7 +103,15 @@ def solve_transposed(upper, b):
 
 @numba_njit
 def propose(factor, drift, rho, xi):
-    """Turn L⁻¹ ∇ in ``drift`` into the proposed step, in place, given Lᵀ, ρ and ξ."""
+    """Turn L⁻¹ ∇ into the proposed step, in place.
+
+    Parameters
+    ----------
+    factor, drift : array, (d, d) and (d,)
+        Lᵀ in an upper triangle, and L⁻¹ ∇, which becomes the step.
+    rho, xi : float and array, (d,)
+        ρ and ξ.
+    """
     scale = math.sqrt((1 - rho) * (1 + rho))
     for k in range(len(drift)):
         drift[k] = (1 - rho) * drift[k] + scale * xi[k]
@@ -203,11 +220,11 @@ def numba_passes(op, node):
                 add_multiple(s[j], -v[k, j], r[k])
             _update_gram(gram[j], squares[j], a[j], x)
             lam = precision[min(j, len(precision) - 1)]
-            copy_matrix(_factor(gram[j], kappas[j], lam), factors[j])
+            copy_matrix(factor_unit(gram[j], kappas[j], lam), factors[j])
             if math.isnan(factors[j, 0, 0]):  # Rounding errors of earlier changes may be the cause.
                 squares[j], gram[j] = 0, 0
                 _update_gram(gram[j], squares[j], a[j], x)
-                copy_matrix(_factor(gram[j], kappas[j], lam), factors[j])
+                copy_matrix(factor_unit(gram[j], kappas[j], lam), factors[j])
         for p in range(len(rho)):
             for j in range(h):
                 lam = precision[min(j, len(precision) - 1)]
@@ -228,7 +245,7 @@ def numba_passes(op, node):
                 copy_matrix(gram[j], gram_new)
                 copy(squares[j], squares_new)
                 _update_gram(gram_new, squares_new, a_new, x)
-                factor = _factor(gram_new, kappa, lam)
+                factor = factor_unit(gram_new, kappa, lam)
                 log_ratio = 0.0
                 for i in range(n):
                     change = s_new[i] - s[j, i]

@@ -11,9 +11,17 @@ import math
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn.backends.lapack import dot, factor_in_place
+from pymc_gibbsnn.backends.lapack import dot
 from pymc_gibbsnn.backends.vector_math import add_multiple, copy, summing
-from pymc_gibbsnn.moves.interweave_kernels import gradient_of, line_unit, propose, ratio_of_steps, solve, transposed
+from pymc_gibbsnn.moves.interweave_kernels import (
+    factor_unit,
+    gradient_of,
+    line_unit,
+    propose,
+    ratio_of_steps,
+    solve,
+    transposed,
+)
 
 __all__ = ["numba_marginal_passes"]
 
@@ -40,7 +48,19 @@ def _leave(inverse, j):
 
 @numba_njit
 def _return(inverse, j, cv, p):
-    """Turn C into C* again, in place, from C v and p; C v becomes C v − e_j."""
+    """Turn C into C* again, in place.
+
+    Parameters
+    ----------
+    inverse : array, (H, H)
+        C, which becomes C*.
+    j : int
+        The unit that comes back.
+    cv : array, (H,)
+        C v, which becomes C v − e_j.
+    p : float
+        p.
+    """
     cv[j] -= 1
     for k in range(len(cv)):
         add_multiple(cv, cv[k] / p, inverse[k])
@@ -89,15 +109,20 @@ def _usual_slope(slopes, table):
 
 @numba_njit
 def _factor(gram, m, c, kappa, precision):
-    """Factor Q = κ (DᵀTD − Mᵀ C M) + Λ = L Lᵀ: Lᵀ in an upper triangle, or NaN where rounding leaves none."""
-    q = dot(dot(m, c, np.empty_like(m)), m.T, np.empty_like(gram))
-    for k in range(len(q)):
-        for l in range(len(q)):
-            q[k, l] = kappa * (gram[k, l] - q[k, l])
-        q[k, k] += precision[k]
-    if not factor_in_place(q):
-        q[:] = np.nan
-    return q
+    """Factor Q = κ (DᵀTD − Mᵀ C M) + Λ as :func:`~pymc_gibbsnn.moves.interweave_kernels.factor_unit` does.
+
+    Parameters
+    ----------
+    gram, m, c : array, (d, d), (d, H) and (H, H)
+        DᵀTD, Mᵀ and C.
+    kappa, precision : float and array, (d,)
+        κ and Λ.
+    """
+    rest = dot(dot(m, c, np.empty_like(m)), m.T, np.empty_like(gram))
+    for k in range(len(rest)):
+        for l in range(len(rest)):
+            rest[k, l] = gram[k, l] - rest[k, l]
+    return factor_unit(rest, kappa, precision)
 
 
 @numba_njit

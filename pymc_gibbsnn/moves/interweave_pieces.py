@@ -230,7 +230,19 @@ def draw_numbers(
 
 
 def propose(factor, drift, rho, xi, solve_triangular, xp):
-    """Compute the proposed step (d,) from L (d, d), L⁻¹ ∇ (d,), ρ and ξ (d,), with NumPy or JAX."""
+    """Compute the proposed step (d,), with NumPy or JAX.
+
+    Parameters
+    ----------
+    factor, drift : array, (d, d) and (d,)
+        L and L⁻¹ ∇.
+    rho, xi : float and array, (d,)
+        ρ and ξ.
+    solve_triangular : callable
+        SciPy's function, or JAX's.
+    xp : module
+        ``numpy`` or ``jax.numpy``.
+    """
     scale = xp.sqrt((1 - rho) * (1 + rho))
     return solve_triangular(factor, (1 - rho) * drift + scale * xi, lower=True, trans=1)
 
