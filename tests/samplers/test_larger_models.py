@@ -82,10 +82,8 @@ def step_rvs(model, step):
 def test_geweke(build):
     with pm.Model() as model:
         build()
-    if build is two_networks_of_a_label:  # which mixes slowly
-        check_geweke(model, 20_000, **NUMBA)
-    else:
-        check_geweke(model, 6000, **NUMBA)
+    slow_to_mix = {two_networks_of_a_label: 20_000, known_offsets: 12_000}
+    check_geweke(model, slow_to_mix.get(build, 6000), **NUMBA)
 
 
 def test_the_first_network_takes_the_bias():
