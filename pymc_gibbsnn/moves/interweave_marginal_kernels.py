@@ -125,25 +125,6 @@ def _factor(gram, m, c, kappa, precision):
     return factor_unit(rest, kappa, precision)
 
 
-@numba_njit
-def _gradient(x, slopes, residual, m, fitted, precision, w):
-    """Compute ∇ = DᵀT r − Mᵀ C BᵀTr − Λ W̃_j (d,) for the residual r = Ȳ − κ b.
-
-    Parameters
-    ----------
-    x, slopes, residual : array, (n, d), (n,) and (n,)
-        Ã and r, both times the roots of T, and the slopes a.
-    m, fitted : array, (d, H) and (H,)
-        Mᵀ, and C BᵀTr.
-    precision, w : array, (d,)
-        Λ and W̃_j.
-    """
-    gradient = gradient_of(slopes, residual, x, precision, w)
-    for k in range(len(w)):
-        gradient[k] -= _inner(m[k], fitted)
-    return gradient
-
-
 def numba_marginal_passes(op, node):
     """Make the function of the inputs of :class:`InterweaveMarginal` for Numba, in loops over passes and units."""
 
@@ -162,7 +143,7 @@ def numba_marginal_passes(op, node):
         products = dot(b.T, b, np.empty((width, width)))  # BᵀTB
         buffers = np.empty((n, d)), np.empty((n, d)), np.empty((n, width))
         s, a, s_new, a_new, usual = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-        post, residual, change = np.empty(n), np.empty(n), np.empty(n)
+        post, rest, change = np.empty(n), np.empty(n), np.empty(n)
         shift, z_new, w_new = np.empty(n), np.empty(n), np.empty(d)
         gram, m, out = np.empty((d, d)), np.empty((d, width)), np.empty(len(y))
         for p in range(len(rho)):
@@ -185,13 +166,14 @@ def numba_marginal_passes(op, node):
                 for l in range(len(y)):
                     out[l] = (t[l, j] - _inner(cv, t[l])) / total + eta[p, j, l] / math.sqrt(total)
                     kappa += out[l] ** 2
-                for i in range(n):  # r = Ȳ − κ b, without a difference of large sums
-                    residual[i] = 0
+                for i in range(n):
+                    rest[i] = 0
                     for l in range(len(y)):
-                        residual[i] += out[l] * (y[l, i] - post[i] * out[l])
-                fitted = dot(inverse, dot(residual, b, np.empty(width)), np.empty(width))  # C BᵀTr
+                        rest[i] += out[l] * (y[l, i] - post[i] * out[l])
+                # K (Ȳ − κ b) of each sample: sums over samples of what is in it would be large, and lose digits
+                add_multiple(dot(b, dot(inverse, dot(rest, b, np.empty(width)), np.empty(width)), shift), -1.0, rest)
                 factor = _factor(gram, m, inverse, kappa, lam)
-                step = _gradient(weighted, a, residual, m, fitted, lam, w[j])
+                step = gradient_of(a, rest, weighted, lam, w[j])
                 solve(factor, step)
                 propose(factor, step, rho[p, j], xi[p, j])
                 dot(x, step, shift)
@@ -205,12 +187,12 @@ def numba_marginal_passes(op, node):
                 _change_slopes(weighted, b, a, a_new, gram, m, buffers)
                 u = dot(change, b, np.empty(width))
                 cu = dot(inverse, u, np.empty(width))
-                log_ratio = _inner(change, residual) - _inner(u, fitted)
-                log_ratio -= 0.5 * kappa * (_inner(change, change) - _inner(u, cu))
-                add_multiple(change, -kappa, residual)
-                add_multiple(cu, -kappa, fitted)
+                log_ratio = _inner(change, rest) - 0.5 * kappa * (_inner(change, change) - _inner(u, cu))
+                add_multiple(change, -kappa, rest)
                 factor_new = _factor(gram, m, inverse, kappa, lam)
-                drift = _gradient(weighted, a_new, residual, m, fitted, lam, w_new)
+                drift = gradient_of(a_new, rest, weighted, lam, w_new)
+                for k in range(d):
+                    drift[k] += kappa * _inner(m[k], cu)
                 solve(factor_new, drift)
                 log_ratio += ratio_of_steps(step, w[j], w_new, lam, factor, factor_new, drift, rho[p, j], xi[p, j])
                 if log_u[p, j] < log_ratio:

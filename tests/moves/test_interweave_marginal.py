@@ -23,14 +23,14 @@ FUNCTIONS = ACTIVATIONS | {"zigzag": pmg.PiecewiseLinear([-0.5, 0.5], [1, -1, 2]
 class Layer:
     """A random layer and the one above it, with variances of rows; the target of a unit with W' integrated out."""
 
-    def __init__(self, function, n=12, d=3, h=3, c=2, seed=0):
+    def __init__(self, function, n=12, d=3, h=3, c=2, seed=0, scale=1.0):
         rng = np.random.default_rng(seed)
         self.function = function
         self.x = np.c_[rng.normal(size=(n, d - 1)), np.ones(n)]
         self.w, self.noise = rng.normal(size=(h, d)), 0.3 * rng.normal(size=(n, h))
         self.z = self.x @ self.w.T + self.noise
         self.post = function(self.z) + 0.3 * rng.normal(size=(n, h))
-        self.variances = rng.uniform(0.1, 0.4, size=n)
+        self.variances = scale * rng.uniform(0.1, 0.4, size=n)
         self.precision, self.above = rng.uniform(0.5, 2, size=(1, d)), rng.uniform(0.5, 2, size=h + 1)
         self.y = self.design(self.post) @ rng.normal(size=(h + 1, c))
         self.y += np.sqrt(self.variances)[:, None] * rng.normal(size=(n, c))
@@ -151,6 +151,15 @@ def test_backends_agree(c, function, mode):
 def test_a_linear_layer_is_always_accepted(mode):
     layer, rng = Layer(ACTIVATIONS["identity"]), np.random.default_rng(3)
     numbers = rng.uniform(size=(2, 3)), np.full((2, 3), -1e-9), rng.normal(size=(2, 3, 3)), rng.normal(size=(2, 3, 2))
+    *_, accepted = compiled(mode)(*layer.arguments(*numbers))
+    assert accepted.all()
+
+
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA", slow("JAX")])
+def test_small_noise_leaves_the_ratio_its_digits(mode):
+    """The log ratio of a linear layer is 0, whatever its noise; both targets are of the size n/ΔZ'."""
+    layer, rng = Layer(ACTIVATIONS["identity"], n=2000, scale=1e-7), np.random.default_rng(3)
+    numbers = rng.uniform(size=(2, 3)), np.full((2, 3), -1e-4), rng.normal(size=(2, 3, 3)), rng.normal(size=(2, 3, 2))
     *_, accepted = compiled(mode)(*layer.arguments(*numbers))
     assert accepted.all()
 
