@@ -3,8 +3,8 @@ r"""The interweaving move of one unit of a lower hidden layer at a time, all noi
 With two hidden layers or more, :mod:`pymc_gibbsnn.moves.interweave_pieces` moves the weights of a lower layer given the
 output of the layer above. This output has little noise, so that they hardly change. So here it moves along: with the
 weights W̃_j of unit j of layer l all Z and A above change, each with its noise held fixed. Only the last A is integrated
-out. In the letters of :mod:`pymc_gibbsnn.moves`, with the last weights W (c, h') and the data, or last
-latent, Y (n, c) less its bias and offset,
+out. In the letters of :mod:`pymc_gibbsnn.moves`, with the last weights W (c, h') and the data, or last latent, Y (n, c)
+less its bias and offset,
 
     Y = f(W̃_j) + N(0, S),     f = σ(Z_L) Wᵀ,     S = ΔZ' I + ΔA W Wᵀ,
 
@@ -18,8 +18,7 @@ derivative of f of sample μ by z_μj, a product of all weights and slopes on th
     Q = Ãᵀ diag(g_μᵀ S⁻¹ g_μ) Ã + Λ,     ∇ = Σ_μ Ã_μ g_μᵀ S⁻¹ (Y_μ − f_μ) − Λ W̃_j.
 
 Proposal, acceptance and the two passes over the units are those of :mod:`pymc_gibbsnn.moves.interweave_pieces`. A draw
-of the last A must follow before anything reads it. All of this is done in double precision,
-where JAX has it.
+of the last A must follow before anything reads it. All of this is done in double precision, where JAX has it.
 """
 
 from __future__ import annotations
@@ -31,17 +30,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.op import Op
+from pytensor.graph.basic import Variable
 from scipy.linalg import solve_triangular
 
-from pymc_gibbsnn._compat import shape_inference
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.moves.interweave_deep_kernels import numba_deep_passes
-from pymc_gibbsnn.moves.interweave_pieces import cholesky_or_nan, draw_numbers, propose, ratio_of_proposals
 from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.site import NOTHING, Move, NetworkState, Nothing
+from pymc_gibbsnn.moves.unit_passes import (
+    UnitPasses,
+    cholesky_or_nan,
+    draw_numbers,
+    propose,
+    ratio_of_proposals,
+    scan_units,
+    visit_units,
+)
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.given import given
 from pymc_gibbsnn.networks.network import Network
@@ -76,39 +81,40 @@ class DeepOutputs(NamedTuple):
     accepted: Any
 
 
-class InterweaveDeep(Op):
+class InterweaveDeep(UnitPasses):
     r"""Passes of the move over the units of a layer: a deterministic function of the random numbers that it is given.
 
     It takes :class:`DeepInputs` and returns :class:`DeepOutputs`.
     """
 
     __props__ = ()
-
-    def make_node(self, *inputs):
-        """Make the node of :class:`DeepInputs`."""
-        inputs = DeepInputs(*map(pt.as_tensor, inputs))
-        outputs = DeepOutputs(inputs.w, inputs.z, inputs.latents, inputs.rho)
-        return Apply(self, list(inputs), [output.type() for output in outputs])
-
-    @shape_inference
-    def infer_shape(self, shapes):
-        """Return the shapes of the outputs, from those of the inputs."""
-        inputs = DeepInputs(*shapes)
-        return list(DeepOutputs(inputs.w, inputs.z, inputs.latents, inputs.rho))
+    takes, returns = DeepInputs, DeepOutputs
 
     def perform(self, node, inputs, outputs):
         """Compute the outputs with NumPy and SciPy."""
-        inputs = DeepInputs(*inputs)
-
-        w, z, accepted = inputs.w.copy(), inputs.z.copy(), np.empty_like(inputs.rho)
-        precision, layers, above = np.broadcast_to(inputs.precision, w.shape), *_above(inputs, np)
         solve = partial(solve_triangular, check_finite=False)
-        visit = partial(_visit, inputs, layers, xp=np, cholesky=cholesky_or_nan, solve=solve)
-        for p, j in np.ndindex(accepted.shape):
-            numbers = inputs.rho[p, j], inputs.log_u[p, j], inputs.xi[p, j]
-            accepted[p, j], w[j], z[:, j], above = visit(above, j, (w[j], z[:, j], precision[j]), numbers)
-        for output, result in zip(outputs, (w, z, np.concatenate(above.latents, axis=1), accepted), strict=True):
+        results = _passes(DeepInputs(*inputs), visit_units, xp=np, cholesky=cholesky_or_nan, solve=solve)
+        for output, result in zip(outputs, results, strict=True):
             output[0] = result
+
+
+def _passes(inputs, visit_all, *, xp, cholesky, solve):
+    """Compute the outputs of :class:`InterweaveDeep`, with NumPy or JAX.
+
+    Parameters
+    ----------
+    inputs : DeepInputs
+        Its inputs.
+    visit_all : callable
+        How units are visited.
+    xp, cholesky, solve
+        As of ``_visit``.
+    """
+    layers, above = _above(inputs, xp)
+    visit = partial(_visit, inputs, layers, xp=xp, cholesky=cholesky, solve=solve)
+    priors, numbers = (xp.broadcast_to(inputs.precision, inputs.w.shape),), (inputs.rho, inputs.log_u, inputs.xi)
+    above, w, z, accepted = visit_all(visit, above, inputs.w, inputs.z, priors, numbers)
+    return DeepOutputs(w, z, xp.concatenate(above.latents, axis=1), accepted)
 
 
 class Above(NamedTuple):
@@ -267,30 +273,13 @@ def _tables(functions: list[PiecewiseLinear]) -> np.ndarray:
 
 def _jax(op, node):
     """Make the function of :class:`DeepInputs` for JAX, which scans over passes and units."""
-    import jax
     import jax.numpy as jnp
     from jax.scipy.linalg import solve_triangular
 
     cholesky = partial(jnp.linalg.cholesky, symmetrize_input=False)
 
     def passes(*inputs):
-        inputs = DeepInputs(*inputs)
-        precision, layers, above = jnp.broadcast_to(inputs.precision, inputs.w.shape), *_above(inputs, jnp)
-        visit = partial(_visit, inputs, layers, xp=jnp, cholesky=cholesky, solve=solve_triangular)
-
-        def move(above, parts):
-            j, unit, numbers = parts
-            accepted, w, z, above = visit(above, j, unit, numbers)
-            return above, (w, z, accepted.astype(w.dtype))
-
-        def one_pass(state, numbers):
-            above, w, z = state
-            above, (w, z, accepted) = jax.lax.scan(move, above, (jnp.arange(len(w)), (w, z, precision), numbers))
-            return (above, w, z), accepted
-
-        numbers = inputs.rho, inputs.log_u, inputs.xi
-        (above, w, z), accepted = jax.lax.scan(one_pass, (above, inputs.w, inputs.z.T), numbers)
-        return DeepOutputs(w, z.T, jnp.concatenate(above.latents, axis=1), accepted)
+        return _passes(DeepInputs(*inputs), scan_units, xp=jnp, cholesky=cholesky, solve=solve_triangular)
 
     return passes
 

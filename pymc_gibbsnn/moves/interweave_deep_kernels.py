@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn.backends.lapack import dot, factor_in_place
+from pymc_gibbsnn.backends.lapack import dot
 from pymc_gibbsnn.backends.vector_math import add_multiple, copy, copy_matrix, summing
-from pymc_gibbsnn.moves.interweave_kernels import line_unit, propose, ratio_of_steps, solve, transposed
+from pymc_gibbsnn.moves.interweave_kernels import factor_unit, line_unit, propose, ratio_of_steps, transposed
 
 __all__ = ["numba_deep_passes"]
 
@@ -121,7 +121,7 @@ def _sums(g, weighted, residual, curvature, pull):
 
 @numba_njit
 def _approximate(x, g, inverse, residual, precision, w, buffers):
-    """Compute Lᵀ of Q = L Lᵀ, in an upper triangle, or NaN where there is none, and L⁻¹ ∇.
+    """Compute Lᵀ of Q = L Lᵀ, in an upper triangle, or NaN where there is none, and ∇.
 
     Parameters
     ----------
@@ -140,17 +140,12 @@ def _approximate(x, g, inverse, residual, precision, w, buffers):
             for l in range(d):
                 rows[k, l], scaled[k, l] = x[i, l], curvature[i] * x[i, l]
             k += 1
-    q = np.zeros((d, d))
+    gram, gradient = np.zeros((d, d)), dot(pull, x, np.empty(d))
     if k > 0:
-        dot(rows[:k].T, scaled[:k], q)
-    drift = dot(pull, x, np.empty(d))
+        dot(rows[:k].T, scaled[:k], gram)
     for l in range(d):
-        q[l, l] += precision[l]
-        drift[l] -= precision[l] * w[l]
-    if not factor_in_place(q):
-        q[:] = np.nan
-    solve(q, drift)
-    return q, drift
+        gradient[l] -= precision[l] * w[l]
+    return factor_unit(gram, 1.0, precision), gradient
 
 
 def numba_deep_passes(op, node):
@@ -159,17 +154,12 @@ def numba_deep_passes(op, node):
     @numba_njit
     def deep_passes(x, w, z, latents, weights, widths, y, inverse, precision, rho, log_u, xi, tables):
         (n, d), (c, units) = x.shape, (y.shape[1], latents.shape[1])
-        x, z, upper, w, accepted = (
-            np.ascontiguousarray(x),
-            transposed(z),
-            transposed(latents),
-            w.copy(),
-            np.zeros_like(rho),
-        )
+        x, z, upper = np.ascontiguousarray(x), transposed(z), transposed(latents)
+        w, accepted = w.copy(), np.zeros_like(rho)
         s, a, s_new, a_new = np.empty((units, n)), np.empty((units, n)), np.empty((units, n)), np.empty((units, n))
         upper_new, residual_new, buffers = np.empty((units, n)), np.empty((c, n)), (np.empty((n, d)), np.empty((n, d)))
         own, slopes, own_new, slopes_new = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-        z_new, w_new, shift, change = np.empty(n), np.empty(d), np.empty(n), np.empty(n)
+        z_new, w_new, change = np.empty(n), np.empty(d), np.empty(n)
         _lines(upper, widths, tables, s, a)
         residual, width = transposed(y), widths[-2]
         last = weights[len(weights) - c * width :].reshape((c, width))
@@ -183,12 +173,7 @@ def numba_deep_passes(op, node):
                 line_unit(z[j], tables[0, 0], tables[0, 1], tables[0, 2], own, slopes)
                 g = _derivatives(outgoing[j], slopes, a, weights, widths)
                 factor, step = _approximate(x, g, inverse, residual, lam, w[j], buffers)
-                propose(factor, step, rho[p, j], xi[p, j])
-                dot(x, step, shift)
-                for k in range(d):
-                    w_new[k] = w[j, k] + step[k]
-                for i in range(n):
-                    z_new[i] = z[j, i] + shift[i]
+                propose(x, w[j], z[j], factor, step, rho[p, j], xi[p, j], w_new, z_new)
                 line_unit(z_new, tables[0, 0], tables[0, 1], tables[0, 2], own_new, slopes_new)
                 for i in range(n):
                     change[i] = own_new[i] - own[i]

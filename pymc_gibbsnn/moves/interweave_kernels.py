@@ -22,7 +22,6 @@ __all__ = [
     "numba_passes",
     "propose",
     "ratio_of_steps",
-    "solve",
     "transposed",
 ]
 
@@ -84,7 +83,7 @@ def factor_unit(gram, kappa, precision):
 
 
 @numba_njit
-def solve(upper, b):
+def _solve(upper, b):
     """Write L⁻¹ b into b, where ``upper`` is Lᵀ."""
     for k in range(len(b)):
         b[k] /= upper[k, k]
@@ -93,7 +92,7 @@ def solve(upper, b):
 
 
 @numba_njit
-def solve_transposed(upper, b):
+def _solve_transposed(upper, b):
     """Write L⁻ᵀ b into b, where ``upper`` is Lᵀ."""
     for k in range(len(b) - 1, -1, -1):
         for i in range(k + 1, len(b)):
@@ -102,20 +101,30 @@ def solve_transposed(upper, b):
 
 
 @numba_njit
-def propose(factor, drift, rho, xi):
-    """Turn L⁻¹ ∇ into the proposed step, in place.
+def propose(x, w, z, factor, step, rho, xi, w_new, z_new):
+    """Turn ∇ into the proposed step, in place, and write where it leads.
 
     Parameters
     ----------
-    factor, drift : array, (d, d) and (d,)
-        Lᵀ in an upper triangle, and L⁻¹ ∇, which becomes the step.
+    x, w, z : array, (n, d), (d,) and (n,)
+        Ã, W̃_j and Z_j.
+    factor, step : array, (d, d) and (d,)
+        Lᵀ in an upper triangle, and ∇, which becomes the step.
     rho, xi : float and array, (d,)
         ρ and ξ.
+    w_new, z_new : array, (d,) and (n,)
+        Receive W̃_j and Z_j after the step.
     """
     scale = math.sqrt((1 - rho) * (1 + rho))
-    for k in range(len(drift)):
-        drift[k] = (1 - rho) * drift[k] + scale * xi[k]
-    solve_transposed(factor, drift)
+    _solve(factor, step)
+    for k in range(len(step)):
+        step[k] = (1 - rho) * step[k] + scale * xi[k]
+    _solve_transposed(factor, step)
+    dot(x, step, z_new)
+    for k in range(len(w)):
+        w_new[k] = w[k] + step[k]
+    for i in range(len(z)):
+        z_new[i] += z[i]
 
 
 @numba_njit
@@ -129,9 +138,10 @@ def ratio_of_steps(step, w, w_new, precision, factor, factor_new, drift_new, rho
     factor, factor_new : array, (d, d)
         Lᵀ before and after.
     drift_new, rho, xi : array, float and array
-        L⁻¹ ∇ after the step, ρ and ξ.
+        ∇ after the step, which becomes L⁻¹ ∇, and ρ and ξ.
     """
     log_ratio, scale = 0.0, math.sqrt((1 - rho) * (1 + rho))
+    _solve(factor_new, drift_new)
     for k in range(len(step)):
         back = (1 - rho) * drift_new[k]
         for i in range(k, len(step)):
@@ -212,7 +222,7 @@ def numba_passes(op, node):
         gram_new, squares_new, w_new = np.empty((d, d)), np.empty_like(z[0]), np.empty_like(w[0])
         s, a, pull, pull_new = np.empty_like(z), np.empty_like(z), np.empty_like(z[0]), np.empty_like(z[0])
         z_new, s_new, a_new = np.empty_like(z[0]), np.empty_like(z[0]), np.empty_like(z[0])
-        kappas, shift = np.zeros(h, v.dtype), np.empty(n, x.dtype)
+        kappas = np.zeros(h, v.dtype)
         for j in range(h):
             line_unit(z[j], edges, slopes, intercepts, s[j], a[j])
             for k in range(c):
@@ -228,19 +238,13 @@ def numba_passes(op, node):
         for p in range(len(rho)):
             for j in range(h):
                 lam = precision[min(j, len(precision) - 1)]
-                kappa, persistence = kappas[j], rho[p, j]
+                kappa = kappas[j]
                 for i in range(n):
                     pull[i] = 0
                 for k in range(c):
                     add_multiple(r[k], g[k, j], pull)
                 step = gradient_of(a[j], pull, x, lam, w[j])
-                solve(factors[j], step)
-                propose(factors[j], step, persistence, xi[p, j])
-                dot(x, step, shift)
-                for k in range(d):
-                    w_new[k] = w[j, k] + step[k]
-                for i in range(n):
-                    z_new[i] = z[j, i] + shift[i]
+                propose(x, w[j], z[j], factors[j], step, rho[p, j], xi[p, j], w_new, z_new)
                 line_unit(z_new, edges, slopes, intercepts, s_new, a_new)
                 copy_matrix(gram[j], gram_new)
                 copy(squares[j], squares_new)
@@ -252,8 +256,7 @@ def numba_passes(op, node):
                     pull_new[i] = pull[i] - kappa * change
                     log_ratio += change * (pull[i] - 0.5 * kappa * change)
                 drift = gradient_of(a_new, pull_new, x, lam, w_new)
-                solve(factor, drift)
-                log_ratio += ratio_of_steps(step, w[j], w_new, lam, factors[j], factor, drift, persistence, xi[p, j])
+                log_ratio += ratio_of_steps(step, w[j], w_new, lam, factors[j], factor, drift, rho[p, j], xi[p, j])
                 if log_u[p, j] < log_ratio:
                     accepted[p, j] = 1
                     for k in range(c):

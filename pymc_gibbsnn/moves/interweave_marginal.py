@@ -46,19 +46,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.op import Op
+from pytensor.graph.basic import Variable
 from pytensor.tensor.random import normal
 from scipy.linalg import solve_triangular
 
-from pymc_gibbsnn._compat import shape_inference
 from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.moves.interweave_marginal_kernels import numba_marginal_passes
-from pymc_gibbsnn.moves.interweave_pieces import cholesky_or_nan, draw_numbers, propose, ratio_of_proposals
 from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.site import NOTHING, Move, Nothing, Site
+from pymc_gibbsnn.moves.unit_passes import (
+    UnitPasses,
+    cholesky_or_nan,
+    draw_numbers,
+    propose,
+    ratio_of_proposals,
+    scan_units,
+    visit_units,
+)
 from pymc_gibbsnn.networks.network import Network
 
 __all__ = ["InterweaveMarginal", "MarginalInputs", "MarginalOutputs", "interweave_marginal"]
@@ -93,38 +99,40 @@ class MarginalOutputs(NamedTuple):
     accepted: Any
 
 
-class InterweaveMarginal(Op):
+class InterweaveMarginal(UnitPasses):
     r"""Passes of the move over the units of a layer: a deterministic function of the random numbers that it is given.
 
     It takes :class:`MarginalInputs` and returns :class:`MarginalOutputs`.
     """
 
     __props__ = ()
-
-    def make_node(self, *inputs):
-        """Make the node of :class:`MarginalInputs`."""
-        inputs = MarginalInputs(*map(pt.as_tensor, inputs))
-        return Apply(self, list(inputs), [x.type() for x in MarginalOutputs(inputs.w, inputs.z, inputs.rho)])
-
-    @shape_inference
-    def infer_shape(self, shapes):
-        """Return the shapes of the outputs, from those of the inputs."""
-        inputs = MarginalInputs(*shapes)
-        return list(MarginalOutputs(inputs.w, inputs.z, inputs.rho))
+    takes, returns = MarginalInputs, MarginalOutputs
 
     def perform(self, node, inputs, outputs):
         """Compute the outputs with NumPy and SciPy."""
-        inputs = MarginalInputs(*inputs)
-        w, z, accepted = inputs.w.copy(), inputs.z.copy(), np.empty_like(inputs.rho)
-        precision, above = np.broadcast_to(inputs.precision, w.shape), Above(inputs.b, inputs.inverse)
         solve = partial(solve_triangular, check_finite=False)
-        visit = partial(_visit, inputs, xp=np, cholesky=cholesky_or_nan, solve=solve)
-        for p, j in np.ndindex(accepted.shape):
-            unit = w[j], z[:, j], precision[j], inputs.above[j]
-            numbers = inputs.rho[p, j], inputs.log_u[p, j], inputs.xi[p, j], inputs.eta[p, j]
-            accepted[p, j], w[j], z[:, j], above = visit(above, j, unit, numbers)
-        for output, result in zip(outputs, (w, z, accepted), strict=True):
+        results = _passes(MarginalInputs(*inputs), visit_units, xp=np, cholesky=cholesky_or_nan, solve=solve)
+        for output, result in zip(outputs, results, strict=True):
             output[0] = result
+
+
+def _passes(inputs, visit_all, *, xp, cholesky, solve):
+    """Compute the outputs of :class:`InterweaveMarginal`, with NumPy or JAX.
+
+    Parameters
+    ----------
+    inputs : MarginalInputs
+        Its inputs.
+    visit_all : callable
+        How units are visited.
+    xp, cholesky, solve
+        As of ``_visit``.
+    """
+    visit = partial(_visit, inputs, xp=xp, cholesky=cholesky, solve=solve)
+    priors = xp.broadcast_to(inputs.precision, inputs.w.shape), inputs.above[: len(inputs.w)]
+    numbers = inputs.rho, inputs.log_u, inputs.xi, inputs.eta
+    _, *results = visit_all(visit, Above(inputs.b, inputs.inverse), inputs.w, inputs.z, priors, numbers)
+    return MarginalOutputs(*results)
 
 
 class Above(NamedTuple):
@@ -260,8 +268,7 @@ class MarginalAcceptance(NamedTuple):
 
 
 def _jax(op, node):
-    """Make the function of :class:`MarginalInputs` for JAX, which scans over units."""
-    import jax
+    """Make the function of :class:`MarginalInputs` for JAX, which scans over passes and units."""
     import jax.numpy as jnp
     from jax.scipy.linalg import solve_triangular
 
@@ -271,24 +278,7 @@ def _jax(op, node):
         inputs = MarginalInputs(*inputs)
         if inputs.w.dtype != jnp.float64:  # C* would lose its prior to rounding
             return MarginalOutputs(inputs.w, inputs.z, jnp.zeros_like(inputs.rho))
-        precision = jnp.broadcast_to(inputs.precision, inputs.w.shape)
-        visit = partial(_visit, inputs, xp=jnp, cholesky=cholesky, solve=solve_triangular)
-
-        def move(above, parts):
-            j, unit, numbers = parts
-            accepted, w, z, above = visit(above, j, unit, numbers)
-            return above, (w, z, accepted.astype(w.dtype))
-
-        units, priors = jnp.arange(len(inputs.w)), (precision, inputs.above[: len(inputs.w)])
-
-        def one_pass(state, numbers):
-            above, w, z = state
-            above, (w, z, accepted) = jax.lax.scan(move, above, (units, (w, z, *priors), numbers))
-            return (above, w, z), accepted
-
-        numbers = inputs.rho, inputs.log_u, inputs.xi, inputs.eta
-        (_, w, z), accepted = jax.lax.scan(one_pass, (Above(inputs.b, inputs.inverse), inputs.w, inputs.z.T), numbers)
-        return MarginalOutputs(w, z.T, accepted)
+        return _passes(inputs, scan_units, xp=jnp, cholesky=cholesky, solve=solve_triangular)
 
     return passes
 

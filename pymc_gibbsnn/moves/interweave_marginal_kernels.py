@@ -19,7 +19,6 @@ from pymc_gibbsnn.moves.interweave_kernels import (
     line_unit,
     propose,
     ratio_of_steps,
-    solve,
     transposed,
 )
 
@@ -144,7 +143,7 @@ def numba_marginal_passes(op, node):
         buffers = np.empty((n, d)), np.empty((n, d)), np.empty((n, width))
         s, a, s_new, a_new, usual = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
         post, rest, change = np.empty(n), np.empty(n), np.empty(n)
-        shift, z_new, w_new = np.empty(n), np.empty(n), np.empty(d)
+        fit, z_new, w_new = np.empty(n), np.empty(n), np.empty(d)
         gram, m, out = np.empty((d, d)), np.empty((d, width)), np.empty(len(y))
         for p in range(len(rho)):
             for j in range(len(w)):
@@ -171,16 +170,10 @@ def numba_marginal_passes(op, node):
                     for l in range(len(y)):
                         rest[i] += out[l] * (y[l, i] - post[i] * out[l])
                 # K (Ȳ − κ b) of each sample: sums over samples of what is in it would be large, and lose digits
-                add_multiple(dot(b, dot(inverse, dot(rest, b, np.empty(width)), np.empty(width)), shift), -1.0, rest)
+                add_multiple(dot(b, dot(inverse, dot(rest, b, np.empty(width)), np.empty(width)), fit), -1.0, rest)
                 factor = _factor(gram, m, inverse, kappa, lam)
                 step = gradient_of(a, rest, weighted, lam, w[j])
-                solve(factor, step)
-                propose(factor, step, rho[p, j], xi[p, j])
-                dot(x, step, shift)
-                for k in range(d):
-                    w_new[k] = w[j, k] + step[k]
-                for i in range(n):
-                    z_new[i] = z[j, i] + shift[i]
+                propose(x, w[j], z[j], factor, step, rho[p, j], xi[p, j], w_new, z_new)
                 line_unit(z_new, edges, slopes, intercepts, s_new, a_new)
                 for i in range(n):
                     change[i] = root[i] * (s_new[i] - s[i])
@@ -193,7 +186,6 @@ def numba_marginal_passes(op, node):
                 drift = gradient_of(a_new, rest, weighted, lam, w_new)
                 for k in range(d):
                     drift[k] += kappa * _inner(m[k], cu)
-                solve(factor_new, drift)
                 log_ratio += ratio_of_steps(step, w[j], w_new, lam, factor, factor_new, drift, rho[p, j], xi[p, j])
                 if log_u[p, j] < log_ratio:
                     accepted[p, j] = 1

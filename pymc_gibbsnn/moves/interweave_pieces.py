@@ -42,31 +42,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.op import Op
-from pytensor.tensor.random import normal, uniform
+from pytensor.graph.basic import Variable
 from scipy.linalg import solve_triangular
 
-from pymc_gibbsnn._compat import shape_inference
 from pymc_gibbsnn.backends.declare import declare
-from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.jax_backend import ROWS_ARE_SPREAD, by_platform
 from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.moves.interweave_kernels import numba_passes
 from pymc_gibbsnn.moves.site import NOTHING, Acceptance, Move, Nothing, Site
+from pymc_gibbsnn.moves.unit_passes import UnitPasses, cholesky_or_nan, draw_numbers, propose, ratio_of_proposals
 from pymc_gibbsnn.networks.network import Network
 
-__all__ = [
-    "Interweave",
-    "PassInputs",
-    "PassOutputs",
-    "UnitGrams",
-    "cholesky_or_nan",
-    "draw_numbers",
-    "interweave_pieces",
-    "propose",
-    "ratio_of_proposals",
-]
+__all__ = ["Interweave", "PassInputs", "PassOutputs", "UnitGrams", "interweave_pieces"]
 
 ROWS_AT_ONCE = {"cpu": 32, "gpu": 256}  # how many samples JAX adds to or removes from a Gram matrix at a time
 SWEEPS_A_RENEWAL = 4  # in single precision, the Gram matrix of one unit at random is formed anew once in so many sweeps
@@ -102,7 +89,7 @@ class PassOutputs(NamedTuple):
     accepted: Any
 
 
-class Interweave(Op):
+class Interweave(UnitPasses):
     r"""Passes of the move over the units of a layer: a deterministic function of the random numbers that it is given.
 
     It takes :class:`PassInputs` and returns :class:`PassOutputs`.
@@ -114,21 +101,10 @@ class Interweave(Op):
     """
 
     __props__ = ("is_first",)
+    takes, returns = PassInputs, PassOutputs
 
     def __init__(self, is_first: bool = False):
         self.is_first = is_first
-
-    def make_node(self, *inputs):
-        """Make the node of :class:`PassInputs`."""
-        inputs = PassInputs(*map(pt.as_tensor, inputs))
-        outputs = PassOutputs(inputs.w, inputs.z, inputs.gram, inputs.squares, inputs.rho)
-        return Apply(self, list(inputs), [output.type() for output in outputs])
-
-    @shape_inference
-    def infer_shape(self, shapes):
-        """Return the shapes of the outputs, from those of the inputs."""
-        inputs = PassInputs(*shapes)
-        return list(PassOutputs(inputs.w, inputs.z, inputs.gram, inputs.squares, inputs.rho))
 
     def perform(self, node, inputs, outputs):
         """Compute the outputs with NumPy and SciPy."""
@@ -216,61 +192,6 @@ def _no_gram(z: Variable, shape: tuple[int, int]) -> tuple[Variable, Variable]:
     """Return ``gram`` and ``squares`` for the first call, for weights W̃ of this shape (h, d) and output Z (n, h)."""
     h, d = shape
     return pt.zeros((h, d, d), dtype="float64"), pt.zeros_like(z.T)
-
-
-def draw_numbers(
-    rng: Variable, size: tuple[Variable | int, Variable | int], dtype: str
-) -> tuple[Variable, tuple[Variable, Variable, Variable]]:
-    """Draw what two passes over h units with d weights each need: ρ (2, h), log u (2, h) and ξ (2, h, d)."""
-    h, d = size
-    zero, one = pt.constant(np.array([0, 1], dtype))
-    rng, xi = draw(normal, rng, zero, one, size=(2, h, d))
-    rng, u = draw(uniform, rng, zero, one, size=(3, h))
-    return rng, (np.array([[0], [1]], dtype) * pt.minimum(u[2], 1 - 1e-6), pt.log1p(-u[:2]), xi)
-
-
-def propose(factor, drift, rho, xi, solve_triangular, xp):
-    """Compute the proposed step (d,), with NumPy or JAX.
-
-    Parameters
-    ----------
-    factor, drift : array, (d, d) and (d,)
-        L and L⁻¹ ∇.
-    rho, xi : float and array, (d,)
-        ρ and ξ.
-    solve_triangular : callable
-        SciPy's function, or JAX's.
-    xp : module
-        ``numpy`` or ``jax.numpy``.
-    """
-    scale = xp.sqrt((1 - rho) * (1 + rho))
-    return solve_triangular(factor, (1 - rho) * drift + scale * xi, lower=True, trans=1)
-
-
-def ratio_of_proposals(step, factor, factor_new, drift_new, rho, xi, xp):
-    """Compute the logarithm of the density of the reverse proposal over that of the proposal.
-
-    Parameters
-    ----------
-    step, drift_new, xi : array, (d,)
-        The step, L⁻¹ ∇ where it leads, and ξ.
-    factor, factor_new : array, (d, d)
-        L before and after the step.
-    rho : float
-        ρ.
-    xp : module
-        ``numpy`` or ``jax.numpy``.
-    """
-    xi_back = -(factor_new.T @ step + (1 - rho) * drift_new) / xp.sqrt((1 - rho) * (1 + rho))
-    return xp.log(xp.diag(factor_new) / xp.diag(factor)).sum() + ((xi**2).sum() - (xi_back**2).sum()) / 2
-
-
-def cholesky_or_nan(matrix):
-    """Compute a Cholesky factor with NumPy; NaN if there is none, as in JAX."""
-    try:
-        return np.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
-        return np.full_like(matrix, np.nan)
 
 
 def _form_gram(x, squares):

@@ -199,33 +199,34 @@ class LeastSquares:
         of_noise = excess * (self.reach(fit) @ self.noises) if excess else 0.0
         return self.loss(errors, v) + fit.prior + of_noise
 
-    def amplification(
-        self, fit: Fit, outputs: list[np.ndarray], by_z: list[np.ndarray], by_a: list[np.ndarray]
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Differentiate the variance that noise gives one output, summed over targets, by the weights W above layer 1.
-
-        Parameters
-        ----------
-        fit : Fit
-            The network.
-        outputs, by_z, by_a : list of array
-            The pre-activations Z, and the derivatives of this output by Z and by A, as ``backward`` yields them.
+    def amplification(self, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
+        """Differentiate the variance that noise gives all targets together by the weights.
 
         Returns
         -------
-        list of tuple of array
-            For each layer but the first, the gradient (c, h), and the second derivatives (h, c, c), those between the
-            weights that go out of one unit, of the part that noise just below this layer has.
+        gradient : array, (p,)
+        matrix : array, (p, p)
+            The second derivatives, only those between the weights that go out of one unit, and only of the part that
+            noise just below these weights has.
         """
-        derivatives, passed = [], 0.0
-        of_z, of_a = self.noises[::2], self.noises[1::2]
-        for l, (function, z) in enumerate(zip(self.functions, outputs, strict=False)):
-            slopes, weights = function.derivative(z), fit.weights[l + 1][:, : z.shape[1]]
-            by_input = (2 * of_z[l] * by_z[l] + passed) * slopes + 2 * of_a[l] * by_a[l]
-            share = 2 * (of_a[l] + of_z[l] * (slopes**2).mean(axis=0))
-            derivatives.append((by_z[l + 1].T @ by_input, share[:, None, None] * (by_z[l + 1].T @ by_z[l + 1])))
-            passed = by_input @ weights.T
-        return derivatives
+        gradient, matrix = np.zeros(fit.size), np.zeros((fit.size, fit.size))
+        of_z, of_a, starts = self.noises[::2], self.noises[1::2], np.cumsum([w.size for w in fit.weights])
+        _, outputs = self.forward(fit, self.inputs)
+        slopes = [function.derivative(z) for function, z in zip(self.functions, outputs, strict=False)]
+        for by_z, by_a in self.backward(fit, outputs):
+            passed = 0.0
+            for l, (first, w) in enumerate(zip(starts, fit.weights[1:], strict=False)):
+                (c, d), h, above = w.shape, slopes[l].shape[1], by_z[l + 1]
+                here, units = slice(first, first + w.size), np.arange(h)
+                by_input = (2 * of_z[l] * by_z[l] + passed) * slopes[l] + 2 * of_a[l] * by_a[l]
+                passed = by_input @ w[:, :h].T
+                by_weights, twice = np.zeros((c, d)), np.zeros((c, d, c, d))
+                by_weights[:, :h] = above.T @ by_input
+                share = 2 * (of_a[l] + of_z[l] * (slopes[l] ** 2).mean(axis=0))
+                twice[:, units, :, units] = share[:, None, None] * (above.T @ above)
+                gradient[here] += by_weights.ravel()
+                matrix[here, here] += twice.reshape(w.size, w.size)
+        return gradient, matrix
 
     def linearised(self, fit: Fit) -> Linearised:
         """Linearise the network in its weights and its noise."""
@@ -233,7 +234,6 @@ class LeastSquares:
         reach = self.reach(fit)
         v = reach @ self.noises / self.targets.size
         squares, loss, blocks = 0.0, 0.0, -(-len(self.inputs) * fit.size // NUMBERS)
-        amplified: list[list[tuple[np.ndarray, np.ndarray]]] = []
         spreads = np.broadcast_to(self.spread, self.targets.shape)
         for rows in np.array_split(np.arange(len(self.inputs)), blocks):
             inputs, outputs = self.forward(fit, self.inputs[rows])
@@ -241,8 +241,7 @@ class LeastSquares:
             importance = self.importances(errors, v)
             loss += self.loss(errors, v)
             squares += (importance * errors**2).sum()
-            for k, (by_z, by_a) in enumerate(self.backward(fit, outputs)):
-                amplified.append(self.amplification(fit, outputs, by_z, by_a))
+            for k, (by_z, _) in enumerate(self.backward(fit, outputs)):
                 root = np.sqrt(importance[:, k])
                 scale = root / spreads[rows, k]
                 parts = [
@@ -256,17 +255,9 @@ class LeastSquares:
         matrix /= v
         matrix[np.diag_indices(fit.size)] += np.concatenate([p.ravel() for p in fit.precisions])
         excess = max(0.0, 1 - squares / (self.targets.size * v)) / (2 * v)
-        matrix_of_v, gradient_of_v = np.zeros_like(matrix), np.zeros_like(gradient)
+        gradient_of_v, matrix_of_v = np.zeros_like(gradient), np.zeros_like(matrix)
         if excess:
-            starts = np.cumsum([w.size for w in fit.weights])
-            for first, w, *parts in zip(starts, fit.weights[1:], *amplified, strict=False):
-                (c, d), h = w.shape, parts[0][0].shape[1]
-                here, units = slice(first, first + w.size), np.arange(h)
-                by_weights, twice = np.zeros((c, d)), np.zeros((c, d, c, d))
-                by_weights[:, :h] = sum(part for part, _ in parts)
-                twice[:, units, :, units] = sum(part for _, part in parts)
-                gradient_of_v[here] = excess * by_weights.ravel()
-                matrix_of_v[here, here] = excess * twice.reshape(w.size, w.size)
+            gradient_of_v, matrix_of_v = (excess * x for x in self.amplification(fit))
         of_v = matrix_of_v, gradient_of_v
         return Linearised(matrix, gradient / v + slope, *of_v, reach, v, squares, excess, loss + fit.prior)
 
