@@ -27,8 +27,8 @@ __all__ = ["interweaves_deep", "interweaves_marginal", "interweaving", "kinds_of
 # inputs of more than a few rows are drawn, they are formed anew at every sweep.
 WIDEST_DATA, WIDEST_HIDDEN = 128, 24
 # The largest numbers of inputs below and above, bias included, for which moves of units that know more than the layer
-# above make a sweep at most some three times as long.
-WIDEST_BELOW, WIDEST_ABOVE = 24, 128
+# above make a sweep at most some three times as long. Between two hidden layers they are worth more.
+WIDEST_BELOW, WIDEST_BETWEEN, WIDEST_ABOVE = 24, 64, 128
 
 
 def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str | bool]:
@@ -52,8 +52,7 @@ def kinds_of_interweaving(network: Network, interweave: str | bool) -> list[str 
             kinds.append(False)
         elif interweave == "auto":
             function, widest = activation.function, WIDEST_DATA if is_kept and not l else WIDEST_HIDDEN
-            sloped = isinstance(function, PiecewiseLinear) and function.slopes.any()
-            kinds.append("pieces" if operator.fan_in <= widest and sloped else "langevin")
+            kinds.append("pieces" if operator.fan_in <= widest and _has_slopes(function) else "langevin")
         elif interweave == "pieces" and isinstance(activation.function, Smooth):
             raise ValueError(
                 f"interweave='pieces' needs activations of linear pieces; that of '{activation.name}' has none: use "
@@ -69,20 +68,28 @@ def interweaving(network: Network, l: int, kind: str) -> Move:
     return (interweave_pieces if kind == "pieces" else interweave_langevin)(network, l)
 
 
-def interweaves_marginal(network: Network, l: int, kind: str | bool) -> bool:
+def interweaves_marginal(network: Network, l: int, interweave: str | bool) -> bool:
     """Whether layer l also makes the move on pieces in which the weights above are integrated out."""
-    above = network.layers[l + 1].operator
-    return kind == "pieces" and _is_narrow(network, l, l + 1) and above.shares_prior
+    widest, above = WIDEST_BETWEEN if l else WIDEST_BELOW, network.layers[l + 1].operator
+    return _moves_on_pieces(network, l, l + 1, interweave, widest) and above.shares_prior
 
 
-def interweaves_deep(network: Network, l: int, kind: str | bool) -> bool:
+def interweaves_deep(network: Network, l: int, interweave: str | bool) -> bool:
     """Whether layer l, which is not the last hidden one, also makes the move in which all latents above move along."""
-    linear = [activation and isinstance(activation.function, PiecewiseLinear) for activation in network.activations[l:]]
-    return kind == "pieces" and all(linear) and _is_narrow(network, l, len(network.layers) - 1)
+    return _moves_on_pieces(network, l, len(network.layers) - 1, interweave, WIDEST_BELOW)
 
 
-def _is_narrow(network: Network, l: int, last: int) -> bool:
-    """Whether layers l + 1 to ``last`` are dense, and layer l and they have few inputs."""
+def _moves_on_pieces(network: Network, l: int, last: int, interweave: str | bool, widest: int) -> bool:
+    """Whether layers l to ``last`` are dense, with few inputs, at most ``widest`` below, and activations of pieces."""
+    if interweave not in ("auto", "pieces"):
+        return False
     below, *above = (layer.operator for layer in network.layers[l : last + 1])
-    is_dense = all(isinstance(operator, Dense) for operator in above)
-    return is_dense and below.fan_in <= WIDEST_BELOW and all(operator.fan_in <= WIDEST_ABOVE for operator in above)
+    is_dense = all(isinstance(operator, Dense) for operator in (below, *above))
+    is_narrow = below.fan_in <= widest and all(operator.fan_in <= WIDEST_ABOVE for operator in above)
+    functions = [activation and activation.function for activation in network.activations[l:last]]
+    return is_dense and is_narrow and all(map(_has_slopes, functions))
+
+
+def _has_slopes(function: object) -> bool:
+    """Whether an activation is one of linear pieces, and not flat on all of them."""
+    return isinstance(function, PiecewiseLinear) and bool(function.slopes.any())

@@ -134,15 +134,16 @@ def gibbs(
         (:mod:`pymc_gibbsnn.moves.interweave_langevin`), or not at all. "auto" chooses pieces up to 128 inputs, bias
         included, in the data layer, and up to 24 in others and in a data layer whose rows have scales or of which most
         inputs are drawn; it chooses Langevin for wider layers and for activations without a slope or without linear
-        pieces. Layers with moves on pieces and up to 24 inputs, bias included, make two more moves. One has the weights
-        above integrated out (:mod:`pymc_gibbsnn.moves.interweave_marginal`), where a dense layer of up to 128 inputs is
-        above whose units share their prior. The other, in lower hidden layers, has all latents above moving along
-        (:mod:`pymc_gibbsnn.moves.interweave_deep`), where all layers above are dense, of up to 128 inputs, with
-        activations of linear pieces. The filters of a convolution have one move of their own
-        (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool and then a dense layer;
-        "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers below a last latent
-        that is neither observed nor integrated out, as below class labels or counts, also move together, by
-        Hamiltonian dynamics (:mod:`pymc_gibbsnn.moves.joint_trajectory`), and inputs that are not known move with all
+        pieces. "auto" and "pieces" also make two more moves on pieces. One has the weights above integrated out
+        (:mod:`pymc_gibbsnn.moves.interweave_marginal`), in data layers of up to 24 inputs and others of up to 64, where
+        a dense layer of up to 128 inputs is above whose units share their prior. The other, in lower hidden layers of
+        up to 24 inputs, has all latents above moving along (:mod:`pymc_gibbsnn.moves.interweave_deep`), where all
+        layers above are dense, of up to 128 inputs, with activations of linear pieces. The filters of a convolution
+        have one move of their own (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool
+        and then a dense layer; "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers
+        below a last latent that is neither observed nor integrated out, as below class labels or counts, also move
+        together, by Hamiltonian dynamics (:mod:`pymc_gibbsnn.moves.joint_trajectory`), and inputs that are not known
+        move with all
         latents of their row (:mod:`pymc_gibbsnn.moves.noncentred_inputs`).
     schedule : {"sequential", "layer-parallel"}
         The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.moves.layer_parallel`); it is neither
@@ -316,7 +317,8 @@ def _sweep(
         # Whether a column of Z is a unit, and A can be integrated out in moves of it
         is_column = learns[l] and layer.operator.places == 1 and above.has_gain
         interweaved = [interweaving(network, l, kinds[l])] if kinds[l] and is_column else []
-        marginal = [interweave_marginal(network, l)] if is_column and interweaves_marginal(network, l, kinds[l]) else []
+        has_marginal = is_column and interweaves_marginal(network, l, interweave)
+        marginal = [interweave_marginal(network, l)] if has_marginal else []
         noncentred = [noncentred_scales] if scalable and is_column and function.is_homogeneous else []
         centred = [centred_scales] if scalable and (function.is_homogeneous or function.is_scale_free) else []
         # Which of ΔZ, ΔA and the ΔZ' above are learned variances of their own
@@ -364,7 +366,7 @@ def _sweep(
                 *centred,  # c_j
             ]
         if l == len(network.activations) - 1:  # W̃_{i−1}, Z_i, ..., A_{l−1}, Z_l | their noise, W̃_l, Z_{l+1}
-            moves += [interweave_deep(network, i) for i in range(l) if interweaves_deep(network, i, kinds[i])]
+            moves += [interweave_deep(network, i) for i in range(l) if interweaves_deep(network, i, interweave)]
         moves += [at(l, *hidden), *added]
     if len(network.activations) - 1 in stretched:
         moves.append(stretched_scales(*stretched[len(network.activations) - 1]))

@@ -175,3 +175,15 @@ def test_units_without_a_factor_stay(mode):
     assert not accepted.any()
     np.testing.assert_array_equal(w, layer.w)
     np.testing.assert_array_equal(z, layer.z)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "hidden", "interweave", "moving"),
+    [(3, [40, 3], "auto", ["W1", "W2"]), (3, [70, 3], "auto", ["W1"]), (30, 3, "auto", []), (3, 3, "langevin", [])],
+)
+def test_narrow_layers_make_the_move(inputs, hidden, interweave, moving):
+    x = np.random.default_rng(0).normal(size=(10, inputs))
+    model = pmg.mlp(x, x[:, 0], hidden, noise=0.3, prior=None)
+    step = pmg.GibbsNN(model=model, interweave=interweave, compile_kwargs={"mode": "AS_WRITTEN"})
+    found = {name for name in step.transition.stats if name.startswith("marginal")}
+    assert found == {f"marginal_acceptance_{w}" for w in moving}
