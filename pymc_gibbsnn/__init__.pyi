@@ -38,6 +38,7 @@ from .plots import (
     plot_rhat,
     plot_thermalisation,
 )
+from .prediction.chain_weights import stacking_weights
 from .prediction.function_space import function_space
 from .prediction.log_predictive import log_predictive
 from .prediction.predict import class_probabilities, predict
@@ -92,6 +93,7 @@ __all__ = [
     "sample",
     "scoring",
     "stable_parameters",
+    "stacking_weights",
     "summary",
     "teacher_student",
     "thermalisation",

@@ -240,6 +240,15 @@ def add_group(idata, group: str, data: xr.Dataset) -> None:
         idata[group] = data
 
 
+def stacked(fits: dict[str, Any]) -> np.ndarray:
+    """Let ArviZ weigh fits, each with a group "log_likelihood", by stacking; return weights that add up to 1."""
+    import arviz as az
+
+    table = az.compare(fits, method="stacking", **({"round_to": "none"} if ARVIZ_1 else {}))
+    weights = np.array([table.loc[name, "weight"] for name in fits], float)
+    return weights / weights.sum()
+
+
 def draw_predictive_check(samples: xr.DataArray, data: xr.DataArray) -> np.ndarray:
     """Let ArviZ draw the density of data (point, ...), and of draws (chain, draw, point, ...) of them.
 

@@ -34,6 +34,7 @@ from pymc_gibbsnn.diagnostics.fixed_noise import noise_in_words
 from pymc_gibbsnn.drivers.mixing import POINTS, ess_of, judged, networks_to_judge, that_matter
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_networks
+from pymc_gibbsnn.prediction.chain_weights import weights_of_chains
 from pymc_gibbsnn.prediction.function import function_evaluator
 from pymc_gibbsnn.prediction.observed_shapes import check_observed_shapes
 from pymc_gibbsnn.prediction.provenance import posterior_for
@@ -86,6 +87,7 @@ def summary(
     *,
     points: int = POINTS,
     name: str | None = None,
+    weights: ArrayLike | xr.DataArray | None = None,
 ) -> Summary:
     r"""Say in one table, and in words, whether the chains of a posterior agree on the function of a network.
 
@@ -102,6 +104,9 @@ def summary(
         How many of its own rows to take at most.
     name : str, optional
         The name of the observed variable whose function is looked at, where the model has several.
+    weights : array_like, (chain,), optional
+        How much each chain counts in ``mean`` and ``sd``, numbers that add up to 1, such as :func:`stacking_weights`
+        gives; by default all chains count alike. The other columns, and the verdict, compare the chains as they are.
 
     Returns
     -------
@@ -139,7 +144,8 @@ def summary(
         If an argument is of another type than asked for.
     ValueError
         If the posterior lacks weights, is that of another model, or has fewer than 4 draws, data of the model broadcast
-        against their mean, or X_new has a wrong shape or other columns than the data, or is not finite.
+        against their mean, ``weights`` are not one number for each chain that is not negative, with a sum of 1, or
+        X_new has a wrong shape or other columns than the data, or is not finite.
     NetworkError
         As :func:`function_space`.
 
@@ -160,6 +166,7 @@ def summary(
     """
     model, points = model_of(model), whole("points", points)
     posterior = posterior_for(model, idata)
+    of_chains = weights_of_chains(weights, posterior)
     check_observed_shapes(model)
     if posterior.sizes["draw"] < 4:
         raise ValueError(f"idata must hold at least 4 draws of each chain; found {posterior.sizes['draw']}.")
@@ -169,6 +176,9 @@ def summary(
     names = [str(chain) for chain in posterior["chain"].values]
     joined = {name: _joined(x) for name, x in quantities.items()}
     table = _table(quantities, joined, names)
+    if of_chains is not None:
+        for row, x in quantities.items():
+            table.loc[row, ["mean", "sd"]] = _weighted_moments(x, of_chains)
     finite = np.array([all(np.isfinite(x[i]).all() for x in quantities.values()) for i in range(len(names))])
     output, *_ = judged_ones.values()
     moves = np.ptp(output, axis=1).any(axis=1) & finite
@@ -267,6 +277,14 @@ def _diagnose(x: np.ndarray) -> dict[str, float]:
         "r_hat": _worst(rhat, max),
         "between": share if len(x) > 1 else np.nan,
     }
+
+
+def _weighted_moments(x: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Average the means and the standard deviations of numbers over draws (chain, draw, number) of weighted chains."""
+    means = x.mean(axis=1)
+    mean = weights @ means
+    variance = weights @ (x.var(axis=1) + (means - mean) ** 2)
+    return mean.mean(), np.sqrt(variance).mean()
 
 
 def _worst(values: np.ndarray, of) -> float:

@@ -92,6 +92,10 @@ class Batch(NamedTuple):
             return self.first.centre, self.first.centre
         return self.first.centre[::EVERY], self.second.centre
 
+    def of_pair(self, x: np.ndarray) -> np.ndarray:
+        """Return what belongs to the draws of the pair, of an array (draw, ...) for all draws of the posterior."""
+        return x[self.draws] if self.second is None else x[self.draws][::EVERY]
+
 
 @dataclass(frozen=True, eq=False)
 class Path:

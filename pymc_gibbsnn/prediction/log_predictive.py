@@ -40,6 +40,7 @@ from pymc_gibbsnn.networks.likelihoods import find_noisy
 from pymc_gibbsnn.networks.likelihoods.class_labels import numbered
 from pymc_gibbsnn.networks.network import Network, NetworkError, evaluate
 from pymc_gibbsnn.networks.reader import read_networks
+from pymc_gibbsnn.prediction.chain_weights import weights_of_chains
 from pymc_gibbsnn.prediction.conditionals import Conditional, FrozenDistribution, distribution_node
 from pymc_gibbsnn.prediction.dense_units import read_dense_units
 from pymc_gibbsnn.prediction.forward_draws import SharedNoise
@@ -66,6 +67,7 @@ def log_predictive(
     extend_inferencedata: bool = True,
     name: str | None = None,
     thin: int = 1,
+    weights: ArrayLike | xr.DataArray | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> xr.Dataset:
     r"""Compute the log predictive density of data, row by row, with latents integrated out.
@@ -107,6 +109,9 @@ def log_predictive(
         The name of the observed variable, where the model has several.
     thin : int
         Every thin-th draw of each chain is used; by default all.
+    weights : array_like, (chain,), optional
+        How much each chain counts, numbers that add up to 1, such as :func:`stacking_weights` gives; by default all
+        chains count alike.
     random_seed : int or numpy.random.Generator, optional
         The seed of the draws of latents.
 
@@ -130,7 +135,8 @@ def log_predictive(
     ValueError
         If ``y_new`` is missing, ``X_new`` or ``y_new`` is not finite or of a wrong shape or, as a data frame, has other
         columns than the data, labels are out of range or of no class, ``latent_draws`` or ``thin`` is no positive
-        integer, data that were fitted have missing values, the rows of two frames of pandas have other labels, or the
+        integer, ``weights`` are not one number for each chain that is not negative, with a sum of 1, data that were
+        fitted have missing values, the rows of two frames of pandas have other labels, or the
         posterior is refused as by :func:`predict`.
     NetworkError
         If the distribution of y at new inputs cannot be known (see :func:`predict`), or if the model observes nothing,
@@ -161,6 +167,7 @@ def log_predictive(
     check_labels("y_new", y_new, "X_new", X_new)
     model, rng = model_of(model), np.random.default_rng(random_seed)
     posterior, present = posterior_for(model, idata, thin=thin), {}
+    by_chain = weights_of_chains(weights, posterior)
     fitted, whole_model = X_new is None and y_new is None, model
     model = with_inputs_as_data(model)
     latent_draws = whole("latent_draws", (20 if fitted else 1) if latent_draws is None else latent_draws)
@@ -186,7 +193,7 @@ def log_predictive(
             if repeats > 1:
                 one, other = np.split(np.exp(densities - _level(mean)[:, None]), 2, axis=1)
                 squares[these] += np.nan_to_num(((one - other) / repeats) ** 2).sum(axis=(0, 1))
-        log_density[these], mcse[these] = _mean_over_draws(log_likelihood[:, these], rows.chains)
+        log_density[these], mcse[these] = _mean_over_draws(log_likelihood[:, these], rows.chains, by_chain)
     _, coords = name_axes(rows, X_new)
     coords = {"point": coords["point"]} | {dim: posterior[dim].values for dim in ("chain", "draw")}
     log_likelihood = log_likelihood.reshape(rows.chains, rows.draws, rows.rows)
@@ -200,16 +207,37 @@ def log_predictive(
     return densities
 
 
-def _mean_over_draws(log_likelihood: np.ndarray, chains: int) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the log of the mean of densities (chain times draw, row) over the draws, and its standard error."""
+def _mean_over_draws(
+    log_likelihood: np.ndarray, chains: int, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the log of the mean of densities (chain times draw, row) over the draws, and its standard error.
+
+    Parameters
+    ----------
+    log_likelihood : array, (chain times draw, row)
+        The logarithms of the densities.
+    chains : int
+        The number of chains.
+    weights : array, (chain,), or None
+        How much each chain counts; None if all count alike.
+    """
+    size = len(log_likelihood) // chains
+    of_draws = 1 / len(log_likelihood) if weights is None else np.repeat(weights / size, size)[:, None]
+    log_density = logsumexp(log_likelihood, axis=0, b=of_draws)
+    shares = np.exp(log_likelihood - _level(log_density)).reshape(chains, -1, len(log_density))
+    # Chains that count alike are taken together, which also tells of differences between them
+    groups = [(1.0, shares)] if weights is None else [(w, shares[[c]]) for c, w in enumerate(weights) if w > 0]
+    return log_density, np.sqrt(sum(w**2 * _error(x) ** 2 for w, x in groups))
+
+
+def _error(x: np.ndarray) -> np.ndarray:
+    """Estimate the standard errors (row,) of the means of draws (chain, draw, row)."""
     import arviz as az
 
-    log_density = logsumexp(log_likelihood, axis=0) - np.log(len(log_likelihood))
-    shares = np.exp(log_likelihood - _level(log_density)).reshape(chains, -1, len(log_density))
     with np.errstate(invalid="ignore"):
-        errors = az.mcse(xr.Dataset({"p": (("chain", "draw", "point"), shares)}), method="mean")
-    is_constant = np.ptp(shares, axis=(0, 1)) <= 1e-12  # as where a probability is 1
-    return log_density, np.where(is_constant, 0, np.asarray(errors["p"]))
+        errors = az.mcse(xr.Dataset({"p": (("chain", "draw", "point"), x)}), method="mean")
+    is_constant = np.ptp(x, axis=(0, 1)) <= 1e-12  # as where a probability is 1
+    return np.where(is_constant, 0, np.asarray(errors["p"]))
 
 
 def _level(log_mean: np.ndarray) -> np.ndarray:

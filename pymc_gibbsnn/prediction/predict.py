@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from pymc_gibbsnn._arguments import describe, model_of
 from pymc_gibbsnn._data import storable_names
 from pymc_gibbsnn.networks.network import NetworkError
+from pymc_gibbsnn.prediction.chain_weights import weights_of_draws
 from pymc_gibbsnn.prediction.inputs import find_observed
 from pymc_gibbsnn.prediction.new_rows import NewRows
 from pymc_gibbsnn.prediction.outcomes import class_names, has_classes
@@ -35,6 +36,7 @@ def predict(
     samples: bool = False,
     name: str | None = None,
     thin: int = 1,
+    weights: ArrayLike | xr.DataArray | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> xr.Dataset:
     r"""Summarise the posterior predictive distribution of what a model observes, at new inputs.
@@ -69,6 +71,9 @@ def predict(
     thin : int
         Every thin-th draw of each chain is used; by default all. Draws that follow each other tell nearly the same, so
         that a tenth of them is often enough, in a tenth of the time.
+    weights : array_like, (chain,), optional
+        How much each chain counts, numbers that add up to 1, such as :func:`stacking_weights` gives; by default all
+        chains count alike.
     random_seed : int or numpy.random.Generator, optional
         The seed of the draws.
 
@@ -101,7 +106,7 @@ def predict(
           entropy of p(y | x, θ) is estimated by a jackknife from two draws of them
           (:mod:`pymc_gibbsnn.prediction.uncertainty`). The last two are left out for labels that are a function of a
           latent on which something else depends, too.
-        - ``samples`` (chain, draw, point, ...), if asked for.
+        - ``samples`` (chain, draw, point, ...), if asked for; of all chains, whatever their weights.
 
     Raises
     ------
@@ -112,7 +117,8 @@ def predict(
         step of this package drew it from a model with another activation, likelihood, noise or prior; if X_new has a
         wrong shape, is not finite or holds negative numbers of groups, a name in it is no ``pm.Data`` on which y
         depends, its arrays differ in rows, the columns of a data frame are not those of the data in their order, a
-        quantile is no probability, or ``thin`` is no positive integer.
+        quantile is no probability, ``thin`` is no positive integer, or ``weights`` are not one number for each chain
+        that is not negative, with a sum of 1.
     NetworkError
         If the distribution of y at new inputs cannot be known, because its rows depend on each other, or on data with a
         row for each row of the model's inputs of which no new rows are given; or if the model observes nothing, several
@@ -151,9 +157,13 @@ def predict(
         raise ValueError(f"quantiles must be numbers from 0 to 1; found {describe(quantiles)}.")
     model, rng = model_of(model), np.random.default_rng(random_seed)
     posterior = posterior_for(model, idata, thin=thin)
+    of_draws = weights_of_draws(weights, posterior)
     rows = NewRows(model, posterior, X_new, name)
     classes = has_classes(rows.observed)
-    found = summaries_of_classes(rows, rng, samples) if classes else summaries_of_numbers(rows, rng, levels)
+    if classes:
+        found = summaries_of_classes(rows, rng, samples, of_draws)
+    else:
+        found = summaries_of_numbers(rows, rng, levels, of_draws)
     parts, kept = [], []
     for part, y in found:
         parts.append(part)
