@@ -38,7 +38,7 @@ from pymc_gibbsnn.networks.likelihoods.latent_likelihood import Errors
 from pymc_gibbsnn.networks.network import Network, evaluate
 from pymc_gibbsnn.prediction.function import forward
 from pymc_gibbsnn.starts.evidence import at_point, learned_scales
-from pymc_gibbsnn.starts.least_squares import Fit, LeastSquares, suits_least_squares
+from pymc_gibbsnn.starts.least_squares import Fit, LeastSquares, learns_noise, suits_least_squares
 from pymc_gibbsnn.starts.quasi_newton import QuasiNewton, suits_quasi_newton
 from pymc_gibbsnn.starts.working_response import working_response
 
@@ -183,7 +183,8 @@ def _least_squares(
         return LeastSquares(inputs, targets, functions, noises, degrees, spread), precisions
 
     problem, precisions = at(point)
-    fit = problem.search(Fit([np.zeros(p.shape) for p in precisions], precisions), rng)
+    widths = Fit([np.zeros(p.shape) for p in precisions], precisions)
+    fit = problem.search(widths, rng, is_long=not learns_noise(network))
     scales: dict[str, np.ndarray] = {}
     with suppress(LinAlgError, ValueError):  # what was found before is good enough to start from
         for _ in range(ROUNDS if fit and network.variances and variances is None else 0):

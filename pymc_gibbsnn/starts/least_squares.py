@@ -5,9 +5,10 @@ seldom does. One round of the search is therefore: draw a network that is half a
 take units away until it has the right widths. The unit that goes is the one without which the quadratic approximation
 of the objective grows least while all other weights make up for it, which also joins units that do the same [1]_; then
 comes a short fit. Every other round widens the best network so far instead, by units that do nothing yet. Rounds end
-when their budget is spent, or nothing is left to explain; the best network goes on. A step of a fit is one of Gauss,
-Newton, Levenberg and Marquardt [2]_, on all weights at once. The objective is that of
-:mod:`pymc_gibbsnn.starts.fitted_start`.
+when their budget is spent, or nothing is left to explain; the best network goes on. Where all noise is known, a small
+network is looked for longer, until half of all rounds brought no better one: a chain there hardly leaves the mode in
+which it starts. A step of a fit is one of Gauss, Newton, Levenberg and Marquardt [2]_, on all weights at once. The
+objective is that of :mod:`pymc_gibbsnn.starts.fitted_start`.
 
 References
 ----------
@@ -28,12 +29,14 @@ from pymc_gibbsnn.networks.activations import PiecewiseLinear
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.smooth import Smooth
 
-__all__ = ["Fit", "LeastSquares", "suits_least_squares"]
+__all__ = ["Fit", "LeastSquares", "learns_noise", "suits_least_squares"]
 
 WIDER = 1.5  # how much wider than the network a fit begins
 FIRST, BETWEEN, LAST = 15, 4, 10  # steps of the fit of a round: at first, after each unit that goes, and at the end
 LARGEST, LARGEST_LEARNED = 3_200, 1_500  # weights of a network that is fitted in this way, or with learned noise
 WORK, MOST = 120_000, 400  # the budget of a search: steps times weights, and at most so many steps
+LONGEST = 40_000_000_000, 2_400  # multiplications and steps of a longer search, at most
+BETTER = 1.0  # by how much the objective of a better network is lower, at least
 NUMBERS = 2**23  # how many numbers of a Jacobian are held in memory at a time
 
 
@@ -301,7 +304,7 @@ class LeastSquares:
         score = now.objective + self.targets.size * np.log(now.variance) / 2
         return score, now.squares / self.targets.size
 
-    def search(self, fit: Fit, rng: np.random.Generator) -> Fit | None:
+    def search(self, fit: Fit, rng: np.random.Generator, is_long: bool = False) -> Fit | None:
         """Make rounds as above, and return the best network; None if none has a finite error.
 
         Parameters
@@ -310,15 +313,19 @@ class LeastSquares:
             A network of the right widths; its weights do not matter.
         rng : numpy.random.Generator
             The generator of the chain.
+        is_long : bool
+            Whether rounds go on until half of them brought no better network.
         """
         widths = [len(w) for w in fit.weights[:-1]]
         more = [int(np.ceil(width * (WIDER - 1))) for width in widths]
         if FIRST + BETWEEN * sum(more) + LAST > WORK // fit.wider(more, rng).size:
             more = [0] * len(more)  # too large to be made larger still
         steps, one_round = min(MOST, WORK // fit.wider(more, rng).size), FIRST + BETWEEN * sum(more) + LAST
+        most = min(LONGEST[0] // (len(self.inputs) * fit.wider(more, rng).size ** 2), LONGEST[1]) if is_long else 0
+        rounds, most = steps // one_round, max(steps, most) // one_round
         best: Fit | None = None
-        lowest = np.inf
-        for i in range(steps // one_round):
+        lowest, i = np.inf, 0
+        while i < rounds:
             new = best.wider(more, rng) if i % 2 else fit.wider(more, rng).drawn(rng)
             new = self.fitted(new, FIRST)
             while [len(w) for w in new.weights[:-1]] != widths:
@@ -327,6 +334,9 @@ class LeastSquares:
             score, error = self.judged(new)
             if error < self.noises[-1] / 10:
                 return new
+            i += 1
+            if score < lowest - BETTER:
+                rounds = min(max(rounds, 2 * i), most)
             if score < lowest:
                 best, lowest = new, score
             if best is None:
@@ -342,6 +352,10 @@ def suits_least_squares(network: Network) -> bool:
     layers = network.layers
     if not all(layer.operator.is_product for layer in layers) or not all(network.activations):
         return False
-    learns_noise = any(use.value is None for scale in network.variances for use in scale.uses)
     weights = sum(np.prod(layer.operator.augmented_shape) for layer in layers)
-    return weights <= (LARGEST_LEARNED if learns_noise else LARGEST)
+    return weights <= (LARGEST_LEARNED if learns_noise(network) else LARGEST)
+
+
+def learns_noise(network: Network) -> bool:
+    """Whether a variance of noise is learned."""
+    return any(use.value is None for scale in network.variances for use in scale.uses)

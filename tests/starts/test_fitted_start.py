@@ -132,6 +132,38 @@ def test_units_that_do_the_same_become_one():
     np.testing.assert_allclose(output(problem, wider), output(problem, pruned))
 
 
+@pytest.mark.parametrize(
+    ("scores", "is_long", "rounds"),
+    [
+        (np.zeros(99), True, 5),
+        (-np.arange(99.0), False, 5),
+        (np.r_[np.zeros(4), -np.full(95, 2.0)], True, 10),
+        (np.r_[np.zeros(4), -np.full(95, 0.9)], True, 5),
+        (-2 * np.arange(99.0), True, 30),
+    ],
+    ids=["nothing better", "short", "once", "hardly better", "again and again"],
+)
+def test_a_search_goes_on_while_the_best_network_is_new(scores, is_long, rounds, monkeypatch):
+    left = iter(scores)
+    monkeypatch.setattr(LeastSquares, "fitted", lambda self, fit, steps: fit)
+    monkeypatch.setattr(LeastSquares, "pruned", lambda self, fit, widths: Fit(FIT.weights, FIT.precisions))
+    monkeypatch.setattr(LeastSquares, "judged", lambda self, fit: (next(left), 1.0))
+    monkeypatch.setattr("pymc_gibbsnn.starts.least_squares.MOST", 205)  # five rounds of 41 steps
+    monkeypatch.setattr("pymc_gibbsnn.starts.least_squares.LONGEST", (10**12, 1230))
+    regression().search(FIT, RNG, is_long)
+    assert len(list(left)) == len(scores) - rounds
+
+
+def test_where_noise_is_learned_the_search_is_short(monkeypatch):
+    found = []
+    monkeypatch.setattr(LeastSquares, "search", lambda self, fit, rng, is_long: found.append(is_long))
+    x = np.random.default_rng(1).normal(size=(30, 2))
+    for noise in (0.1, "learned"):
+        model = pmg.mlp(x, x[:, 0], 3, noise=noise)
+        fitted_start(read_network(model), model.initial_point(), np.random.default_rng(1))
+    assert found == [True, False]
+
+
 @pytest.mark.parametrize("widths", [slow((4, 5, 1)), (3, 3, 3, 2)])
 def test_the_teacher_is_found(widths):
     study = pmg.teacher_student(widths, n=150, n_test=5, noise=0.01, noisy=False, random_seed=1)
