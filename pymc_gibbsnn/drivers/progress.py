@@ -66,7 +66,7 @@ class Progress:
         """Move the bar on by ``count`` draws, and show the statistics of the last of them."""
         self.made += count
         now = time.perf_counter()
-        shown = [name for name in stats if name in ("lp", SWEEPS) or "acceptance" in name]
+        shown = [name for name in stats if name in ("lp", SWEEPS) or name.startswith("acceptance")]
         live = [f"{name} {stats[name][-1].mean():.4g}" for name in shown]
         if self.first is None:  # the first call also compiles, so that its time says nothing about the rate
             self.first, self.made_first = now, self.made
