@@ -80,7 +80,19 @@ def interweaves_deep(network: Network, l: int, interweave: str | bool) -> bool:
 
 
 def _moves_on_pieces(network: Network, l: int, last: int, interweave: str | bool, widest: int) -> bool:
-    """Whether layers l to ``last`` are dense, with few inputs, at most ``widest`` below, and activations of pieces."""
+    """Whether a move on pieces that knows several layers can be made, and is not too slow.
+
+    Parameters
+    ----------
+    network : Network
+        The network.
+    l, last : int
+        The layer whose units move, and the last one that the move knows.
+    interweave : {"auto", "pieces", "langevin", False}
+        What the user chose.
+    widest : int
+        How many inputs layer l may have.
+    """
     if interweave not in ("auto", "pieces"):
         return False
     below, *above = (layer.operator for layer in network.layers[l : last + 1])
