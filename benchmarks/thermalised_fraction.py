@@ -14,7 +14,7 @@ the tuning and says whether the chain has thermalised. The networks are
 - small (n = 200, 5-3-1) and middle (n = 500, 10-5-1) at Δ = 1e-4, and convolution (n = 200 images of 8x8, 2 filters of
   3x3, an average pool of 2x2, ReLU, one output) at 1e-4: labels with noise, 1,000 sweeps, each with a test error, in
   blocks of 50;
-- deep (n = 500, 10-5-5-1) at 1e-3: the same with 10,000 sweeps, every tenth of which gives a test error;
+- deep (n = 500, 10-5-5-1) at 1e-3: the same with 20,000 sweeps, every tenth of which gives a test error;
 - learned-small and learned-middle: the data of small and middle, for a model with noise="learned" and prior="learned".
 
 Every teacher's result is saved as it comes and never measured twice; several processes with different outputs may share
@@ -69,7 +69,7 @@ PARTS = {
     "paper": Part((50, 10, 1), 2084, False, {1e-2: 4000, 1e-3: 2000, 1e-4: 1000, 1e-5: 1000}, 2, 50),
     "small": Part((5, 3, 1), 200, True, {1e-4: 1000}, 1, 50),
     "middle": Part((10, 5, 1), 500, True, {1e-4: 1000}, 1, 50),
-    "deep": Part((10, 5, 5, 1), 500, True, {1e-3: 10_000}, 10, 50),
+    "deep": Part((10, 5, 5, 1), 500, True, {1e-3: 20_000}, 10, 50),
     "convolution": Part(None, 200, True, {1e-4: 1000}, 1, 50),
     "learned-small": Part((5, 3, 1), 200, True, {1e-4: 1000}, 1, 50, learned=True),
     "learned-middle": Part((10, 5, 1), 500, True, {1e-4: 1000}, 1, 50, learned=True),

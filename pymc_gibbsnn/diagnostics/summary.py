@@ -281,10 +281,12 @@ def _diagnose(x: np.ndarray) -> dict[str, float]:
 
 def _weighted_moments(x: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
     """Average the means and the standard deviations of numbers over draws (chain, draw, number) of weighted chains."""
+    x, weights = x[weights > 0], weights[weights > 0]
     means = x.mean(axis=1)
     mean = weights @ means
     variance = weights @ (x.var(axis=1) + (means - mean) ** 2)
-    return mean.mean(), np.sqrt(variance).mean()
+    count = x.shape[0] * x.shape[1]
+    return mean.mean(), np.sqrt(variance * count / (count - 1)).mean()
 
 
 def _worst(values: np.ndarray, of) -> float:

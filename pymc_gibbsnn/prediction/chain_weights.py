@@ -1,8 +1,9 @@
 r"""Weights of the chains of a posterior, for predictions by chains that sit in different modes.
 
-Chains that found modes of different weight and do not leave them say nothing of these weights, so that the mean over
-all draws is no better than one over any other mixture of the chains. Stacking [1]_ takes that mixture which predicts
-best what was left out: with p(y_i | y_{−i}, c) the density that chain c gives row i if this row is left out,
+Chains that do not leave the mode in which each of them is tell nothing of the posterior probability of these modes, so
+that the mean over all draws is no better than one over any other mixture of the chains. Stacking [1]_ takes the mixture
+with the highest leave-one-out log predictive density: with p(y_i | y_{−i}, c) the density that chain c gives row i if
+this row is left out,
 
     w = argmax Σ_i log Σ_c w_c p(y_i | y_{−i}, c),     w_c ≥ 0,  Σ_c w_c = 1.
 
@@ -29,7 +30,8 @@ from pymc_gibbsnn._compat import inference_data, stacked
 
 __all__ = ["stacking_weights", "weights_of_chains", "weights_of_draws"]
 
-ROUNDING = 1e-3  # how far from 1 the sum of weights may be that were printed and typed in
+ROUNDING = 0.005  # how far from its value a weight may be that was printed and typed in
+NEGLIGIBLE = 1e-6  # a smaller weight is 0: it comes from the end of an optimization
 
 
 def stacking_weights(
@@ -41,16 +43,16 @@ def stacking_weights(
     thin: int = 1,
     random_seed: int | np.random.Generator | None = None,
 ) -> xr.DataArray:
-    r"""Weigh the chains of a posterior by stacking, for predictions where they sit in different modes.
+    r"""Compute weights of the chains of a posterior by stacking, for predictions where they sit in different modes.
 
     .. math:: w = \operatorname{argmax}_{w \ge 0, \sum w = 1} \; \sum_i \log \sum_c w_c \, p(y_i \mid y_{-i}, c)
 
     with :math:`p(y_i \mid y_{-i}, c)` the leave-one-out density of row i by chain c [1]_, as ``az.loo`` estimates it
-    from :func:`log_predictive` of the data that were fitted. Chains that agree need no weights, and those that they get
-    tell nothing: any mixture of them predicts alike.
+    from :func:`log_predictive` of the data that were fitted. Where chains agree their weights are not informative,
+    since any mixture of them predicts alike.
 
-    Weights of chains correct predictions, and nothing else: chains that disagree have not drawn from the whole
-    posterior, and weighing them does not make it so.
+    The weights improve predictions only: chains that disagree have not drawn from the whole posterior, and weights do
+    not change that.
 
     Parameters
     ----------
@@ -59,7 +61,7 @@ def stacking_weights(
     model : pm.Model, optional
         The model; by default that of the context.
     latent_draws, name, thin, random_seed
-        As of :func:`log_predictive`.
+        As of :func:`log_predictive`, whose ``latent_mcse`` says whether ``latent_draws`` is large enough.
 
     Returns
     -------
@@ -101,14 +103,24 @@ def stacking_weights(
     chains = density["chain"].values
     if len(chains) == 1:
         return xr.DataArray(np.ones(1), {"chain": chains}, name="weight")
+    # A factor for each row changes no weights, and keeps its densities from being 0 in all chains
+    density = density - density.max(("chain", "draw"))
     # az.loo wants a posterior, though it reads none of a single chain
     parts = [density.isel(chain=[c]).drop_vars("chain").to_dataset(name="y") for c in range(len(chains))]
     fits = {str(c): inference_data({"posterior": y.mean("point"), "log_likelihood": y}) for c, y in enumerate(parts)}
-    return xr.DataArray(stacked(fits), {"chain": chains}, name="weight")
+    return xr.DataArray(_without_negligible(stacked(fits)), {"chain": chains}, name="weight")
+
+
+def _without_negligible(weights: np.ndarray) -> np.ndarray:
+    """Set negligible weights to 0, and let the others add up to 1."""
+    weights = np.where(weights < NEGLIGIBLE, 0, weights)
+    return weights / weights.sum()
 
 
 def weights_of_chains(weights: ArrayLike | xr.DataArray | None, posterior: xr.Dataset) -> np.ndarray | None:
     """Return the weights of the chains of a posterior as an array (chain,) that adds up to 1; None if there are none.
+
+    A DataArray with the numbers of chains is aligned by them.
 
     Raises
     ------
@@ -118,33 +130,27 @@ def weights_of_chains(weights: ArrayLike | xr.DataArray | None, posterior: xr.Da
     """
     if weights is None:
         return None
-    chains = posterior["chain"].values
+    chains, given = posterior["chain"].values, weights
     if isinstance(weights, xr.DataArray) and weights.dims == ("chain",) and "chain" in weights.coords:
-        if sorted(weights["chain"].values) != sorted(chains):
-            found = weights["chain"].values.tolist()
-            raise ValueError(f"weights must be of chains {chains.tolist()}; found {found}.")
-        weights = weights.sel(chain=chains)
+        found = weights["chain"].values
+        if sorted(found) != sorted(chains):
+            raise ValueError(f"weights must be of chains {chains.tolist()}; found {found.tolist()}.")
+        weights = weights.values[[found.tolist().index(chain) for chain in chains]]
+    has_labels = hasattr(weights, "iloc") or isinstance(weights, xr.DataArray)  # which may be those of other things
     try:
-        numbers = np.asarray(weights, float)
+        numbers = np.full(0, np.nan) if has_labels else np.asarray(weights, float)
     except (TypeError, ValueError):
         numbers = np.full(0, np.nan)
-    is_right = numbers.shape == chains.shape and (numbers >= 0).all() and abs(numbers.sum() - 1) <= ROUNDING
-    if not is_right:
+    is_sum = numbers.shape == chains.shape and abs(numbers.sum() - 1) <= ROUNDING * len(chains)
+    if not (is_sum and (numbers >= 0).all()):
         raise ValueError(
-            f"weights must be {len(chains)} numbers, one for each chain, that are not negative and add up to 1; found "
-            f"{describe(weights)}."
+            f"weights must be {len(chains)} numbers, one for each chain in their order, that are not negative and add "
+            f"up to 1; found {describe(given)}."
         )
-    return numbers / numbers.sum()
+    return _without_negligible(numbers)
 
 
-def weights_of_draws(weights: ArrayLike | xr.DataArray | None, posterior: xr.Dataset) -> np.ndarray:
-    """Return how much each draw of a posterior counts (chain times draw,), by the weights of chains; equally if None.
-
-    Raises
-    ------
-    ValueError
-        As :func:`weights_of_chains`.
-    """
+def weights_of_draws(weights: np.ndarray | None, posterior: xr.Dataset) -> np.ndarray:
+    """Return how much each draw of a posterior counts (chain times draw,), 1 on average, by the weights of chains."""
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
-    by_chain = weights_of_chains(weights, posterior)
-    return np.repeat(np.full(chains, 1 / chains) if by_chain is None else by_chain, draws) / draws
+    return np.repeat(np.ones(chains) if weights is None else weights * chains, draws)

@@ -75,10 +75,10 @@ def log_predictive(
     .. math:: \log p(y_i \mid x_i, D) \approx \log \frac1S \sum_s p(y_i \mid x_i, \theta_s), \quad
               p(y_i \mid x_i, \theta) = \int p(y_i \mid z) \, p(z \mid x_i, \theta) \, dz
 
-    for the S draws of the posterior, with z the latents of a row. The noise of the last layer and that of the
-    post-activations below it are integrated in closed form, deeper noise by ``latent_draws`` draws for each draw of the
-    posterior; :mod:`pymc_gibbsnn.prediction.log_predictive` gives the formulas. Weights, biases and learned variances
-    are taken from the posterior, as :func:`predict` does.
+    for the S draws of the posterior (a mean in which ``weights`` count, if given), with z the latents of a row. The
+    noise of the last layer and that of the post-activations below it are integrated in closed form, deeper noise by
+    ``latent_draws`` draws for each draw of the posterior; :mod:`pymc_gibbsnn.prediction.log_predictive` gives the
+    formulas. Weights, biases and learned variances are taken from the posterior, as :func:`predict` does.
 
     With neither ``X_new`` nor ``y_new`` the density is that of the data that were fitted, and is added to ``idata`` as
     the group ``log_likelihood``, from which ``az.loo`` and ``az.compare`` estimate how well other data would be
@@ -123,7 +123,8 @@ def log_predictive(
         - ``log_density`` (point): log p(y_i | x_i, D) of each row. Its mean is the held-out log predictive density,
           whose negative is the negative log-likelihood (NLL) that tables of benchmarks report.
         - ``mcse`` (point): the Monte Carlo standard error of ``log_density``, from the draws of the posterior and of
-          latents together.
+          latents together. With ``weights`` it is that given these weights, from the errors within each chain; without
+          them differences between chains count, too.
         - ``log_likelihood`` (chain, draw, point): log p(y_i | x_i, θ).
         - ``latent_mcse`` (point): the standard error of ``log_likelihood`` that the draws of latents cause, as a root
           mean square over draws of the posterior; 0 where nothing is drawn, NaN for a single draw of latents.
@@ -224,9 +225,10 @@ def _mean_over_draws(
     size = len(log_likelihood) // chains
     of_draws = 1 / len(log_likelihood) if weights is None else np.repeat(weights / size, size)[:, None]
     log_density = logsumexp(log_likelihood, axis=0, b=of_draws)
-    shares = np.exp(log_likelihood - _level(log_density)).reshape(chains, -1, len(log_density))
-    # Chains that count alike are taken together, which also tells of differences between them
-    groups = [(1.0, shares)] if weights is None else [(w, shares[[c]]) for c, w in enumerate(weights) if w > 0]
+    with np.errstate(over="ignore"):  # in chains of weight 0
+        shares = np.exp(log_likelihood - _level(log_density)).reshape(chains, -1, len(log_density))
+    # Without weights chains are taken together, so that differences between them count as errors
+    groups = [(1.0, shares)] if weights is None else [(w, x[None]) for w, x in zip(weights, shares, strict=True) if w]
     return log_density, np.sqrt(sum(w**2 * _error(x) ** 2 for w, x in groups))
 
 

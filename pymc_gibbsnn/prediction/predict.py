@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from pymc_gibbsnn._arguments import describe, model_of
 from pymc_gibbsnn._data import storable_names
 from pymc_gibbsnn.networks.network import NetworkError
-from pymc_gibbsnn.prediction.chain_weights import weights_of_draws
+from pymc_gibbsnn.prediction.chain_weights import weights_of_chains, weights_of_draws
 from pymc_gibbsnn.prediction.inputs import find_observed
 from pymc_gibbsnn.prediction.new_rows import NewRows
 from pymc_gibbsnn.prediction.outcomes import class_names, has_classes
@@ -73,7 +73,7 @@ def predict(
         that a tenth of them is often enough, in a tenth of the time.
     weights : array_like, (chain,), optional
         How much each chain counts, numbers that add up to 1, such as :func:`stacking_weights` gives; by default all
-        chains count alike.
+        chains count alike. Quantiles are then draws, not interpolated between two.
     random_seed : int or numpy.random.Generator, optional
         The seed of the draws.
 
@@ -106,7 +106,7 @@ def predict(
           entropy of p(y | x, θ) is estimated by a jackknife from two draws of them
           (:mod:`pymc_gibbsnn.prediction.uncertainty`). The last two are left out for labels that are a function of a
           latent on which something else depends, too.
-        - ``samples`` (chain, draw, point, ...), if asked for; of all chains, whatever their weights.
+        - ``samples`` (chain, draw, point, ...), if asked for; of all chains alike, but for those of weight 0.
 
     Raises
     ------
@@ -157,7 +157,9 @@ def predict(
         raise ValueError(f"quantiles must be numbers from 0 to 1; found {describe(quantiles)}.")
     model, rng = model_of(model), np.random.default_rng(random_seed)
     posterior = posterior_for(model, idata, thin=thin)
-    of_draws = weights_of_draws(weights, posterior)
+    if (of_chains := weights_of_chains(weights, posterior)) is not None:
+        posterior, of_chains = posterior.isel(chain=of_chains > 0), of_chains[of_chains > 0]
+    of_draws = weights_of_draws(of_chains, posterior)
     rows = NewRows(model, posterior, X_new, name)
     classes = has_classes(rows.observed)
     if classes:

@@ -29,7 +29,7 @@ def summaries_of_numbers(rows: NewRows, rng: np.random.Generator, levels: np.nda
     levels : array, (level,)
         Probabilities of the quantiles.
     weights : array, (draw,)
-        How much each draw of the posterior counts; they add up to 1.
+        How much each draw of the posterior counts, 1 on average and never 0.
 
     Warns
     -----
@@ -43,14 +43,15 @@ def summaries_of_numbers(rows: NewRows, rng: np.random.Generator, levels: np.nda
             y, centre, variance = batch.first
             drawn.append(y)
             centres.append(centre)
-            noise = noise + _mean(np.broadcast_to(variance, centre.shape), weights[batch.draws])
+            noise = noise + _sum(np.broadcast_to(variance, centre.shape), weights[batch.draws])
             if batch.second is not None:
                 m, other = batch.pair
                 of_pairs = batch.of_pair(weights)
-                squares, paired = squares + _mean((m - other) ** 2, of_pairs), paired + of_pairs.sum()
+                squares, paired = squares + _sum((m - other) ** 2, of_pairs), paired + of_pairs.sum()
         y, centre = np.concatenate(drawn), np.concatenate(centres)
-        mean, of_latents = _mean(centre, weights), squares / (2 * (paired or 1))
-        total, epistemic, aleatoric = split_variance(_mean((centre - mean) ** 2, weights), of_latents, noise)
+        mean, of_latents = _sum(centre, weights) / len(y), squares / (2 * (paired or 1))
+        spread = _sum((centre - mean) ** 2, weights) / len(y)
+        total, epistemic, aleatoric = split_variance(spread, of_latents, noise / len(y))
         is_negative = epistemic < 0
         negative += int(is_negative.reshape(len(is_negative), -1).any(axis=1).sum())
         yield (
@@ -72,37 +73,33 @@ def summaries_of_numbers(rows: NewRows, rng: np.random.Generator, levels: np.nda
         )
 
 
-def _mean(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _sum(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Sum draws (draw, ...) times their weights."""
     return np.tensordot(weights, x, 1)
 
 
 def _quantiles(y: np.ndarray, levels: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Compute quantiles (level, row, ...) of draws (draw, row, ...) with weights, by linear interpolation.
+    """Compute quantiles (level, row, ...) of draws (draw, row, ...).
 
-    With S draws in rising order, and w_k and W_k the weight of number k and that of all up to it, number k is the
-    quantile of probability (W_k − w_k/2 − w_1/2)/(1 − w_1/2 − w_S/2): (k − 1)/(S − 1) where weights are equal.
+    Where all draws count alike, those between two draws are interpolated. Else a quantile is the first draw up to which
+    draws have this share of all weight: the next one may be that of a chain far away.
     """
-    y, weights = y[weights > 0], weights[weights > 0]
-    x = y.reshape(len(y), -1).T.copy()  # rows of draws in memory are sorted several times as fast as columns
+    x = y.reshape(len(y), -1).T
     if np.ptp(weights) == 0:
-        place = np.broadcast_to(levels * (x.shape[1] - 1), (len(x), len(levels)))
-        x.sort(axis=1)
+        found = _of_sorted(np.sort(x, axis=1), levels)  # rows of draws in memory are sorted several times as fast
     else:
-        order = x.argsort(axis=1)
-        x, w = np.take_along_axis(x, order, 1), weights[order]
-        middle = w.cumsum(axis=1) - w / 2
-        first, last = middle[:, :1], middle[:, -1:]
-        reached = (middle - first) / np.maximum(last - first, np.finfo(float).tiny)
-        numbers = np.arange(x.shape[1])
-        place = np.stack([np.interp(levels, one, numbers) for one in reached])
-    return np.moveaxis(_at(x, place).reshape(*y.shape[1:], len(levels)), -1, 0)
+        order = np.ascontiguousarray(x).argsort(axis=1)
+        share = weights[order].cumsum(axis=1) / weights.sum()
+        first = np.stack([(share < level).sum(axis=1) for level in levels], axis=1)
+        found = np.take_along_axis(x, np.take_along_axis(order, first.clip(max=len(y) - 1), 1), 1)
+    return np.moveaxis(found.reshape(*y.shape[1:], len(levels)), -1, 0)
 
 
-def _at(x: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Interpolate numbers (row, draw) at places (row, level) between draws."""
+def _of_sorted(x: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Compute quantiles (row, level) of numbers (row, draw) in rising order."""
+    place = levels * (x.shape[1] - 1)
     below = np.floor(place).astype(int)
-    low, high = np.take_along_axis(x, below, 1), np.take_along_axis(x, np.ceil(place).astype(int), 1)
+    low, high = x[:, below], x[:, np.ceil(place).astype(int)]
     with np.errstate(invalid="ignore"):  # where both are infinite
         return np.where(low == high, low, low + (high - low) * (place - below))
 
@@ -119,22 +116,23 @@ def summaries_of_classes(rows: NewRows, rng: np.random.Generator, has_draws: boo
     has_draws : bool
         Whether labels are to be drawn.
     weights : array, (draw,)
-        How much each draw of the posterior counts; they add up to 1.
+        How much each draw of the posterior counts, 1 on average and never 0.
     """
     forward = ForwardDraws(rows)
     for these in rows.chunks():
         drawn, p, expected, paired = [], 0.0, 0.0, 0.0
         for batch in forward.batches(rng, these, has_draws):
             drawn.append(batch.first.y)
-            p = p + _mean(batch.first.centre, weights[batch.draws])
+            p = p + _sum(batch.first.centre, weights[batch.draws])
             if forward.is_split:
                 one, other = batch.pair
                 of_pairs = batch.of_pair(weights)
-                expected = expected + _mean(entropy_given_latents(one, other), of_pairs)
+                expected = expected + _sum(entropy_given_latents(one, other), of_pairs)
                 paired = paired + of_pairs.sum()
+        p = p / (rows.chains * rows.draws)
         summaries = {"probability": p, "entropy": entropy(p)}
         if forward.is_split:
-            summaries["expected_entropy"] = expected / (paired or 1)
+            summaries["expected_entropy"] = expected / paired
             summaries["mutual_information"] = summaries["entropy"] - summaries["expected_entropy"]
         yield summaries, np.concatenate(drawn) if has_draws else np.empty(0)
 

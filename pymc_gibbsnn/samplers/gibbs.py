@@ -134,16 +134,16 @@ def gibbs(
         (:mod:`pymc_gibbsnn.moves.interweave_langevin`), or not at all. "auto" chooses pieces up to 128 inputs, bias
         included, in the data layer, and up to 24 in others and in a data layer whose rows have scales or of which most
         inputs are drawn; it chooses Langevin for wider layers and for activations without a slope or without linear
-        pieces. "auto" and "pieces" also make two more moves on pieces. One has the weights above integrated out
-        (:mod:`pymc_gibbsnn.moves.interweave_marginal`), in data layers of up to 24 inputs and others of up to 64, where
+        pieces. "auto" and "pieces" also make two more moves, below activations of linear pieces with a slope; their
+        limits include the bias. One has the weights above integrated out
+        (:mod:`pymc_gibbsnn.moves.interweave_marginal`), in data layers of up to 24 inputs and others of up to 65, where
         a dense layer of up to 128 inputs is above whose units share their prior. The other, in lower hidden layers of
         up to 24 inputs, has all latents above moving along (:mod:`pymc_gibbsnn.moves.interweave_deep`), where all
-        layers above are dense, of up to 128 inputs, with activations of linear pieces. The filters of a convolution
-        have one move of their own (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool
-        and then a dense layer; "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers
-        below a last latent that is neither observed nor integrated out, as below class labels or counts, also move
-        together, by Hamiltonian dynamics (:mod:`pymc_gibbsnn.moves.joint_trajectory`), and inputs that are not known
-        move with all
+        layers above are dense, of up to 128 inputs, below such activations. The filters of a convolution have one move
+        of their own (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool and then a
+        dense layer; "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers below a
+        last latent that is neither observed nor integrated out, as below class labels or counts, also move together, by
+        Hamiltonian dynamics (:mod:`pymc_gibbsnn.moves.joint_trajectory`), and inputs that are not known move with all
         latents of their row (:mod:`pymc_gibbsnn.moves.noncentred_inputs`).
     schedule : {"sequential", "layer-parallel"}
         The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.moves.layer_parallel`); it is neither

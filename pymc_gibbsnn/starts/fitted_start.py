@@ -183,8 +183,8 @@ def _least_squares(
         return LeastSquares(inputs, targets, functions, noises, degrees, spread), precisions
 
     problem, precisions = at(point)
-    widths = Fit([np.zeros(p.shape) for p in precisions], precisions)
-    fit = problem.search(widths, rng, is_long=not learns_noise(network))
+    is_known = not learns_noise(network) and network.row_scale is None  # all noise
+    fit = problem.search(Fit([np.zeros(p.shape) for p in precisions], precisions), rng, is_long=is_known)
     scales: dict[str, np.ndarray] = {}
     with suppress(LinAlgError, ValueError):  # what was found before is good enough to start from
         for _ in range(ROUNDS if fit and network.variances and variances is None else 0):

@@ -6,9 +6,9 @@ take units away until it has the right widths. The unit that goes is the one wit
 of the objective grows least while all other weights make up for it, which also joins units that do the same [1]_; then
 comes a short fit. Every other round widens the best network so far instead, by units that do nothing yet. Rounds end
 when their budget is spent, or nothing is left to explain; the best network goes on. Where all noise is known, a small
-network is looked for longer, until half of all rounds brought no better one: a chain there hardly leaves the mode in
-which it starts. A step of a fit is one of Gauss, Newton, Levenberg and Marquardt [2]_, on all weights at once. The
-objective is that of :mod:`pymc_gibbsnn.starts.fitted_start`.
+network is looked for longer, until the second half of the rounds so far has found no better one: a chain there hardly
+leaves the mode in which it starts. A step of a fit is one of Gauss, Newton, Levenberg and Marquardt [2]_, on all
+weights at once. The objective is that of :mod:`pymc_gibbsnn.starts.fitted_start`.
 
 References
 ----------
@@ -35,7 +35,7 @@ WIDER = 1.5  # how much wider than the network a fit begins
 FIRST, BETWEEN, LAST = 15, 4, 10  # steps of the fit of a round: at first, after each unit that goes, and at the end
 LARGEST, LARGEST_LEARNED = 3_200, 1_500  # weights of a network that is fitted in this way, or with learned noise
 WORK, MOST = 120_000, 400  # the budget of a search: steps times weights, and at most so many steps
-LONGEST = 40_000_000_000, 2_400  # multiplications and steps of a longer search, at most
+LONGEST = 50_000_000_000, 2_400  # multiplications and steps of a longer search, at most
 BETTER = 1.0  # by how much the objective of a better network is lower, at least
 NUMBERS = 2**23  # how many numbers of a Jacobian are held in memory at a time
 
@@ -314,14 +314,15 @@ class LeastSquares:
         rng : numpy.random.Generator
             The generator of the chain.
         is_long : bool
-            Whether rounds go on until half of them brought no better network.
+            Whether rounds go on until the second half of them has found no better network.
         """
         widths = [len(w) for w in fit.weights[:-1]]
         more = [int(np.ceil(width * (WIDER - 1))) for width in widths]
         if FIRST + BETWEEN * sum(more) + LAST > WORK // fit.wider(more, rng).size:
             more = [0] * len(more)  # too large to be made larger still
-        steps, one_round = min(MOST, WORK // fit.wider(more, rng).size), FIRST + BETWEEN * sum(more) + LAST
-        most = min(LONGEST[0] // (len(self.inputs) * fit.wider(more, rng).size ** 2), LONGEST[1]) if is_long else 0
+        size, one_round = fit.wider(more, rng).size, FIRST + BETWEEN * sum(more) + LAST
+        steps = min(MOST, WORK // size)
+        most = min(LONGEST[0] // (size**2 * (self.targets.size + size)), LONGEST[1]) if is_long else 0
         rounds, most = steps // one_round, max(steps, most) // one_round
         best: Fit | None = None
         lowest, i = np.inf, 0

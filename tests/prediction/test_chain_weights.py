@@ -3,6 +3,7 @@ from functools import cache
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
@@ -10,6 +11,7 @@ from scipy.special import logsumexp
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
+from pymc_gibbsnn.prediction import new_rows
 
 CHAINS, DRAWS, WEIGHTS = 3, 40, np.array([0.6, 0.1, 0.3])
 RNG = np.random.default_rng(0)
@@ -41,7 +43,9 @@ def of_chain(idata, c):
     return _compat.inference_data({"posterior": _compat.dataset_of(idata, "posterior").isel(chain=[c])})
 
 
-def test_moments_are_those_of_the_mixture_of_chains():
+@pytest.mark.parametrize("at_once", [new_rows.AT_ONCE, 40])
+def test_moments_are_those_of_the_mixture_of_chains(at_once, monkeypatch):
+    monkeypatch.setattr(new_rows, "AT_ONCE", at_once)
     model, idata = classical()
     found = pmg.predict(idata, model, X[:5], weights=WEIGHTS, random_seed=1)
     parts = [pmg.predict(of_chain(idata, c), model, X[:5], random_seed=1) for c in range(CHAINS)]
@@ -53,16 +57,34 @@ def test_moments_are_those_of_the_mixture_of_chains():
         np.testing.assert_allclose(found[kind] ** 2, variance, rtol=1e-6)
 
 
-def test_quantiles_are_those_of_weighted_draws():
+@pytest.mark.parametrize("at_once", [new_rows.AT_ONCE, 40])
+def test_quantiles_are_those_of_weighted_draws(at_once, monkeypatch):
+    monkeypatch.setattr(new_rows, "AT_ONCE", at_once)
     model, idata = classical()
-    found = pmg.predict(idata, model, X[:3], weights=[0.5, 0, 0.5], quantiles=(0, 0.3, 1), samples=True, random_seed=1)
-    kept = found["samples"].isel(chain=[0, 2])
-    expected = np.quantile(kept.values.reshape(-1, 3), (0, 0.3, 1), axis=0)
-    np.testing.assert_allclose(found["quantiles"], expected)
-    found = pmg.predict(idata, model, X[:3], weights=WEIGHTS, quantiles=(0.3,), samples=True, random_seed=1)
+    levels = (0, 0.3113, 1)
+    found = pmg.predict(idata, model, X[:3], weights=WEIGHTS, quantiles=levels, samples=True, random_seed=1)
     for i, y in enumerate(found["samples"].values.reshape(-1, 3).T):
-        below = (y < float(found["quantiles"][0, i])).reshape(CHAINS, DRAWS).mean(axis=1) @ WEIGHTS
-        assert abs(below - 0.3) < 1.5 * WEIGHTS.max() / DRAWS
+        by_draw, order = WEIGHTS.repeat(DRAWS) / DRAWS, y.argsort()
+        first = int(np.flatnonzero(by_draw[order].cumsum() >= levels[1])[0])
+        np.testing.assert_array_equal(found["quantiles"][:, i], y[order][[0, first, -1]])
+
+
+def test_chains_of_weight_0_are_left_out():
+    model, idata = classical()
+    ask = {"random_seed": 1, "samples": True}
+    found = pmg.predict(idata, model, X[:3], weights=[1 - 1e-9, 1e-9, 0], **ask)
+    xr.testing.assert_identical(found, pmg.predict(of_chain(idata, 0), model, X[:3], **ask))
+
+
+def test_infinite_variances_of_chains_of_weight_0_do_not_count():
+    with pm.Model() as model:
+        x = pm.Data("X", X[:, :1])
+        pm.StudentT("y", pm.Gamma("nu", 2, 1), mu=x @ pm.Normal("W", 0, 1, shape=1), sigma=0.3, observed=Y)
+    nu = np.array([1.5, 5.0])[:, None] * np.ones(20)
+    values = {"nu": nu, "W": np.random.default_rng(1).normal(size=(2, 20, 1))}
+    idata = _compat.inference_data({"posterior": _compat.dataset(model, values, 0)})
+    assert np.isfinite(pmg.predict(idata, model, weights=[0, 1], random_seed=1)["sd"]).all()
+    assert np.isinf(pmg.predict(idata, model, weights=[0.1, 0.9], random_seed=1)["sd"]).all()
 
 
 def test_probabilities_of_classes_are_averaged_over_weighted_chains():
@@ -116,12 +138,13 @@ def test_log_densities_are_those_of_the_mixture_of_chains():
 
 def lines():
     """A line through 0, and draws of three chains near three slopes, of which data agree with two."""
-    y = np.where(np.arange(30) < 20, 1.0, -1.0) * X[:, 0] + 0.3 * RNG.normal(size=30)
+    rng = np.random.default_rng(3)
+    y = np.where(np.arange(30) < 20, 1.0, -1.0) * X[:, 0] + 0.3 * rng.normal(size=30)
     with pm.Model() as model:
         x = pm.Data("X", X[:, :1])
         W = pm.Normal("W", 0, 1, shape=1)
         pm.Normal("y", x @ W, 0.3, observed=y)
-    slopes = np.array([1.0, -1.0, 0.0])[:, None, None] + 0.02 * RNG.normal(size=(3, 400, 1))
+    slopes = np.array([1.0, -1.0, 0.0])[:, None, None] + 0.02 * rng.normal(size=(3, 400, 1))
     data = _compat.data_groups(model)
     return model, _compat.inference_data({"posterior": _compat.dataset(model, {"W": slopes}, 0)} | data)
 
@@ -146,6 +169,18 @@ def test_stacking_weights_are_where_the_leave_one_out_density_is_highest():
     assert (slope < 1.02).all()
 
 
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+def test_a_row_that_no_chain_explains_leaves_the_weights_of_the_others():
+    """Its density is 0 in double precision."""
+    with pm.Model() as model:
+        x = pm.Data("X", np.r_[X[:, :1], [[1.0]]])
+        pm.Normal("y", x @ pm.Normal("W", 0, 1, shape=1), 0.05, observed=np.r_[Y, 9.0])
+    slopes = np.array([0.0, 0.3, 1.0])[:, None, None] + 0.001 * np.random.default_rng(3).normal(size=(3, 100, 1))
+    groups = {"posterior": _compat.dataset(model, {"W": slopes}, 0)} | _compat.data_groups(model)
+    weights = pmg.stacking_weights(_compat.inference_data(groups), model)
+    np.testing.assert_allclose(weights, [0, 0, 1], atol=1e-3)
+
+
 def test_a_single_chain_has_the_weight_1():
     model, idata = lines()
     one = _compat.inference_data({"posterior": _compat.dataset_of(idata, "posterior").isel(chain=[1])})
@@ -159,10 +194,14 @@ def test_the_summary_averages_by_weights():
     found = pmg.summary(idata, model, weights=[0, 1, 0])
     alone = pmg.summary(of_chain(idata, 1), model)
     np.testing.assert_allclose(found["mean"], alone["mean"])
-    np.testing.assert_allclose(found["sd"], alone["sd"], rtol=1 / DRAWS)  # one divides by draws, the other by one less
+    np.testing.assert_allclose(found["sd"], alone["sd"])
     pooled = pmg.summary(idata, model)
-    np.testing.assert_allclose(pmg.summary(idata, model, weights=[1 / 3] * 3)["sd"], pooled["sd"], rtol=1 / DRAWS)
+    np.testing.assert_allclose(pmg.summary(idata, model, weights=[1 / 3] * 3)["sd"], pooled["sd"])
     assert list(found["r_hat"]) == list(pooled["r_hat"])
+    posterior = _compat.dataset_of(idata, "posterior").copy(deep=True)
+    posterior["W1"][2, 5] = np.nan
+    broken = pmg.summary(_compat.inference_data({"posterior": posterior}), model, weights=[0, 1, 0])
+    assert broken.loc["output", "mean"] == pytest.approx(alone.loc["output", "mean"])
 
 
 def test_weights_are_aligned_by_the_numbers_of_chains():
@@ -174,10 +213,31 @@ def test_weights_are_aligned_by_the_numbers_of_chains():
         pmg.predict(idata, model, weights=turned.assign_coords(chain=[5, 6, 7]))
 
 
-@pytest.mark.parametrize("wrong", [[0.5, 0.5], [0.6, 0.6, -0.2], [np.nan, 0.5, 0.5], [1, 1, 1], "stacking", 1.0])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [0.5, 0.5],
+        [0.6, 0.6, -0.2],
+        [np.nan, 0.5, 0.5],
+        [1, 1, 1],
+        [0.3, 0.3, 0.3],
+        "stacking",
+        1.0,
+        pd.Series(WEIGHTS),
+        xr.DataArray(WEIGHTS, dims="draw"),
+    ],
+)
 def test_wrong_weights_are_refused(wrong):
     model, idata = classical()
     asks = (pmg.predict, pmg.summary, lambda *a, **b: pmg.log_predictive(*a, X, Y, **b))
     for ask in asks:
-        with pytest.raises(ValueError, match="weights must be 3 numbers, one for each chain, that are not negative"):
+        with pytest.raises(
+            ValueError, match="weights must be 3 numbers, one for each chain in their order, that are not"
+        ):
             ask(idata, model, weights=wrong)
+
+
+def test_weights_may_have_been_printed_with_two_digits():
+    model, idata = classical()
+    found, expected = (pmg.predict(idata, model, X[:2], weights=w, random_seed=1) for w in ([0.33] * 3, None))
+    xr.testing.assert_allclose(found, expected)
