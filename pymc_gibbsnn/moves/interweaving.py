@@ -94,13 +94,11 @@ def _moves_on_pieces(network: Network, l: int, last: int, interweave: str | bool
     widest : int
         How many inputs layer l may have.
     """
-    if interweave not in ("auto", "pieces"):
+    below, *above = operators = [layer.operator for layer in network.layers[l : last + 1]]
+    if interweave not in ("auto", "pieces") or not all(isinstance(operator, Dense) for operator in operators):
         return False
-    below, *above = (layer.operator for layer in network.layers[l : last + 1])
-    is_dense = all(isinstance(operator, Dense) for operator in (below, *above))
     is_narrow = below.fan_in <= widest and all(operator.fan_in <= WIDEST_ABOVE for operator in above)
-    functions = [activation and activation.function for activation in network.activations[l:last]]
-    return is_dense and is_narrow and all(map(_has_slopes, functions))
+    return is_narrow and all(a is not None and _has_slopes(a.function) for a in network.activations[l:last])
 
 
 def _has_slopes(function: object) -> bool:
