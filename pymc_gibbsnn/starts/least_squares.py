@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.linalg import LinAlgError
 from scipy.linalg import cho_factor, cho_solve
 
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
@@ -307,6 +308,8 @@ class LeastSquares:
     def search(self, fit: Fit, rng: np.random.Generator, is_long: bool = False) -> Fit | None:
         """Make rounds as above, and return the best network; None if none has a finite error.
 
+        A round that ends where a covariance is singular counts as one without a better network.
+
         Parameters
         ----------
         fit : Fit
@@ -315,6 +318,11 @@ class LeastSquares:
             The generator of the chain.
         is_long : bool
             Whether rounds go on until the second half of them has found no better network.
+
+        Raises
+        ------
+        LinAlgError, ValueError
+            If the first round ends where a covariance is singular.
         """
         widths = [len(w) for w in fit.weights[:-1]]
         more = [int(np.ceil(width * (WIDER - 1))) for width in widths]
@@ -328,14 +336,19 @@ class LeastSquares:
         lowest, i = np.inf, 0
         while i < rounds:
             new = best.wider(more, rng) if i % 2 else fit.wider(more, rng).drawn(rng)
-            new = self.fitted(new, FIRST)
-            while [len(w) for w in new.weights[:-1]] != widths:
-                new = self.fitted(self.pruned(new, widths), BETWEEN)
-            new = self.fitted(new, LAST)
+            i += 1
+            try:
+                new = self.fitted(new, FIRST)
+                while [len(w) for w in new.weights[:-1]] != widths:
+                    new = self.fitted(self.pruned(new, widths), BETWEEN)
+                new = self.fitted(new, LAST)
+            except (LinAlgError, ValueError):  # where a covariance is close to singular
+                if best is None:
+                    raise
+                continue
             score, error = self.judged(new)
             if error < self.noises[-1] / 10:
                 return new
-            i += 1
             if score < lowest - BETTER:
                 rounds = min(max(rounds, 2 * i), most)
             if score < lowest:

@@ -28,7 +28,7 @@ from pymc_gibbsnn.networks.smooth import Smooth
 from pymc_gibbsnn.prediction.function import forward
 from pymc_gibbsnn.starts.evidence import learned_scales
 from pymc_gibbsnn.starts.fitted_start import can_be_fitted, fitted_start
-from pymc_gibbsnn.starts.least_squares import Fit, LeastSquares
+from pymc_gibbsnn.starts.least_squares import LAST, Fit, LeastSquares
 from pymc_gibbsnn.starts.quasi_newton import Found, QuasiNewton
 from tests.helpers import LEAN, PYTHON, pmg_sample, slow
 
@@ -152,6 +152,22 @@ def test_a_search_goes_on_while_the_best_network_is_new(scores, is_long, rounds,
     monkeypatch.setattr("pymc_gibbsnn.starts.least_squares.LONGEST", (10**12, 1230))
     regression().search(FIT, RNG, is_long)
     assert len(list(left)) == len(scores) - rounds
+
+
+def test_a_round_that_fails_loses_no_network(monkeypatch):
+    fits = iter([FIT, FIT, np.linalg.LinAlgError, FIT, FIT])
+
+    def fitted(self, fit, steps):
+        found = next(fits) if steps == LAST else fit
+        if found is np.linalg.LinAlgError:
+            raise found
+        return fit
+
+    monkeypatch.setattr(LeastSquares, "fitted", fitted)
+    monkeypatch.setattr(LeastSquares, "pruned", lambda self, fit, widths: Fit(FIT.weights, FIT.precisions))
+    monkeypatch.setattr("pymc_gibbsnn.starts.least_squares.MOST", 205)  # five rounds of 41 steps
+    assert regression().search(FIT, RNG) is not None
+    assert next(fits, None) is None
 
 
 def test_where_noise_is_learned_the_search_is_short(monkeypatch):
