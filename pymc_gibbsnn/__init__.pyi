@@ -38,10 +38,10 @@ from .plots import (
     plot_rhat,
     plot_thermalisation,
 )
-from .prediction.chain_weights import stacking_weights
 from .prediction.function_space import function_space
 from .prediction.log_predictive import log_predictive
 from .prediction.predict import class_probabilities, predict
+from .prediction.stacking import stacking_weights
 from .samplers.alpha_stable import stable_parameters
 from .samplers.blocks import correlated_blocks
 

@@ -241,12 +241,11 @@ def add_group(idata, group: str, data: xr.Dataset) -> None:
 
 
 def stacked(fits: dict[str, Any]) -> np.ndarray:
-    """Let ArviZ stack fits, each with a group "log_likelihood"; return their weights, which add up to 1."""
+    """Let ArviZ stack fits, each with a group "log_likelihood"; return their weights."""
     import arviz as az
 
     table = az.compare(fits, method="stacking", **({"round_to": "none"} if ARVIZ_1 else {"ic": "loo"}))
-    weights = np.array([table.loc[name, "weight"] for name in fits], float)
-    return weights / weights.sum()
+    return np.array([table.loc[name, "weight"] for name in fits], float)
 
 
 def draw_predictive_check(samples: xr.DataArray, data: xr.DataArray) -> np.ndarray:
