@@ -21,6 +21,10 @@ import xarray as xr
 import pymc_gibbsnn as pmg
 
 RESULTS = Path(__file__).parent / "results"
+PACKAGES = (  # whose versions are written beside results, where they are installed
+    "pymc-gibbsnn", "pymc", "pytensor", "numba", "jax", "numpy", "scipy", "arviz", "scikit-learn",
+    "ngboost", "catboost", "xgboost-cpu", "xgboost-distribution", "bartz", "mapie", "sklearn-contrib-bde",
+)  # fmt: skip
 Point = dict[str, np.ndarray]
 
 
@@ -148,7 +152,7 @@ def machine() -> dict[str, object]:
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     versions = {}
-    for package in ("pymc-gibbsnn", "pymc", "pytensor", "numba", "jax", "numpy", "scipy", "arviz"):
+    for package in PACKAGES:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:  # not installed, or used from its folder
@@ -222,7 +226,7 @@ def scores_by_method(
 ) -> list[dict[str, object]]:
     """Means over splits with their standard errors; and of the NLL's differences to the first method, split by split.
 
-    The keys of the results are "set/method/split"; ``name`` is the set.
+    The keys of the results are "set/method/split"; ``name`` is the set. A method may lack scores.
     """
     rows = []
     for method in methods:
@@ -240,7 +244,8 @@ def scores_by_method(
 def nll_differences(results: Mapping[str, Mapping[str, float]], name: str, method: str, reference: str) -> list[float]:
     """How much higher the NLL of a method is than that of another, on each split of a set that both have."""
     ours, others = (_by_split(results, name, which) for which in (method, reference))
-    return [ours[i]["NLL"] - others[i]["NLL"] for i in sorted(set(ours) & set(others))]
+    both = sorted(i for i in set(ours) & set(others) if "NLL" in ours[i] and "NLL" in others[i])
+    return [ours[i]["NLL"] - others[i]["NLL"] for i in both]
 
 
 def standard_error(values: Sequence[float]) -> float:
