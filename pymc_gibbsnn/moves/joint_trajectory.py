@@ -32,6 +32,11 @@ which makes the move exact. From move to move most of the momentum is kept, so t
 
     p ← 0.9 p + (1 − 0.9²)^{1/2} ξ,   ξ ~ N(0, I),   where p is turned round if the proposal before was rejected.
 
+Around real data, such as y ~ StudentT(ν, Z, σ), the noise may be so small that h is tuned to tiny steps, and the other
+moves of a sweep do more in the time. Where h is below 0.001 after tuning, so that ten moves in a row go less than 0.3
+prior standard deviations, a proposal is a single step; programs of JAX make all steps, since their loops have fixed
+lengths. Where moves are quick beside this one, in layers of few units or many inputs, it is not made for such data.
+
 The size h of the steps is a tuned one times (1 + v)/2, with v uniform and the same for all of them. The acceptance is
 tuned to 0.9, since rejections break long paths. Metrics learned while tuning from the curvature of log π in x allowed
 longer steps, and yet outputs moved more slowly: directions that are steep at a point are not narrow in the posterior.
@@ -68,10 +73,11 @@ from pytensor.tensor.type import TensorType
 
 from pymc_gibbsnn._robbins_monro import robbins_monro
 from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.backends.loop_length import LoopLength
 from pymc_gibbsnn.moves.fixed_noise import noises, with_noises
 from pymc_gibbsnn.moves.label_scale import scales_of
 from pymc_gibbsnn.moves.site import Move, NetworkState
-from pymc_gibbsnn.networks.given import given, loose, sizes
+from pymc_gibbsnn.networks.given import given, is_given, loose, sizes
 from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.likelihoods import LatentLikelihood
 from pymc_gibbsnn.networks.network import Activation, LearnedVariance, Network
@@ -80,6 +86,9 @@ from pymc_gibbsnn.networks.substitution import substitute, unchanged
 __all__ = ["has_joint_trajectory", "joint_density", "joint_trajectory", "path", "with_precisions"]
 
 STEPS = 30  # of the leapfrog method, in a move
+# Around real data: the largest number of inputs, bias included, and the smallest number of units in the first hidden
+# layer, so that the move is at most about half of a sweep; and the smallest h that is worth it.
+WIDEST, FEWEST, SHORTEST = 24, 20, 1e-3
 KEPT = 0.9  # the share of the momentum that is kept from move to move
 TARGET_ACCEPTANCE = 0.9
 TUNE_STEPS = 1000  # how many tuning steps the move needs
@@ -101,13 +110,21 @@ class Report(NamedTuple):
 
 
 def has_joint_trajectory(network: Network) -> bool:
-    """Whether the move can be made: likelihood and activations have slopes, and layers are dense."""
+    """Whether the move is made: likelihood and activations have slopes, layers are dense; real data are worth it."""
     return (
         network.observation is not None
         and network.observation.has_slopes
         and all(layer.operator.is_product for layer in network.layers)
         and not any(activation is None or activation.function.is_scale_free for activation in network.activations)
+        and (not network.observation.has_noise or _is_worthwhile(network))
     )
+
+
+def _is_worthwhile(network: Network) -> bool:
+    """Whether the move is quick enough around real data, whose noise is learned: else others mix as well."""
+    first, *above = (layer.operator for layer in network.layers)
+    noise = cast(LatentLikelihood, network.observation).noise
+    return bool(above) and first.fan_in <= WIDEST and first.shape[0] >= FEWEST and not is_given(noise)
 
 
 def joint_trajectory(network: Network) -> Move:
@@ -117,12 +134,18 @@ def joint_trajectory(network: Network) -> Move:
     log_step = pt.constant(np.asarray(-math.log(count) / 2, dtype))
     memory = Memory(log_step, pt.zeros((), dtype=dtype), given(np.zeros(size, dtype)))
 
+    def steps(state: NetworkState, memory: Memory) -> Variable | int:
+        if not network.observation.has_noise:
+            return STEPS
+        is_long = (state.tuning > 0) | (memory.log_step >= math.log(SHORTEST))
+        return LoopLength(STEPS)(pt.switch(is_long, STEPS, 1))
+
     def step(rng: Variable, state: NetworkState, memory: Memory) -> tuple[Variable, NetworkState, Memory, Report]:
         zero, one = pt.constant(np.array([0, 1], dtype))
         rng, xi = draw(normal, rng, zero, one, size=sizes((size,)))
         rng, uniforms = draw(uniform, rng, zero, one, size=(2,))
         p = pt.switch(memory.tuned > 0, KEPT * memory.momentum + math.sqrt(1 - KEPT**2) * xi, xi)
-        weights, u, new_p = path(state, p, pt.exp(memory.log_step) * (1 + uniforms[0]) / 2)
+        weights, u, new_p = path(state, p, pt.exp(memory.log_step) * (1 + uniforms[0]) / 2, steps(state, memory))
         new = with_noises(replace(state, weights=tuple(weights)), noises(state))
         change = joint_density(state, new, u) - joint_density(state, state, pt.zeros_like(u))
         log_ratio = change + ((p**2).sum() - (new_p**2).sum()) / 2
@@ -145,7 +168,7 @@ def joint_trajectory(network: Network) -> Move:
 
 
 def path(
-    state: NetworkState, momentum: Variable, h: Variable, steps: int = STEPS
+    state: NetworkState, momentum: Variable, h: Variable, steps: Variable | int = STEPS
 ) -> tuple[list[Variable], Variable, Variable]:
     """Follow the dynamics from the weights of a state.
 
@@ -157,7 +180,7 @@ def path(
         The momentum of the x of each layer, in rows, and then of all u.
     h : Variable, ()
         The size of the steps.
-    steps : int
+    steps : int or Variable, ()
         How many there are.
 
     Returns

@@ -142,9 +142,10 @@ def gibbs(
         layers above are dense, of up to 128 inputs, below such activations. The filters of a convolution have one move
         of their own (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool and then a
         dense layer; "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers below a
-        last latent that is neither observed nor integrated out, as below class labels or counts, also move together, by
-        Hamiltonian dynamics (:mod:`pymc_gibbsnn.moves.joint_trajectory`), and inputs that are not known move with all
-        latents of their row (:mod:`pymc_gibbsnn.moves.noncentred_inputs`).
+        last latent also move together, by Hamiltonian dynamics (:mod:`pymc_gibbsnn.moves.joint_trajectory`), where data
+        such as class labels or counts depend on that latent, and where they have Student's t distribution around it
+        with learned noise, if the first layer has at most 24 inputs, bias included, and at least 20 units. And inputs
+        that are not known move with all latents of their row (:mod:`pymc_gibbsnn.moves.noncentred_inputs`).
     schedule : {"sequential", "layer-parallel"}
         The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.moves.layer_parallel`); it is neither
         collapsed nor interweaved.

@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn.backends.loop_length import LoopLength
 from pymc_gibbsnn.backends.modes import compilation_mode
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.moves import fixed_noise
@@ -128,6 +129,7 @@ OTHERS = {  # data whose distribution depends on the last latent, without labels
     "classes": lambda: pmg.mlp(X5, np.arange(5) % 3, [2], likelihood="categorical"),
     "grades": graded_network,
     "logits": lambda: pmg.mlp(X5, np.arange(5) % 2, [2], likelihood="bernoulli"),
+    "real data": lambda: pmg.mlp(X5, np.linspace(-1, 2, 5), [2], likelihood="student"),
     "successes": lambda: pmg.mlp(X5, np.array([0, 3, 1, 2, 9]), [2], likelihood="binomial", trials=9),
 }
 
@@ -239,12 +241,58 @@ def test_momentum_goes_on_after_an_accepted_proposal_and_turns_round_after_a_rej
     assert 0.5 < noise.std() < 1.5
 
 
+def real_data(units=20, inputs=2, noise="learned"):
+    X = np.random.default_rng(0).normal(size=(12, inputs))
+    return pmg.mlp(X, X[:, 0], units, likelihood="student", noise=noise)
+
+
+@pytest.mark.parametrize(("step", "tuning", "steps"), [(2e-3, 0, 30), (5e-4, 0, 1), (5e-4, 1e-3, 30)])
+def test_around_real_data_small_steps_are_made_while_the_chain_tunes(step, tuning, steps):
+    """Momentum so large that nothing else counts carries the weights by the lengths of all steps together."""
+    model = real_data()
+    point = random_point(model, 1)
+    values = {v: pt.constant(point[v.name]) for v in model.value_vars}
+    state, move = replace(state_at(model, values), tuning=pt.constant(tuning)), joint_trajectory(read_network(model))
+    momentum = 1e6 * np.random.default_rng(0).normal(size=value(move.start["momentum_Z3"]).shape)
+    momentum[-moved_numbers(model)[0] :] = 0  # of the precisions
+    memory = {"log_step_Z3": np.log(step), "tuned_Z3": 1.0, "momentum_Z3": momentum}
+    ends = []
+
+    def followed(state, momentum, h, steps):
+        found = path(state, momentum, h, steps)
+        ends.append((found[0][0], momentum, h))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pymc_gibbsnn.moves.joint_trajectory.path", followed)
+        draw = compile_draw(
+            lambda rng: (move.step(rng, state, {name: pt.constant(x) for name, x in memory.items()})[0], *ends[0])
+        )
+    new, momentum, h = draw()
+    operator = state.network.layers[0].operator
+    way = (new - value(state.weights[0])) * value(operator.precision) ** 0.5
+    np.testing.assert_allclose(way.ravel(), steps * h * momentum[: way.size], rtol=0.2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_loops_are_as_long_as_they_say_but_in_jax(mode):
+    n = pytensor.shared(np.int64(2))
+    ends = pytensor.scan(lambda x: x + 1, outputs_info=[pt.zeros(())], n_steps=LoopLength(7)(n), return_updates=False)
+    count = pytensor.function([], ends[-1], mode=compilation_mode(mode))
+    assert count() == (7 if mode == "JAX" else 2)
+    n.set_value(np.int64(5))
+    assert count() == (7 if mode == "JAX" else 5)
+
+
 def test_which_networks_have_the_move():
     X = np.random.default_rng(0).normal(size=(12, 2))
     labels = np.arange(12) % 3
     assert has_joint_trajectory(read_network(pmg.mlp(X, labels, [3, 2], likelihood="probit")))
     assert not has_joint_trajectory(read_network(pmg.mlp(X, labels, 3, likelihood="probit", activation="sign")))
-    assert not has_joint_trajectory(read_network(pmg.mlp(X, labels / 2, 3)))
+    assert has_joint_trajectory(read_network(real_data()))
+    for other in (real_data(units=19), real_data(inputs=24), real_data(noise=0.1)):
+        assert not has_joint_trajectory(read_network(other))
+    assert not has_joint_trajectory(read_network(pmg.mlp(X, labels / 2, 20, likelihood="normal")))
 
 
 @pytest.mark.slow

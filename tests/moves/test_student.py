@@ -9,8 +9,10 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn.moves import joint_trajectory
 from pymc_gibbsnn.networks.likelihoods import student_t
 from pymc_gibbsnn.networks.likelihoods.student_t import StudentTLikelihood
+from pymc_gibbsnn.networks.reader import read_network
 from tests.helpers import MOSTLY_PYTHON, compile_draw, pm_sample
 from tests.samplers.test_gibbs import NUMBA, check_geweke
 
@@ -142,6 +144,15 @@ def test_the_density_of_nothing_is_nothing():
 @pytest.mark.slow
 def test_geweke():
     check_geweke(network(), 6000, interweave=False, **NUMBA)
+
+
+@pytest.mark.slow
+def test_geweke_with_the_joint_move_of_all_weights(monkeypatch):
+    """The move is for wider layers than this one."""
+    monkeypatch.setattr(joint_trajectory, "FEWEST", 1)
+    model = network()
+    assert joint_trajectory.has_joint_trajectory(read_network(model))
+    check_geweke(model, 12_000, **NUMBA)
 
 
 def test_log_density_of_the_sweep():
