@@ -9,6 +9,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -21,7 +22,7 @@ import xarray as xr
 import pymc_gibbsnn as pmg
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = (  # whose versions are written beside results, where they are installed
+PACKAGES = (  # whose versions are written beside results, if they are installed
     "pymc-gibbsnn", "pymc", "pytensor", "numba", "jax", "numpy", "scipy", "arviz", "scikit-learn",
     "ngboost", "catboost", "xgboost-cpu", "xgboost-distribution", "bartz", "mapie", "sklearn-contrib-bde",
 )  # fmt: skip
@@ -153,10 +154,8 @@ def machine() -> dict[str, object]:
     names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     versions = {}
     for package in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:  # not installed, or used from its folder
-            versions[package] = None
     return {
         "processor": names[0] if names else platform.processor(),
         "cores": os.cpu_count(),
