@@ -24,7 +24,7 @@ import pymc_gibbsnn as pmg
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = (  # whose versions are written beside results, if they are installed
     "pymc-gibbsnn", "pymc", "pytensor", "numba", "jax", "numpy", "scipy", "arviz", "scikit-learn",
-    "ngboost", "catboost", "xgboost-cpu", "xgboost-distribution", "bartz", "mapie", "sklearn-contrib-bde",
+    "ngboost", "catboost", "xgboost", "xgboost-cpu", "xgboost-distribution", "bartz", "mapie", "sklearn-contrib-bde",
 )  # fmt: skip
 Point = dict[str, np.ndarray]
 
@@ -186,16 +186,17 @@ def score_splits(
     by_default: Sequence[str],
     splits: int,
     output: Path,
+    sets_by_default: Sequence[str] | None = None,
 ) -> tuple[dict[str, dict[str, float]], Path]:
     """The command line of a comparison of methods on splits of data sets: score what has not been scored yet.
 
     ``score(folder, set, split, method)`` fits and scores; None says that a set has no such split. ``by_default`` are
-    the methods that are run if none is named. Returns the scores of the splits below ``--splits``,
-    and the file of results.
+    the methods that are run if none is named, ``sets_by_default`` the sets, if these are not all. Returns the scores of
+    the splits below ``--splits``, and the file of results.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--sets", nargs="+", choices=sets, default=sets)
+    parser.add_argument("--sets", nargs="+", choices=sets, default=sets_by_default or sets)
     parser.add_argument("--methods", nargs="+", choices=methods, default=by_default)
     parser.add_argument("--splits", type=int, default=splits)
     parser.add_argument("--table", action="store_true", help="only print what has been computed")

@@ -17,9 +17,10 @@ If ``--methods`` is left out, GibbsNN and those competitors run that need only s
 Gaussian process. The others need ``pip install -r benchmarks/requirements.txt``. METHODS and MIXTURES below have all
 names. The figure of the differences in NLL is written beside the results.
 
-FOLDER holds what ``data_sets.py uci`` writes. Nine sets have 20 splits, but protein five. ``airfoil_bde`` and
-``bikesharing_bde`` are the two sets on which the authors of MILE compare their package (bde), with their only split. A
-split is just a seed there, and targets are standardised.
+FOLDER holds what ``data_sets.py uci`` writes: nine sets, of which eight have 20 splits and protein has five. If it also
+holds ``uci_airfoil.npz`` and ``uci_bikesharing.npz`` with the test rows ``split_bde_test``, ``--sets airfoil_bde
+bikesharing_bde`` runs on the two sets on which the authors of MILE compare their package (bde), with their only split.
+A split is just a seed there, and targets are standardised.
 
 Scores are in the units of the targets. RMSE is that of predictive means; NLL is the mean negative log density of test
 points, "normal NLL" that by a normal distribution with the predictive means and standard deviations; then the CRPS. Of
@@ -60,9 +61,10 @@ SCORES = (
 
 
 class Predicted(NamedTuple):
-    """Predictions of test points: means (point,), draws of targets (chain, draw, point), log densities (point,)."""
+    """Predictions of test points: means and deviations, draws of targets (chain, draw, point), and log densities."""
 
     mean: np.ndarray
+    sd: np.ndarray
     samples: np.ndarray
     density: np.ndarray
 
@@ -97,7 +99,7 @@ def gibbs(
     thinned = idata.isel(draw=slice(None, None, draws // 200))
     found = pmg.predict(thinned, model, X_test, samples=True, random_seed=seed)
     density = pmg.log_predictive(thinned, model, X_test, y_test, random_seed=seed)["log_density"].values
-    return Predicted(found["mean"].values, found["samples"].values, density)
+    return Predicted(found["mean"].values, found["sd"].values, found["samples"].values, density)
 
 
 def nuts(X, y, X_test, y_test, hidden, seed) -> Predicted:
@@ -131,7 +133,8 @@ def of_mixture(mixture, y_test, seed) -> Predicted:
     repeats = -(-1000 // len(means))
     noise = np.random.default_rng(seed).normal(size=(repeats, *means.shape))
     density = logsumexp(norm.logpdf(y_test, means, sds), axis=0) - np.log(len(means))
-    return Predicted(means.mean(0), (means + sds * noise).reshape(1, -1, means.shape[1]), density)
+    sd = np.sqrt((sds**2).mean(0) + means.var(0))
+    return Predicted(means.mean(0), sd, (means + sds * noise).reshape(1, -1, means.shape[1]), density)
 
 
 def of_competitor(function):
@@ -165,8 +168,8 @@ METHODS = {  # the method and its hidden layers
     "BART": (of_competitor(competitors.bart), []),
     "deep ensemble": (of_competitor(competitors.ensemble), [50]),
     "MC dropout": (of_competitor(competitors.dropout), [50]),
-    "MILE": (of_competitor(competitors.mile), [16, 16, 16, 16]),
-    "MILE, quick start": (of_competitor(competitors.quick_mile), [16, 16]),
+    "MILE": (of_competitor(competitors.quick_mile), [16, 16]),
+    "MILE, as its authors": (of_competitor(competitors.mile), [16, 16, 16, 16]),
 }
 MIXTURES = {  # with equal weights
     "GibbsNN, two models": ("GibbsNN", "GibbsNN, noise by row"),
@@ -208,9 +211,10 @@ def predicted(
     """Fit a method to the training part of a split; return its predictions of the test part, and seconds."""
     if method in MIXTURES:
         parts = [predicted(folder, name, split, part) for part in MIXTURES[method]]
-        means, samples, densities = zip(*(found for found, _ in parts), strict=True)
+        means, sds, samples, densities = map(np.asarray, zip(*(found for found, _ in parts), strict=True))
         density = logsumexp(densities, axis=0) - np.log(len(parts))
-        return Predicted(np.mean(means, axis=0), np.concatenate(samples), density), sum(s for _, s in parts)
+        sd = np.sqrt((sds**2).mean(0) + means.var(0))
+        return Predicted(means.mean(0), sd, np.concatenate(samples), density), sum(s for _, s in parts)
     function, hidden = METHODS[method]
     start = time.perf_counter()
     found = function(*read_split(folder, name, split)[:4], hidden, split)
@@ -226,20 +230,19 @@ def score(folder: Path, name: str, split: int, method: str) -> dict[str, float] 
     y, (low, high) = data.y_test, found.interval
     outside = np.maximum(low - y, 0) + np.maximum(y - high, 0)
     scores = {
-        "RMSE": data.spread * float(np.sqrt(np.mean((found.mean - y) ** 2))),
         "coverage": float(np.mean(outside == 0)),
         "width": data.spread * float(np.mean(high - low)),
         "interval score": data.spread * float(np.mean(high - low + 20 * outside)),
         "seconds": seconds,
         "cores": len(os.sched_getaffinity(0)),
     }
-    if isinstance(found, competitors.Intervals):  # without a density
+    if isinstance(found, competitors.Intervals):
         return scores
     covered = [pmg.scoring.coverage(chain[None], y) for chain in found.samples]
-    normal = norm.logpdf(y, found.mean, found.samples.std((0, 1)))
     return scores | {
+        "RMSE": data.spread * float(np.sqrt(np.mean((found.mean - y) ** 2))),
         "NLL": float(np.log(data.spread) - found.density.mean()),
-        "normal NLL": float(np.log(data.spread) - normal.mean()),
+        "normal NLL": float(np.log(data.spread) - norm.logpdf(y, found.mean, found.sd).mean()),
         "coverage, one chain": float(np.mean(covered)),
         "CRPS": data.spread * float(pmg.scoring.crps(found.samples, y)),
     }
@@ -282,6 +285,6 @@ def figure(results: dict[str, dict[str, float]], path: Path) -> None:
 
 if __name__ == "__main__":
     by_default = ["GibbsNN", "ridge", "boosting", "deep ensemble", "MC dropout"]
-    found, output = score_splits(__doc__, score, SETS, NAMES, by_default, 20, RESULTS / "uci.json")
+    found, output = score_splits(__doc__, score, SETS, NAMES, by_default, 20, RESULTS / "uci.json", NINE)
     print_table("UCI regression", table(found))
     figure(found, output.with_suffix(".png"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.mode import optdb
@@ -25,6 +27,7 @@ class LoopLength(Op):
     """
 
     __props__ = ("most",)
+    view_map: ClassVar = {0: [0]}
 
     def __init__(self, most: int):
         self.most = most

@@ -34,8 +34,9 @@ which makes the move exact. From move to move most of the momentum is kept, so t
 
 Around real data, such as y ~ StudentT(ν, Z, σ), the noise may be so small that h is tuned to tiny steps, and the other
 moves of a sweep do more in the time. Where h is below 0.001 after tuning, so that ten moves in a row go less than 0.3
-prior standard deviations, a proposal is a single step; programs of JAX make all steps, since their loops have fixed
-lengths. Where moves are quick beside this one, in layers of few units or many inputs, it is not made for such data.
+prior standard deviations, a proposal is a single step, whose acceptance is then what is reported; programs of JAX make
+all steps, since their loops have fixed lengths. Where the other moves are cheap compared with this one, in layers of
+few units or many inputs, it is not made for such data.
 
 The size h of the steps is a tuned one times (1 + v)/2, with v uniform and the same for all of them. The acceptance is
 tuned to 0.9, since rejections break long paths. Metrics learned while tuning from the curvature of log π in x allowed
@@ -86,9 +87,10 @@ from pymc_gibbsnn.networks.substitution import substitute, unchanged
 __all__ = ["has_joint_trajectory", "joint_density", "joint_trajectory", "path", "with_precisions"]
 
 STEPS = 30  # of the leapfrog method, in a move
-# Around real data: the largest number of inputs, bias included, and the smallest number of units in the first hidden
-# layer, so that the move is at most about half of a sweep; and the smallest h that is worth it.
-WIDEST, FEWEST, SHORTEST = 24, 20, 1e-3
+# Around real data: the largest numbers of inputs of the first layer and of others, bias included, and the smallest
+# number of units in the first hidden layer, so that the move is at most about half of a sweep; and the smallest h that
+# is worth it.
+WIDEST, WIDEST_ABOVE, FEWEST, SHORTEST = 24, 128, 20, 1e-3
 KEPT = 0.9  # the share of the momentum that is kept from move to move
 TARGET_ACCEPTANCE = 0.9
 TUNE_STEPS = 1000  # how many tuning steps the move needs
@@ -110,7 +112,7 @@ class Report(NamedTuple):
 
 
 def has_joint_trajectory(network: Network) -> bool:
-    """Whether the move is made: likelihood and activations have slopes, layers are dense; real data are worth it."""
+    """Whether likelihood and activations have slopes, layers are dense and, on real data, the move is worth it."""
     return (
         network.observation is not None
         and network.observation.has_slopes
@@ -121,14 +123,23 @@ def has_joint_trajectory(network: Network) -> bool:
 
 
 def _is_worthwhile(network: Network) -> bool:
-    """Whether the move is quick enough around real data, whose noise is learned: else others mix as well."""
+    """Whether the move is quick beside the others, around real data whose noise is learned: else they mix as well."""
     first, *above = (layer.operator for layer in network.layers)
     noise = cast(LatentLikelihood, network.observation).noise
-    return bool(above) and first.fan_in <= WIDEST and first.shape[0] >= FEWEST and not is_given(noise)
+    is_quick = first.fan_in <= WIDEST and all(operator.fan_in <= WIDEST_ABOVE for operator in above)
+    return bool(above) and is_quick and first.shape[0] >= FEWEST and not is_given(noise)
 
 
-def joint_trajectory(network: Network) -> Move:
-    """Make the move of all weights of a network, which tunes its step size."""
+def joint_trajectory(network: Network, name: str | None = None) -> Move:
+    """Make the move of all weights of a network, which tunes its step size.
+
+    Parameters
+    ----------
+    network : Network
+        The network.
+    name : str, optional
+        The name of the move's memory and statistics; by default that of the last latent.
+    """
     dtype, count = network.inputs.dtype, sum(math.prod(layer.operator.augmented_shape) for layer in network.layers)
     size = count + _learned(network)
     log_step = pt.constant(np.asarray(-math.log(count) / 2, dtype))
@@ -164,7 +175,7 @@ def joint_trajectory(network: Network) -> Move:
         remembered = Memory(log_step, tuned, pt.switch(accept, new_p, -p))
         return rng, state, remembered, Report(acceptance, pt.exp(memory.log_step))
 
-    return Move.of(network.layers[-1].name, step, memory, Report, TUNE_STEPS, {"log_step": "step_size"})
+    return Move.of(name or network.layers[-1].name, step, memory, Report, TUNE_STEPS, {"log_step": "step_size"})
 
 
 def path(

@@ -20,7 +20,8 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
         W̃_{l−1}, Z_l, A_l, their noise held fixed, | A_{l−1}, Z_{l+1}      W̃_l integrated out (interweaving)
         W̃_l | A_l, Z_{l+1}
     c, λ, the scale of W̃_L | A_L, y          if y are class labels, the noise of Z_{L+1} held fixed
-    W̃_1, ..., W̃_L, all noise held fixed      if y are class labels, the Z_{L+1} of the label integrated out
+    W̃_1, ..., W̃_L, all noise held fixed      if y are class labels, the Z_{L+1} of the label integrated out;
+                                             if y are counts, say, or have heavy tails (these before moves of layer L)
     k, f, A_1, all noise held fixed           if entries of the inputs A_1 are not known, row by row
     parameters of the likelihood | Z_{L+1}, y         or with Z_{L+1} integrated out
     Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say; lines of layer L have
@@ -188,7 +189,11 @@ def gibbs(
             "schedule='layer-parallel' draws all pre-activations given all post-activations: pass collapse=False and "
             "interweave=False."
         )
-    sweeps = [_sweep(network, collapse, scale_move, interweave, schedule, further) for network in networks]
+    last = [network.layers[-1].name for network in networks]
+    sweeps = [
+        _sweep(network, collapse, scale_move, interweave, schedule, further, last.count(name) == 1)
+        for network, name in zip(networks, last, strict=True)
+    ]
     automatic = anneal == "auto"
     given = None if automatic else anneal
     fits = [automatic and can_be_fitted(network) for network in networks]
@@ -266,6 +271,7 @@ def _sweep(
     interweave: str | bool,
     schedule: str,
     further: Callable[[Network, int], Sequence[Move | Callable]] | None,
+    is_alone: bool,
 ) -> Move:
     """Choose the moves of the sweep over one network, and put them in order.
 
@@ -275,6 +281,8 @@ def _sweep(
         The network.
     collapse, scale_move, interweave, schedule, further
         As in :func:`gibbs`.
+    is_alone : bool
+        Whether the last latent is that of no other network.
 
     Returns
     -------
@@ -373,7 +381,8 @@ def _sweep(
         moves.append(stretched_scales(*stretched[len(network.activations) - 1]))
     if scale_move and learns[-1] and network.observation is not None and network.observation.ignores_scale:
         moves.append(label_scale)  # c, λ
-    joint = [joint_trajectory(network)] if interweave and has_joint_trajectory(network) else []  # all W̃, Z and A
+    name = network.layers[-1].name if is_alone else f"{network.layers[-1].name}_{network.weights[-1].name}"
+    joint = [joint_trajectory(network, name)] if interweave and has_joint_trajectory(network) else []  # all W̃, Z and A
     if interweave and network.draws_inputs:
         joint.append(noncentred_inputs(network))  # k, f, A_1, all Z and A
     of_data: list[Move | Callable] = [likelihood_parameters] if network.parameters else []  # θ, of the data alone

@@ -155,6 +155,20 @@ def test_geweke_with_the_joint_move_of_all_weights(monkeypatch):
     check_geweke(model, 12_000, **NUMBA)
 
 
+def test_two_networks_below_one_latent_have_joint_moves_of_their_own():
+    with pm.Model() as model:
+        s, terms = pm.InverseGamma("delta", 3, 2) ** 0.5, []
+        for name, units in (("a", 20), ("b", 25)):
+            Z = pm.Normal(f"Z2{name}", X @ pm.Normal(f"W1{name}", 0, 1, shape=(units, D)).T, 0.5)
+            terms.append(pm.Normal(f"A2{name}", pt.maximum(Z, 0), 0.5) @ pm.Normal(f"W2{name}", 0, 0.2, shape=units))
+        pm.StudentT("y", 4.0, pm.Normal("Z3", terms[0] + terms[1], s), sigma=s, observed=Y)
+    step, point = pmg.GibbsNN(model=model, **FAST), model.initial_point()
+    for _ in range(2):
+        point, [found] = step.step(point)
+    np.testing.assert_allclose(found["lp"], model.compile_logp(mode="AS_WRITTEN")(point))
+    assert {"acceptance_Z3_W2a", "acceptance_Z3_W2b"} <= found.keys()
+
+
 def test_log_density_of_the_sweep():
     model = network()
     step = pmg.GibbsNN(model=model, **FAST)
