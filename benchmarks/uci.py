@@ -132,9 +132,14 @@ def of_mixture(mixture, y_test, seed) -> Predicted:
     means, sds = mixture
     repeats = -(-1000 // len(means))
     noise = np.random.default_rng(seed).normal(size=(repeats, *means.shape))
-    density = logsumexp(norm.logpdf(y_test, means, sds), axis=0) - np.log(len(means))
+    samples = (means + sds * noise).reshape(1, -1, means.shape[1])
+    return mixed(means, sds, samples, norm.logpdf(y_test, means, sds))
+
+
+def mixed(means, sds, samples, densities) -> Predicted:
+    """Predictions by a mixture with equal weights, given moments and log densities (component, point)."""
     sd = np.sqrt((sds**2).mean(0) + means.var(0))
-    return Predicted(means.mean(0), sd, (means + sds * noise).reshape(1, -1, means.shape[1]), density)
+    return Predicted(means.mean(0), sd, samples, logsumexp(densities, axis=0) - np.log(len(means)))
 
 
 def of_competitor(function):
@@ -212,9 +217,7 @@ def predicted(
     if method in MIXTURES:
         parts = [predicted(folder, name, split, part) for part in MIXTURES[method]]
         means, sds, samples, densities = map(np.asarray, zip(*(found for found, _ in parts), strict=True))
-        density = logsumexp(densities, axis=0) - np.log(len(parts))
-        sd = np.sqrt((sds**2).mean(0) + means.var(0))
-        return Predicted(means.mean(0), sd, np.concatenate(samples), density), sum(s for _, s in parts)
+        return mixed(means, sds, np.concatenate(samples), densities), sum(s for _, s in parts)
     function, hidden = METHODS[method]
     start = time.perf_counter()
     found = function(*read_split(folder, name, split)[:4], hidden, split)

@@ -20,7 +20,14 @@ from pymc_gibbsnn.networks.layers.dense import Dense
 from pymc_gibbsnn.networks.network import Network
 from pymc_gibbsnn.networks.smooth import Smooth
 
-__all__ = ["interweaves_deep", "interweaves_marginal", "interweaving", "kinds_of_interweaving"]
+__all__ = [
+    "WIDEST_ABOVE",
+    "WIDEST_BELOW",
+    "interweaves_deep",
+    "interweaves_marginal",
+    "interweaving",
+    "kinds_of_interweaving",
+]
 
 # The largest numbers of inputs, bias included, for which a sweep with moves on pieces takes at most about five times as
 # long as a plain one. The Gram matrices of the data layer are kept; above it, and where rows have scales or

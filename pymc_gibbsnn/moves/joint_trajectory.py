@@ -76,6 +76,7 @@ from pymc_gibbsnn._robbins_monro import robbins_monro
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.loop_length import LoopLength
 from pymc_gibbsnn.moves.fixed_noise import noises, with_noises
+from pymc_gibbsnn.moves.interweaving import WIDEST_ABOVE, WIDEST_BELOW
 from pymc_gibbsnn.moves.label_scale import scales_of
 from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.given import given, is_given, loose, sizes
@@ -87,10 +88,10 @@ from pymc_gibbsnn.networks.substitution import substitute, unchanged
 __all__ = ["has_joint_trajectory", "joint_density", "joint_trajectory", "path", "with_precisions"]
 
 STEPS = 30  # of the leapfrog method, in a move
-# Around real data: the largest numbers of inputs of the first layer and of others, bias included, and the smallest
-# number of units in the first hidden layer, so that the move is at most about half of a sweep; and the smallest h that
-# is worth it.
-WIDEST, WIDEST_ABOVE, FEWEST, SHORTEST = 24, 128, 20, 1e-3
+# Around real data: the smallest number of units in the first hidden layer with which the move is at most about half of
+# a sweep, where interweaving moves of units with the weights above integrated out make sweeps long; and the smallest h
+# that is worth it.
+FEWEST, SHORTEST = 20, 1e-3
 KEPT = 0.9  # the share of the momentum that is kept from move to move
 TARGET_ACCEPTANCE = 0.9
 TUNE_STEPS = 1000  # how many tuning steps the move needs
@@ -126,7 +127,7 @@ def _is_worthwhile(network: Network) -> bool:
     """Whether the move is quick beside the others, around real data whose noise is learned: else they mix as well."""
     first, *above = (layer.operator for layer in network.layers)
     noise = cast(LatentLikelihood, network.observation).noise
-    is_quick = first.fan_in <= WIDEST and all(operator.fan_in <= WIDEST_ABOVE for operator in above)
+    is_quick = first.fan_in <= WIDEST_BELOW and all(operator.fan_in <= WIDEST_ABOVE for operator in above)
     return bool(above) and is_quick and first.shape[0] >= FEWEST and not is_given(noise)
 
 
