@@ -32,11 +32,12 @@ which makes the move exact. From move to move most of the momentum is kept, so t
 
     p ← 0.9 p + (1 − 0.9²)^{1/2} ξ,   ξ ~ N(0, I),   where p is turned round if the proposal before was rejected.
 
-Around real data, such as y ~ StudentT(ν, Z, σ), the noise may be so small that h is tuned to tiny steps, and the other
+Around real data, y ~ StudentT(ν, Z, σ) or y = Z, the noise may be so small that h is tuned to tiny steps, and the other
 moves of a sweep do more in the time. Where h is below 0.001 after tuning, so that ten moves in a row go less than 0.3
 prior standard deviations, a proposal is a single step, whose acceptance is then what is reported; programs of JAX make
 all steps, since their loops have fixed lengths. Where the other moves are cheap compared with this one, in layers of
-few units or many inputs, it is not made for such data.
+few units or many inputs, it is not made for such data. Nor is it where their noise is heteroscedastic: it gained
+nothing there.
 
 The size h of the steps is a tuned one times (1 + v)/2, with v uniform and the same for all of them. The acceptance is
 tuned to 0.9, since rejections break long paths. Metrics learned while tuning from the curvature of log π in x allowed
@@ -48,6 +49,8 @@ The gradient is that of backpropagation: with δ_l = ∂ log π/∂Z_l and G_l =
     δ_l = (δ_{l+1} W_l) ∘ σ'(Z_l),   δ_{L+1} = ∂ Σ log P_i/∂M.
 
 It is written out, since that of PyTensor has shapes that JAX does not know in a loop.
+
+Where the data are Z_{L+1} itself, P_i is the density of Normal(M_i, Δ) at y_i, and E_{L+1} is not held fixed.
 
 Below labels Z_y is left out of date: the draw of Z_{L+1} given the labels, which does not read Z_y, must follow.
 
@@ -105,6 +108,18 @@ class Memory(NamedTuple):
     momentum: Variable  # p, of all x and then of all u, in one vector
 
 
+class _ObservedOutput(NamedTuple):
+    """Data that are Z_{L+1} itself, as the likelihood of its mean."""
+
+    y: Variable
+
+    def log_densities_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
+        return -((self.y - mean) ** 2) / (2 * variance)
+
+    def slopes_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
+        return (self.y - mean) / variance
+
+
 class Report(NamedTuple):
     """What the move reports: the acceptance probability of its proposal, and h."""
 
@@ -115,20 +130,24 @@ class Report(NamedTuple):
 def has_joint_trajectory(network: Network) -> bool:
     """Whether likelihood and activations have slopes, layers are dense and, on real data, the move is worth it."""
     return (
-        network.observation is not None
-        and network.observation.has_slopes
+        (network.observation is None or network.observation.has_slopes)
         and all(layer.operator.is_product for layer in network.layers)
         and not any(activation is None or activation.function.is_scale_free for activation in network.activations)
-        and (not network.observation.has_noise or _is_worthwhile(network))
+        and (_noise_of_data(network) is None or _is_worthwhile(network))
     )
+
+
+def _noise_of_data(network: Network) -> Variable | None:
+    """Return the variance of the noise of real data; None if data are of another kind."""
+    return network.layers[-1].noise if network.observation is None else network.observation.noise
 
 
 def _is_worthwhile(network: Network) -> bool:
     """Whether the move is quick beside the others, around real data whose noise is learned: else they mix as well."""
     first, *above = (layer.operator for layer in network.layers)
-    noise = cast(LatentLikelihood, network.observation).noise
     is_quick = first.fan_in <= WIDEST_BELOW and all(operator.fan_in <= WIDEST_ABOVE for operator in above)
-    return bool(above) and is_quick and first.shape[0] >= FEWEST and not is_given(noise)
+    is_known = is_given(_noise_of_data(network)) or network.row_scale is not None
+    return bool(above) and is_quick and first.shape[0] >= FEWEST and not is_known
 
 
 def joint_trajectory(network: Network, name: str | None = None) -> Move:
@@ -147,7 +166,7 @@ def joint_trajectory(network: Network, name: str | None = None) -> Move:
     memory = Memory(log_step, pt.zeros((), dtype=dtype), given(np.zeros(size, dtype)))
 
     def steps(state: NetworkState, memory: Memory) -> Variable | int:
-        if not network.observation.has_noise:
+        if _noise_of_data(network) is None:
             return STEPS
         is_long = (state.tuning > 0) | (memory.log_step >= math.log(SHORTEST))
         return LoopLength(STEPS)(pt.switch(is_long, STEPS, 1))
@@ -162,6 +181,8 @@ def joint_trajectory(network: Network, name: str | None = None) -> Move:
         change = joint_density(state, new, u) - joint_density(state, state, pt.zeros_like(u))
         log_ratio = change + ((p**2).sum() - (new_p**2).sum()) / 2
         log_ratio = pt.switch(pt.isnan(log_ratio), -np.inf, log_ratio)
+        if network.observation is None:
+            new = replace(new, outputs=(*new.outputs[:-1], state.outputs[-1]))
         accept = pt.log1p(-uniforms[1]) < log_ratio
         acceptance = pt.exp(pt.minimum(log_ratio, 0))
         chosen = {
@@ -213,7 +234,7 @@ def path(
         for layer, e in zip(network.layers, [*of_outputs, pt.zeros_like(last_noise)], strict=True)
     ]
     mean = state.outputs[-1].type()
-    slopes = network.observation.slopes_of_means(mean, last_noise, network.layers[-1].noise)
+    slopes = _likelihood(state).slopes_of_means(mean, last_noise, network.layers[-1].noise)
     of_slopes = unchanged([slopes], [mean])
     places, deviations = _places(network), [1 / pt.sqrt(operator.precision) for operator in operators]
     priors = [_gamma(state, scale) for scale in _scales(network)]
@@ -284,14 +305,18 @@ def joint_density(state: NetworkState, moved: NetworkState, u: Variable) -> Vari
     """Compute log π at the weights of a state that has moved, with the noises of the one from which it came, and u."""
     network, last = state.network, state.network.layers[-1]
     noise = noises(state).of_outputs[-1]
-    observation = cast(LatentLikelihood, network.observation)
-    density = observation.log_densities_of_means(moved.outputs[-1] - noise, noise, last.noise).sum()
+    density = _likelihood(state).log_densities_of_means(moved.outputs[-1] - noise, noise, last.noise).sum()
     for layer, w, factors in zip(network.layers, moved.weights, _factors(u, _places(network)), strict=True):
         density -= (layer.operator.precision * (w / factors) ** 2).sum() / 2
     for scale, part in _by_scale(network, u):
         alpha, rate = _gamma(state, scale)
         density -= (2 * alpha * part + rate * pt.exp(-2 * part)).sum()
     return density
+
+
+def _likelihood(state: NetworkState) -> LatentLikelihood | _ObservedOutput:
+    """Return the likelihood of the means of Z_{L+1}."""
+    return state.network.observation or _ObservedOutput(state.outputs[-1])
 
 
 def _scales(network: Network) -> list[LearnedVariance]:

@@ -144,9 +144,10 @@ def gibbs(
         of their own (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool and then a
         dense layer; "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers below a
         last latent also move together, by Hamiltonian dynamics (:mod:`pymc_gibbsnn.moves.joint_trajectory`), where data
-        such as class labels or counts depend on that latent, and where they have Student's t distribution around it
-        with learned noise, if the first layer has at most 24 inputs, bias included, and at least 20 units. And inputs
-        that are not known move with all latents of their row (:mod:`pymc_gibbsnn.moves.noncentred_inputs`).
+        such as class labels or counts depend on that latent, and where real data have a normal or Student's t
+        distribution with one learned variance, if the first layer has at most 24 inputs, bias included, and at least 20
+        units. And inputs that are not known move with all latents of their row
+        (:mod:`pymc_gibbsnn.moves.noncentred_inputs`).
     schedule : {"sequential", "layer-parallel"}
         The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.moves.layer_parallel`); it is neither
         collapsed nor interweaved.
@@ -167,7 +168,7 @@ def gibbs(
         interweaving moves, ``marginal_acceptance_W1`` and ``deep_acceptance_W1``, that of the further ones of narrow
         layers; ``acceptance_G``, by the name of a latent G on which the scales of rows depend, that of its moves;
         ``step_size_W1`` and so on, their step size 1 − ρ where they are Langevin steps; ``acceptance_Z3`` and
-        ``step_size_Z3``, by the name of the last latent, those of the joint move of all weights below;
+        ``step_size_Z3``, by the name of the last latent, or data, those of the joint move of all weights below;
         ``acceptance_X``, by the name of inputs that are not known, the share of rows in which their own move was
         accepted.
 

@@ -129,12 +129,13 @@ OTHERS = {  # data whose distribution depends on the last latent, without labels
     "classes": lambda: pmg.mlp(X5, np.arange(5) % 3, [2], likelihood="categorical"),
     "grades": graded_network,
     "logits": lambda: pmg.mlp(X5, np.arange(5) % 2, [2], likelihood="bernoulli"),
+    "outputs": lambda: pmg.mlp(X5, np.linspace(-1, 2, 10).reshape(5, 2), [2], likelihood="normal"),
     "real data": lambda: pmg.mlp(X5, np.linspace(-1, 2, 5), [2], likelihood="student"),
     "successes": lambda: pmg.mlp(X5, np.array([0, 3, 1, 2, 9]), [2], likelihood="binomial", trials=9),
 }
 
 
-@pytest.mark.parametrize("name", slow_but({"counts", "classes"}, OTHERS))
+@pytest.mark.parametrize("name", slow_but({"counts", "classes", "outputs"}, OTHERS))
 def test_the_target_is_the_joint_density(name):
     model, draws = OTHERS[name](), np.random.default_rng(2)
     point, logp = random_point(model, 1), model.compile_logp(mode="AS_WRITTEN")
@@ -290,9 +291,11 @@ def test_which_networks_have_the_move():
     assert has_joint_trajectory(read_network(pmg.mlp(X, labels, [3, 2], likelihood="probit")))
     assert not has_joint_trajectory(read_network(pmg.mlp(X, labels, 3, likelihood="probit", activation="sign")))
     assert has_joint_trajectory(read_network(real_data()))
+    assert has_joint_trajectory(read_network(pmg.mlp(X, labels / 2, 20, likelihood="normal")))
     for other in (real_data(units=19), real_data(inputs=24), real_data(noise=0.1)):
         assert not has_joint_trajectory(read_network(other))
-    assert not has_joint_trajectory(read_network(pmg.mlp(X, labels / 2, 20, likelihood="normal")))
+    for kwargs in ({"noise": 0.1}, {"noise_hidden": 2}):
+        assert not has_joint_trajectory(read_network(pmg.mlp(X, labels / 2, 20, likelihood="normal", **kwargs)))
 
 
 @pytest.mark.slow

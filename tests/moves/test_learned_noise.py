@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import invgamma
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn.moves import joint_trajectory
 from pymc_gibbsnn.moves.collapsed_variances import collapsed_variances, draw_variances
 from pymc_gibbsnn.moves.layer_scale import layer_scale, layer_scale_conditional
 from pymc_gibbsnn.moves.noncentred_variance import noncentred_variance
@@ -223,6 +224,15 @@ def test_eigenvalues_at_zero_and_scales_far_apart(mode):
 )
 def test_geweke_with_variances_apart(build, draws, kwargs):
     check_geweke(build(), draws, **NUMBA, **kwargs)
+
+
+@pytest.mark.slow
+def test_geweke_with_the_joint_move_of_all_weights(monkeypatch):
+    """The move is for wider layers than this one."""
+    monkeypatch.setattr(joint_trajectory, "FEWEST", 1)
+    model = network(2)
+    assert joint_trajectory.has_joint_trajectory(read_network(model))
+    check_geweke(model, 20_000, tune=500, **NUMBA)
 
 
 LABELS = np.arange(N) % 3

@@ -152,7 +152,7 @@ def test_geweke_with_the_joint_move_of_all_weights(monkeypatch):
     monkeypatch.setattr(joint_trajectory, "FEWEST", 1)
     model = network()
     assert joint_trajectory.has_joint_trajectory(read_network(model))
-    check_geweke(model, 12_000, **NUMBA)
+    check_geweke(model, 12_000, tune=500, **NUMBA)
 
 
 def test_two_networks_below_one_latent_have_joint_moves_of_their_own():

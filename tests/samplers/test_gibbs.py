@@ -89,16 +89,19 @@ def unconstrained(model, name, x):
             return np.log(x)
 
 
-def geweke(model, draws, **kwargs):
+def geweke(model, draws, tune=0, **kwargs):
     """Draws of test functions by the successive-conditional simulator, and by the prior.
 
-    There are so many draws, or up to four times as many, until the ESS of each function is large enough.
+    There are so many draws, or up to four times as many, until the ESS of each function is large enough. Before them
+    the sampler may tune, with the data as they are.
     """
     # Networks that are terms of the mean of data need nothing: the data given all variables are redrawn
     networks = [x for x in read_networks(model) if not isinstance(x.observation, EffectLikelihood)]
     observation = networks[-1].observation if networks else None
     output = model[networks[-1].layers[-1].name] if networks else model.observed_RVs[0]
-    step = gibbs(model, **kwargs)
+    step, start = gibbs(model, **kwargs), model.initial_point()
+    for _ in range(tune):
+        start, _ = step.step(start)
     step.stop_tuning()
     generator = np.random.default_rng(5)
     free = {rv.name: model.rvs_to_values[rv].name for rv in model.free_RVs}
@@ -168,8 +171,8 @@ def geweke(model, draws, **kwargs):
     return found, forward
 
 
-def check_geweke(model, draws=3000, **kwargs):
-    chain, forward = geweke(model, draws, **kwargs)
+def check_geweke(model, draws=3000, tune=0, **kwargs):
+    chain, forward = geweke(model, draws, tune, **kwargs)
     for k in range(chain.shape[1]):
         if np.ptp(forward[:, k]) > 0:
             mcse = forward[:, k].std() / np.sqrt(len(forward))
