@@ -3,7 +3,9 @@
 GibbsNN is called as one calls it with nothing but data: a noisy network of 50 ReLU units with a probit likelihood.
 Beside it stand the classical Bayesian network of the same size, by MALA, and logistic regression, an ordinary network
 of this size, a random forest and gradient boosting, with regularisation chosen by cross-validation on the training
-part. The sets are scikit-learn's digits and breast cancer (a quarter of the rows is the test set, drawn anew for each
+part. With the packages of ``requirements.txt`` there are also XGBoost, CatBoost with its defaults, and MILE as the
+documentation of its package (bde) sets it; and a Gaussian process where the training part has at most 1,000 rows. The
+sets are scikit-learn's digits, breast cancer, iris and wine (a quarter of the rows is the test set, drawn anew for each
 split), ionosphere, sonar and australian of the UCI repository (their own splits), and 2,000 images of MNIST and of
 Fashion-MNIST (drawn anew for each split; tested on the first 5,000 test images). What is there already is not computed
 again, so a run can be broken off and resumed.
@@ -28,8 +30,10 @@ from pathlib import Path
 import numpy as np
 import pymc as pm
 from common import RESULTS, mixing, print_table, score_splits, scores_by_method, some_images
-from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.neural_network import MLPClassifier
@@ -37,11 +41,13 @@ from sklearn.neural_network import MLPClassifier
 import pymc_gibbsnn as pmg
 
 IMAGES = ("mnist", "fashion_mnist")
-SETS = ("cancer", "ionosphere", "sonar", "australian", "digits", *IMAGES)
+OF_SKLEARN = {"cancer": load_breast_cancer, "digits": load_digits, "iris": load_iris, "wine": load_wine}
+SETS = ("iris", "wine", "cancer", "ionosphere", "sonar", "australian", "digits", *IMAGES)
 SCORES = ("accuracy", "NLL", "Brier", "ECE", "R-hat", "largest", "ESS")
 UNITS, JUDGED = 50, 50
 MANY = 100  # features; where there are more, chains have 200 draws in place of 500
-Fit = np.ndarray | tuple[np.ndarray, dict[str, float]]
+MOST_ROWS = 1000  # of a Gaussian process, whose cost grows with their cube
+Fit = np.ndarray | tuple[np.ndarray, dict[str, float]] | None
 
 
 def gibbs(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int, draws: int | None = None) -> Fit:
@@ -91,6 +97,38 @@ def boosting(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.
     return GridSearchCV(trees, grid, cv=3, scoring="neg_log_loss").fit(X, y).predict_proba(X_test)
 
 
+def gaussian_process(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray | None:
+    """With a length scale for each feature, which the marginal likelihood sets; None where rows are too many."""
+    if len(y) > MOST_ROWS:
+        return None
+    kernel = ConstantKernel(1.0, (1e-3, 1e4)) * RBF(np.full(X.shape[1], X.shape[1] ** 0.5), (1e-2, 1e4))
+    return GaussianProcessClassifier(kernel, random_state=seed).fit(X, y).predict_proba(X_test)
+
+
+def xgboost(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray:
+    from xgboost import XGBClassifier
+
+    trees = XGBClassifier(learning_rate=0.1, random_state=seed)
+    grid = {"max_depth": [2, 4, 6], "n_estimators": [30, 100, 300]}
+    return GridSearchCV(trees, grid, cv=5, scoring="neg_log_loss").fit(X, y).predict_proba(X_test)
+
+
+def catboost(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray:
+    from catboost import CatBoostClassifier
+
+    trees = CatBoostClassifier(random_seed=seed, allow_writing_files=False, verbose=False)
+    return trees.fit(X, y).predict_proba(X_test)
+
+
+def mile(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray:
+    from bde import BdeClassifier
+
+    networks = BdeClassifier(
+        n_members=8, hidden_layers=[16, 16], seed=seed, epochs=200, patience=10, warmup_steps=5000, n_samples=2000,
+    )  # fmt: skip
+    return np.asarray(networks.fit(X, y).predict_proba(X_test), float)
+
+
 METHODS = {
     "GibbsNN": gibbs,
     "GibbsNN, 1,000 draws": partial(gibbs, draws=1000),
@@ -99,7 +137,12 @@ METHODS = {
     "network": network,
     "random forest": forest,
     "boosting": boosting,
+    "Gaussian process": gaussian_process,
+    "XGBoost": xgboost,
+    "CatBoost": catboost,
+    "MILE": mile,
 }
+OTHER_PACKAGES = ("XGBoost", "CatBoost", "MILE")
 
 
 def load(folder: Path, name: str, split: int) -> tuple[np.ndarray, ...] | None:
@@ -107,8 +150,8 @@ def load(folder: Path, name: str, split: int) -> tuple[np.ndarray, ...] | None:
 
     Features of one kind, such as pixels, have one scale: what hardly varies stays small.
     """
-    if name in ("digits", "cancer"):
-        X, y = (load_digits if name == "digits" else load_breast_cancer)(return_X_y=True)
+    if name in OF_SKLEARN:
+        X, y = OF_SKLEARN[name](return_X_y=True)
         X, X_test, y, y_test = train_test_split(X, y, test_size=0.25, random_state=split, stratify=y)
     elif name not in IMAGES:
         file = np.load(folder / f"uci_{name}.npz")
@@ -131,6 +174,8 @@ def score(folder: Path, name: str, split: int, method: str) -> dict[str, float] 
     X, X_test, y, y_test = data
     start, of_chains = time.perf_counter(), {}
     p: Fit = METHODS[method](X, y, X_test, split)
+    if p is None:
+        return None
     if isinstance(p, tuple):
         p, of_chains = p
     seconds = time.perf_counter() - start
@@ -145,7 +190,7 @@ def score(folder: Path, name: str, split: int, method: str) -> dict[str, float] 
 
 
 if __name__ == "__main__":
-    by_default = [method for method in METHODS if "draws" not in method]
+    by_default = [method for method in METHODS if "draws" not in method and method not in OTHER_PACKAGES]
     found, _ = score_splits(__doc__, score, SETS, list(METHODS), by_default, 5, RESULTS / "classification.json")
     print_table(
         "Classification", [row for name in SETS for row in scores_by_method(found, name, list(METHODS), SCORES)]

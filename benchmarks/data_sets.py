@@ -12,9 +12,9 @@ scikit-learn::
     python benchmarks/data_sets.py images FOLDER
 
 The first two write ``uci_yacht.npz`` and so on into FOLDER, with inputs ``X``, targets ``y`` and the numbers of the
-test rows ``split_0_test``, ``split_1_test``, ..., and of rentals and airfoils also ``split_bde_test``, those on which the
-authors of MILE compare their package; the third ``mnist.npz`` and ``fashion_mnist.npz`` with ``x_train``,
-``y_train``, ``x_test`` and ``y_test``, whose pixels are whole numbers from 0 to 255.
+test rows ``split_0_test``, ``split_1_test``, ..., of rentals and airfoils also ``split_bde_test``, on which the authors
+of MILE compare their package; the third ``mnist.npz`` and ``fashion_mnist.npz`` with ``x_train``, ``y_train``,
+``x_test`` and ``y_test``, whose pixels are whole numbers from 0 to 255.
 """
 
 from __future__ import annotations
