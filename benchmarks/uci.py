@@ -265,24 +265,27 @@ def table(results: dict[str, dict[str, float]]) -> list[dict[str, object]]:
 
 def figure(results: dict[str, dict[str, float]], path: Path) -> None:
     """How much higher the NLL of each other method is than that of the Gibbs sampler, on the splits that both have."""
-    shown, low, high = ["ridge", "boosting", "deep ensemble", "MC dropout", "MILE"], -0.7, 2.0
+    low, high = -0.7, 2.0
     sets = [name for name in SETS if any(key.startswith(f"{name}/") for key in results)]
-    _, axes = plt.subplots(figsize=(7, 0.45 * len(sets) + 1.3), layout="constrained")
+    others = [name for name in NAMES if not name.startswith("GibbsNN")]
+    shown = [method for method in others if any(nll_differences(results, name, method, "GibbsNN") for name in sets)]
+    colors = plt.colormaps["tab10" if len(shown) <= 10 else "tab20"].colors
+    drawn, axes = plt.subplots(figsize=(7, 0.6 * len(sets) + 1.5), layout="constrained")
     for k, method in enumerate(shown):
         for row, name in enumerate(sets):
             more = nll_differences(results, name, method, "GibbsNN")
             if not more:
                 continue
-            mean, height = np.mean(more), row + 0.13 * (k - 2)
+            mean, height = np.mean(more), row + 0.8 * ((k + 0.5) / len(shown) - 0.5)
             error = standard_error(more) if low < mean < high and len(more) > 1 else None
             marker = "<" if mean < low else ">" if mean > high else "o"  # beyond the figure
-            axes.errorbar(np.clip(mean, low, high), height, xerr=error, fmt=marker, color=f"C{k}", markersize=5)
-        axes.plot([], [], "o", color=f"C{k}", markersize=5, label=method)
+            axes.errorbar(np.clip(mean, low, high), height, xerr=error, fmt=marker, color=colors[k], markersize=5)
+        axes.plot([], [], "o", color=colors[k], markersize=5, label=method)
     axes.axvline(0, color="0.3", lw=1)
     axes.set(xlim=(low - 0.05, high + 0.05), yticks=range(len(sets)), yticklabels=sets)
     axes.set_xlabel("negative log predictive density per test point, less that of GibbsNN")
     axes.invert_yaxis()
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.12), ncols=len(shown), frameon=False)
+    drawn.legend(loc="outside upper center", ncols=4, frameon=False)
     plt.savefig(path, dpi=150)
 
 
