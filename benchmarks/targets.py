@@ -6,7 +6,7 @@ on the training rows chooses.
 
 - Counts: ``simulated`` (500 rows of five inputs, negative binomial counts around a smooth function, 2,000 test rows)
   and ``bikesharing`` (rentals in an hour; 2,000 of the training rows of each split, drawn at random, and all its test
-  rows). Regression sees seasons, hours and the like as indicators, all others see numbers. "Dispersed" methods have
+  rows). Regression sees months, hours and the like as indicators, all others see numbers. "Dispersed" methods have
   negative binomial counts around the same means, of which the dispersion is fitted to cross-validated predictions.
 - Grades: ``wine_red``, of 3 to 8, also as real numbers with errors of Student's t distribution, where the probability
   of a grade is the mass within a half of it (that beyond 3 and 8 belongs to these). RPS is the sum of the squared
@@ -58,7 +58,7 @@ import pymc_gibbsnn as pmg
 ROWS, UNITS, JUDGED = 2000, 50, 50
 TUNE, DRAWS, THIN = 500, 500, 5  # every THIN-th draw predicts
 DISPERSION = 3.0  # of the simulated counts
-INDICATORS = [0, 2, 3, 5, 7]  # columns of bikesharing: season, month, hour, weekday, weather
+INDICATORS = [2, 3, 5, 7]  # columns of bikesharing: month, hour, weekday, weather
 SHARE = 0.01  # of how often each grade occurs, in the probabilities of trees
 BOOSTING = {"learning_rate": [0.03, 0.1], "max_leaf_nodes": [7, 31], "max_iter": [100, 300]}
 

@@ -19,8 +19,8 @@ names. The figure of the differences in NLL is written beside the results.
 
 FOLDER holds what ``data_sets.py uci`` writes: nine sets, of which eight have 20 splits and protein has five. If it also
 holds ``uci_airfoil.npz`` and ``uci_bikesharing.npz`` with the test rows ``split_bde_test``, ``--sets airfoil_bde
-bikesharing_bde`` runs on the two sets on which the authors of MILE compare their package (bde), with their only split.
-A split is just a seed there, and targets are standardised.
+bikesharing_bde`` runs on the two sets on which the authors of MILE compare their package (bde), with their only split
+and their inputs. A split is just a seed there, and targets are standardised.
 
 Scores are in the units of the targets. RMSE is that of predictive means; NLL is the mean negative log density of test
 points, "normal NLL" that by a normal distribution with the predictive means and standard deviations; then the CRPS. Of
@@ -202,11 +202,24 @@ def read_split(folder: Path, name: str, split: int) -> Split | None:
     test = np.zeros(len(file["y"]), bool)
     test[file[rows]] = True
     X, y = file["X"], file["y"]
+    X = with_season(X) if name == f"bikesharing{OF_AUTHORS}" else X
     scale = X[~test].std(0)
     X = (X - X[~test].mean(0)) / np.where(scale > 0, scale, 1)
     location, spread = y[~test].mean(), y[~test].std()
     y = (y - location) / spread
     return Split(X[~test], y[~test], X[test], y[test], 1.0 if name.endswith(OF_AUTHORS) else spread)
+
+
+def with_season(X: np.ndarray) -> np.ndarray:
+    """Return the inputs of bikesharing with the season in place of the number of the row, as the authors of MILE do.
+
+    Rows follow each other in time from the first of January 2011, and each day has another weekday, column 5, than the
+    one before.
+    """
+    days = np.datetime64("2011-01-01") + np.r_[0, np.diff(X[:, 5]) != 0].cumsum()
+    months = days.astype("datetime64[M]")
+    in_year = 100 * (months.astype(int) % 12 + 1) + (days - months).astype(int) + 1  # 321 is the 21st of March
+    return np.column_stack([1 + np.searchsorted([321, 621, 923, 1221], in_year, side="right") % 4, X[:, 1:]])
 
 
 @lru_cache(maxsize=len(NAMES))

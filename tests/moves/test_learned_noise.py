@@ -228,9 +228,14 @@ def test_geweke_with_variances_apart(build, draws, kwargs):
 
 @pytest.mark.slow
 def test_geweke_with_the_joint_move_of_all_weights(monkeypatch):
-    """The move is for wider layers than this one."""
+    """The move is for wider layers than this one. The precision of weights, which it moves, too, is learned."""
     monkeypatch.setattr(joint_trajectory, "FEWEST", 1)
-    model = network(2)
+    with pm.Model() as model:
+        precision, variance = pm.Gamma("precision", 4, 3), pm.InverseGamma("of_y", *PRIORS["of_y"])
+        Z2 = pm.Normal("Z2", X @ pm.Normal("W1", 0, precision**-0.5, shape=(H, D)).T, 0.5)
+        A2 = pm.Normal("A2", pt.maximum(Z2, 0), 0.6)
+        mean = A2 @ pm.Normal("W2", 0, 0.7, shape=H) + pm.Normal("b2", 0, 0.5)
+        pm.Normal("y", mean, pt.sqrt(variance), observed=pm.Data("y_data", X[:, 0]))
     assert joint_trajectory.has_joint_trajectory(read_network(model))
     check_geweke(model, 20_000, tune=500, **NUMBA)
 
