@@ -4,11 +4,11 @@ GibbsNN is called as one calls it with nothing but data: a noisy network of 50 R
 Beside it stand the classical Bayesian network of the same size, by MALA, and logistic regression, an ordinary network
 of this size, a random forest and gradient boosting, with regularisation chosen by cross-validation on the training
 part. With the packages of ``requirements.txt`` there are also XGBoost, CatBoost with its defaults, and MILE as the
-documentation of its package (bde) sets it; and a Gaussian process where the training part has at most 1,000 rows. The
-sets are scikit-learn's digits, breast cancer, iris and wine (a quarter of the rows is the test set, drawn anew for each
-split), ionosphere, sonar and australian of the UCI repository (their own splits), and 2,000 images of MNIST and of
-Fashion-MNIST (drawn anew for each split; tested on the first 5,000 test images). What is there already is not computed
-again, so a run can be broken off and resumed.
+documentation of its package (bde) sets it for regression; and a Gaussian process where the training part has at most
+1,000 rows. The sets are scikit-learn's digits, breast cancer, iris and wine (a quarter of the rows is the test set,
+drawn anew for each split), ionosphere, sonar and australian of the UCI repository (their own splits), and 2,000 images
+of MNIST and of Fashion-MNIST (drawn anew for each split; tested on the first 5,000 test images). What is there already
+is not computed again, so a run can be broken off and resumed.
 
 ::
 
@@ -116,7 +116,7 @@ def xgboost(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.n
 def catboost(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray:
     from catboost import CatBoostClassifier
 
-    trees = CatBoostClassifier(random_seed=seed, allow_writing_files=False, verbose=False)
+    trees = CatBoostClassifier(random_seed=seed, thread_count=1, allow_writing_files=False, verbose=False)
     return trees.fit(X, y).predict_proba(X_test)
 
 

@@ -21,7 +21,8 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
         W̃_l | A_l, Z_{l+1}
     c, λ, the scale of W̃_L | A_L, y          if y are class labels, the noise of Z_{L+1} held fixed
     W̃_1, ..., W̃_L, all noise held fixed      if y are class labels, the Z_{L+1} of the label integrated out;
-                                             if y are counts, say, or have heavy tails (these before moves of layer L)
+                                             if y are counts, say, or have heavy tails (these before moves of layer L),
+                                             or a normal distribution with one learned variance
     k, f, A_1, all noise held fixed           if entries of the inputs A_1 are not known, row by row
     parameters of the likelihood | Z_{L+1}, y         or with Z_{L+1} integrated out
     Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say; lines of layer L have
@@ -144,9 +145,9 @@ def gibbs(
         of their own (:mod:`pymc_gibbsnn.moves.interweave_filters`), where a dense layer follows or a pool and then a
         dense layer; "auto" makes it for up to 256 weights. Unless this is False, all weights of dense layers below a
         last latent also move together, by Hamiltonian dynamics (:mod:`pymc_gibbsnn.moves.joint_trajectory`), where data
-        such as class labels or counts depend on that latent, and where real data have a normal or Student's t
-        distribution with one learned variance, if the first layer has at most 24 inputs, bias included, and at least 20
-        units. And inputs that are not known move with all latents of their row
+        such as class labels or counts depend on that latent, and where real data are that last pre-activation itself or
+        have Student's t distribution around it, with one learned variance, if the first layer has at most 24 inputs,
+        bias included, and at least 20 units. And inputs that are not known move with all latents of their row
         (:mod:`pymc_gibbsnn.moves.noncentred_inputs`).
     schedule : {"sequential", "layer-parallel"}
         The latter draws all W̃, then all A, then all Z (:mod:`pymc_gibbsnn.moves.layer_parallel`); it is neither
