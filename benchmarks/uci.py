@@ -277,11 +277,13 @@ def table(results: dict[str, dict[str, float]]) -> list[dict[str, object]]:
 
 
 def figure(results: dict[str, dict[str, float]], path: Path) -> None:
-    """How much higher the NLL of each other method is than that of the Gibbs sampler, on the splits that both have."""
+    """Draw how much higher the NLL of each other method is than that of GibbsNN, on the splits that both have."""
     low, high = -0.7, 2.0
     sets = [name for name in SETS if any(key.startswith(f"{name}/") for key in results)]
     others = [name for name in NAMES if not name.startswith("GibbsNN")]
     shown = [method for method in others if any(nll_differences(results, name, method, "GibbsNN") for name in sets)]
+    if not shown:
+        return
     colors = plt.colormaps["tab10" if len(shown) <= 10 else "tab20"].colors
     drawn, axes = plt.subplots(figsize=(7, 0.6 * len(sets) + 1.5), layout="constrained")
     for k, method in enumerate(shown):
