@@ -147,7 +147,7 @@ def test_geweke(form, units):
 @pytest.mark.parametrize("form", ["laplace", "bernoulli"])
 @pytest.mark.parametrize("kwargs", [{}, {"interweave": "langevin"}, {"collapse": False, "interweave": False}])
 def test_geweke_of_other_moves(form, kwargs):
-    check_geweke(network(form), 12_000, **kwargs, **NUMBA)
+    check_geweke(network(form), 12_000, tune=500, **kwargs, **NUMBA)
 
 
 @pytest.mark.slow

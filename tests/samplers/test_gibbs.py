@@ -274,12 +274,12 @@ def labelled(classes, hidden=2, prior=None, **kwargs):
 @pytest.mark.slow
 @pytest.mark.parametrize(("classes", "hidden", "prior"), [(2, 2, 1.0), (3, [], 1.0), (3, [], "learned")])
 def test_geweke_with_labels(classes, hidden, prior):
-    check_geweke(labelled(classes, hidden, prior=prior), 6000, **NUMBA)
+    check_geweke(labelled(classes, hidden, prior=prior), 6000, tune=500, **NUMBA)
 
 
 @pytest.mark.slow
 def test_geweke_with_labels_in_a_compiled_backend():
-    check_geweke(labelled(3, [2, 3]), 12_000, compile_kwargs={"mode": "NUMBA"})
+    check_geweke(labelled(3, [2, 3]), 12_000, tune=500, compile_kwargs={"mode": "NUMBA"})
 
 
 # Oracle 3: identity activation with fixed weights
