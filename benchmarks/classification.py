@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 import pymc as pm
-from common import RESULTS, mixing, print_table, score_splits, scores_by_method, some_images
+from common import QUICK_MILE, RESULTS, mixing, print_table, score_splits, scores_by_method, some_images
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.gaussian_process import GaussianProcessClassifier
@@ -123,9 +123,7 @@ def catboost(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.
 def mile(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int) -> np.ndarray:
     from bde import BdeClassifier
 
-    networks = BdeClassifier(
-        n_members=8, hidden_layers=[16, 16], seed=seed, epochs=200, patience=10, warmup_steps=5000, n_samples=2000,
-    )  # fmt: skip
+    networks = BdeClassifier(hidden_layers=[16, 16], seed=seed, **QUICK_MILE)
     return np.asarray(networks.fit(X, y).predict_proba(X_test), float)
 
 

@@ -27,6 +27,8 @@ PACKAGES = (  # whose versions are written beside results, if they are installed
     "ngboost", "catboost", "xgboost", "xgboost-cpu", "xgboost-distribution", "bartz", "mapie", "sklearn-contrib-bde",
 )  # fmt: skip
 Point = dict[str, np.ndarray]
+# MILE, as the documentation of sklearn-contrib-bde sets it for regression
+QUICK_MILE = {"n_members": 8, "epochs": 200, "patience": 10, "warmup_steps": 5000, "n_samples": 2000}
 
 
 @dataclass(frozen=True)

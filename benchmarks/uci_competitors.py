@@ -17,6 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from common import QUICK_MILE
 from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -207,7 +208,7 @@ def mile(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, hidden: Sequence[int]
 
 def quick_mile(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, hidden: Sequence[int], seed: int) -> Mixture:
     """The same as the documentation of the package sets it: eight networks of two layers, a tenth of the warm-up."""
-    return _mile(X, y, X_test, hidden, seed, n_members=8, epochs=200, patience=10, warmup_steps=5000, n_samples=2000)
+    return _mile(X, y, X_test, hidden, seed, **QUICK_MILE)
 
 
 def _mile(X, y, X_test, hidden, seed, **settings) -> Mixture:

@@ -4,7 +4,8 @@ With E_l the noise of Z_l and F_l that of A_l, in the letters of :mod:`pymc_gibb
 
     E_{l+1} = Z_{l+1} − Ã_l W̃_lᵀ,   F_l = A_l − σ(Z_l).
 
-Moves that hold these fixed see latents as functions of weights and inputs [1]_.
+Moves that hold these fixed see latents as functions of weights and inputs [1]_, and the data as drawn given the mean of
+the last Z.
 
 References
 ----------
@@ -19,9 +20,10 @@ from typing import NamedTuple, cast
 from pytensor.graph.basic import Variable
 
 from pymc_gibbsnn.moves.site import NetworkState
+from pymc_gibbsnn.networks.likelihoods import LatentLikelihood
 from pymc_gibbsnn.networks.network import Activation
 
-__all__ = ["Noises", "noises", "with_noises"]
+__all__ = ["Noises", "likelihood_of_means", "noises", "with_noises"]
 
 
 class Noises(NamedTuple):
@@ -54,3 +56,20 @@ def with_noises(state: NetworkState, fixed: Noises) -> NetworkState:
             a = cast(Activation, state.network.activations[l]).function(outputs[l]) + fixed.of_posts[l]
             posts.append(a)
     return replace(state, outputs=tuple(outputs), posts=tuple(posts))
+
+
+class _ObservedOutput(NamedTuple):
+    """Data y (n, units) that are the last Z itself, as a likelihood of its mean; its noise is not held fixed."""
+
+    y: Variable
+
+    def log_densities_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
+        return -((self.y - mean) ** 2) / (2 * variance)
+
+    def slopes_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
+        return (self.y - mean) / variance
+
+
+def likelihood_of_means(state: NetworkState) -> LatentLikelihood | _ObservedOutput:
+    """Return the likelihood of the data of a network given the mean of its last Z."""
+    return state.network.observation or _ObservedOutput(state.outputs[-1])

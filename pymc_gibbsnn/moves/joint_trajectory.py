@@ -78,13 +78,12 @@ from pytensor.tensor.type import TensorType
 from pymc_gibbsnn._robbins_monro import robbins_monro
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.loop_length import LoopLength
-from pymc_gibbsnn.moves.fixed_noise import noises, with_noises
+from pymc_gibbsnn.moves.fixed_noise import likelihood_of_means, noises, with_noises
 from pymc_gibbsnn.moves.interweaving import WIDEST_ABOVE, WIDEST_BELOW
 from pymc_gibbsnn.moves.label_scale import scales_of
 from pymc_gibbsnn.moves.site import Move, NetworkState
 from pymc_gibbsnn.networks.given import given, is_given, loose, sizes
 from pymc_gibbsnn.networks.layers.dense import Dense
-from pymc_gibbsnn.networks.likelihoods import LatentLikelihood
 from pymc_gibbsnn.networks.network import Activation, LearnedVariance, Network
 from pymc_gibbsnn.networks.substitution import substitute, unchanged
 
@@ -106,18 +105,6 @@ class Memory(NamedTuple):
     log_step: Variable  # log h
     tuned: Variable  # how many moves the chain has made
     momentum: Variable  # p, of all x and then of all u, in one vector
-
-
-class _ObservedOutput(NamedTuple):
-    """Data that are Z_{L+1} itself, as the likelihood of its mean."""
-
-    y: Variable
-
-    def log_densities_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
-        return -((self.y - mean) ** 2) / (2 * variance)
-
-    def slopes_of_means(self, mean: Variable, noise: Variable, variance: Variable) -> Variable:
-        return (self.y - mean) / variance
 
 
 class Report(NamedTuple):
@@ -234,7 +221,7 @@ def path(
         for layer, e in zip(network.layers, [*of_outputs, pt.zeros_like(last_noise)], strict=True)
     ]
     mean = state.outputs[-1].type()
-    slopes = _likelihood(state).slopes_of_means(mean, last_noise, network.layers[-1].noise)
+    slopes = likelihood_of_means(state).slopes_of_means(mean, last_noise, network.layers[-1].noise)
     of_slopes = unchanged([slopes], [mean])
     places, deviations = _places(network), [1 / pt.sqrt(operator.precision) for operator in operators]
     priors = [_gamma(state, scale) for scale in _scales(network)]
@@ -305,18 +292,13 @@ def joint_density(state: NetworkState, moved: NetworkState, u: Variable) -> Vari
     """Compute log π at the weights of a state that has moved, with the noises of the one from which it came, and u."""
     network, last = state.network, state.network.layers[-1]
     noise = noises(state).of_outputs[-1]
-    density = _likelihood(state).log_densities_of_means(moved.outputs[-1] - noise, noise, last.noise).sum()
+    density = likelihood_of_means(state).log_densities_of_means(moved.outputs[-1] - noise, noise, last.noise).sum()
     for layer, w, factors in zip(network.layers, moved.weights, _factors(u, _places(network)), strict=True):
         density -= (layer.operator.precision * (w / factors) ** 2).sum() / 2
     for scale, part in _by_scale(network, u):
         alpha, rate = _gamma(state, scale)
         density -= (2 * alpha * part + rate * pt.exp(-2 * part)).sum()
     return density
-
-
-def _likelihood(state: NetworkState) -> LatentLikelihood | _ObservedOutput:
-    """Return the likelihood of the means of Z_{L+1}."""
-    return state.network.observation or _ObservedOutput(state.outputs[-1])
 
 
 def _scales(network: Network) -> list[LearnedVariance]:

@@ -37,7 +37,7 @@ from pytensor.tensor.random.basic import normal, uniform
 
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.moves.factors_of_inputs import factors_of_rows
-from pymc_gibbsnn.moves.fixed_noise import noises, with_noises
+from pymc_gibbsnn.moves.fixed_noise import likelihood_of_means, noises, with_noises
 from pymc_gibbsnn.moves.mixture_of_inputs import draw_components
 from pymc_gibbsnn.moves.row_scales import choose, log_density_of_rows, moved, other_network, squares_of_rows
 from pymc_gibbsnn.moves.site import NOTHING, Acceptance, Move, NetworkState, Nothing
@@ -177,10 +177,8 @@ def _of_other_network(state: NetworkState, proposal: NetworkState) -> tuple[Netw
 
 def _log_density(state: NetworkState, mean: Variable, noise: Variable) -> Variable:
     """Compute log p(y | M + E) of each row (n,) from a mean M of the last latent and its noise E."""
-    last, observation = state.network.layers[-1], state.network.observation
-    if observation is None:
-        return -((state.outputs[-1] - mean) ** 2).sum(axis=1) / (2 * last.noise)
-    return observation.log_densities_of_means(mean, noise, last.noise).sum(axis=1)
+    variance = state.network.layers[-1].noise
+    return likelihood_of_means(state).log_densities_of_means(mean, noise, variance).sum(axis=1)
 
 
 def _inputs(network: Network) -> RandomInputs:

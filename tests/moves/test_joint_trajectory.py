@@ -318,7 +318,7 @@ WITH_OUTPUTS = {
 
 @pytest.mark.parametrize("name", slow_but({"one output", "two networks"}, WITH_OUTPUTS))
 def test_moves_after_it_see_the_noise_that_real_data_have_then(name, monkeypatch):
-    """The log density that a sweep reports, and the noise of the data, are those at its end."""
+    """The log density that a sweep reports, in which the noise of the data counts, is that at its end."""
     monkeypatch.setattr("pymc_gibbsnn.moves.joint_trajectory.FEWEST", 1)
     monkeypatch.setattr("pymc_gibbsnn.moves.joint_trajectory.STEPS", 1)  # steps are not tuned yet: few are accepted
     model = WITH_OUTPUTS[name]()
