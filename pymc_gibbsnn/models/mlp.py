@@ -99,7 +99,8 @@ def mlp(
         "precision_W1", with the prior Gamma(2, 2/d) of mean d, the number of inputs; where it is "relevance", there is
         one for each input of the layer, which tells those that matter from those that do not (automatic relevance
         determination [2]_). ``prior="relevance"``, the default, is that for the first layer, and "learned" for the
-        others. The biases of such layers have the prior Normal(0, 1). None makes λ the number of the layer's inputs.
+        others. The biases of such layers have the prior Normal(0, 1). Below class labels the last layer is three times
+        as wide: Gamma(2, 18/d), of mean d/9, and Normal(0, 3). None makes λ the number of the layer's inputs.
     likelihood : str, optional
         What y is given the last layer.
 

@@ -98,7 +98,8 @@ def dense_layers(
     for i, (d, precision) in enumerate(zip(sizes, priors, strict=True)):
         l, last = first + i, i == len(sizes) - 1
         out_dims = out if last else (dims[i + 1],)
-        mean = _affine(a, d, (*out_dims, dims[i]), precision, bias, str(l), scale if last else 1.0)
+        wider = kind.prior_scale if kind is not None and isinstance(precision, str) else 1.0
+        mean = _affine(a, d, (*out_dims, dims[i]), precision, bias, str(l), wider * scale if last else 1.0)
         if last and center is not None:
             mean = mean + pm.Data("y_mean", center, dims=out or None)
         name = f"Z{l + 1}"

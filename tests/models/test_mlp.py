@@ -53,6 +53,23 @@ def test_learned_scales_are_the_model_one_would_write_by_hand(prior):
     np.testing.assert_allclose(*logps)
 
 
+@pytest.mark.parametrize("prior", ["learned", 5.0])
+def test_below_class_labels_the_learned_prior_of_the_last_layer_is_wider(prior):
+    labels = np.arange(9) % 2
+    model = pmg.mlp(X, labels, 4, noise=[0.1, 0.2, 1.0], prior=["learned", prior], likelihood="bernoulli")
+    with pm.Model() as by_hand:
+        w1 = pm.Normal("W1", 0, tau=pm.Gamma("precision_W1", 2, 1), shape=(4, 2))
+        z2 = pm.Normal("Z2", X @ w1.T + pm.Normal("b1", 0, 1, shape=4), 0.1)
+        a2 = pm.Normal("A2", pm.math.maximum(z2, 0), 0.2)
+        w2 = pm.Normal("W2", 0, tau=pm.Gamma("precision_W2", 2, 0.5 * 3**2) if prior == "learned" else prior, shape=4)
+        b2 = pm.Normal("b2", 0, 3) if prior == "learned" else pm.Normal("b2", 0, tau=prior)
+        pm.Bernoulli("y", logit_p=pm.Normal("Z3", a2 @ w2 + b2, 1), observed=labels)
+    rng = np.random.default_rng(1)
+    point = {name: rng.normal(size=np.shape(x)) for name, x in model.initial_point().items()}
+    logps = [m.compile_logp(mode="AS_WRITTEN")(point) for m in (model, by_hand)]
+    np.testing.assert_allclose(*logps)
+
+
 @pytest.mark.parametrize(
     ("options", "likelihood"),
     [

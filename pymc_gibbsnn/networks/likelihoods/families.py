@@ -35,7 +35,7 @@ from pytensor.tensor.random.basic import BetaRV, CategoricalRV, GammaRV, NegBino
 from pymc_gibbsnn._data import finite
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.likelihoods.factorised import FactorisedLikelihood
-from pymc_gibbsnn.networks.likelihoods.latent_likelihood import units_of_numbers
+from pymc_gibbsnn.networks.likelihoods.latent_likelihood import SCALE_OF_LABELS, units_of_numbers
 from pymc_gibbsnn.networks.likelihoods.lognormal import positive_data
 
 __all__ = ["FAMILIES"]
@@ -143,6 +143,7 @@ class CategoricalFamily(Family):
     is_discrete = True
     has_classes = True
     sets_unit = True
+    prior_scale = SCALE_OF_LABELS
 
     @classmethod
     def targets(cls, y: ArrayLike) -> tuple[np.ndarray, np.ndarray | None]:

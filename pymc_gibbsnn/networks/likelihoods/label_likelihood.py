@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from pytensor.graph.basic import Apply, Variable
 
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
-from pymc_gibbsnn.networks.likelihoods.latent_likelihood import LatentLikelihood
+from pymc_gibbsnn.networks.likelihoods.latent_likelihood import SCALE_OF_LABELS, LatentLikelihood
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters
 from pymc_gibbsnn.random.log_normal_cdf import log_normal_cdf
 
@@ -24,6 +24,7 @@ class LabelLikelihood(LatentLikelihood):
     has_classes = True
     is_deterministic = True
     ignores_scale = True
+    prior_scale = SCALE_OF_LABELS
     is_logistic = True
     has_slopes = True
 

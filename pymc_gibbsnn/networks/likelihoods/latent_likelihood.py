@@ -23,7 +23,9 @@ from pytensor.graph.basic import Apply, Variable
 from pymc_gibbsnn.networks.likelihoods.elliptical_slice import elliptical_slice
 from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood
 
-__all__ = ["Errors", "LatentLikelihood", "units_of_numbers"]
+__all__ = ["SCALE_OF_LABELS", "Errors", "LatentLikelihood", "units_of_numbers"]
+
+SCALE_OF_LABELS = 3.0  # with deviations of about 1 the model would hardly expect a label of which it is sure
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,9 @@ class LatentLikelihood(Likelihood):
     """Whether Z + c, for a number c in each row, gives the same data."""
     sets_unit: ClassVar[bool] = False
     """Whether y has noise of its own that sets the unit of Z; data then hardly tell how much noise Z has itself."""
+    prior_scale: ClassVar[float] = 1.0
+    """By what :func:`~pymc_gibbsnn.mlp` multiplies the deviations of the priors of the last weights and biases, where
+    their precision is learned."""
     is_term: ClassVar[bool] = False
     """Whether Z is one term of the mean of y, beside others."""
     is_logistic: ClassVar[bool] = False

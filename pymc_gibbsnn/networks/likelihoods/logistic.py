@@ -31,6 +31,7 @@ from pymc_gibbsnn.networks.forms import in_rows, is_elemwise, is_normal
 from pymc_gibbsnn.networks.likelihoods.binomial import BinomialLikelihood
 from pymc_gibbsnn.networks.likelihoods.class_labels import read_labels
 from pymc_gibbsnn.networks.likelihoods.conditionally_gaussian import ConditionallyGaussian, GaussianTerm
+from pymc_gibbsnn.networks.likelihoods.latent_likelihood import SCALE_OF_LABELS
 from pymc_gibbsnn.networks.likelihoods.likelihood import Parameters, integers
 from pymc_gibbsnn.random.polya_gamma import polya_gamma
 
@@ -44,6 +45,7 @@ class LogitBernoulliLikelihood(ConditionallyGaussian):
     form = "pm.Bernoulli('{name}', logit_p=Z)"
     has_classes = True
     sets_unit = True
+    prior_scale = SCALE_OF_LABELS
     has_slopes = True
 
     @classmethod
@@ -122,6 +124,7 @@ class LogitBinomialLikelihood(LogitBernoulliLikelihood):
     form = "pm.Binomial('{name}', N, logit_p=Z)"
     has_classes = False
     sets_unit = False
+    prior_scale = 1.0
     arguments = ("trials",)
     centre, _understood = BinomialLikelihood.centre, BinomialLikelihood._understood
     largest, observe = BinomialLikelihood.largest, staticmethod(BinomialLikelihood.observe)
