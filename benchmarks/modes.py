@@ -3,8 +3,8 @@
 Networks of 30 ReLU units with normal errors, learned noise and prior scales, on the first split of each set: the state
 after 1,000 tuning steps and 1,000 draws of each of four chains. Of two of them the weights of the first layer are then
 looked for anew, with the last layer integrated out, the noise of latents held, and all variances fixed. All numbers are
-log densities of this posterior, in nats; "log density" is that of the state itself. Those of chains can be compared only
-where the noise of their latents is alike.
+log densities of these weights given all that is held, in nats; "log density" is that of the state itself. Those of
+chains can be compared only where the noise of their latents is alike.
 
 - "unit": the weights of one hidden unit are drawn from their prior and climb to a maximum, 20 times for each of ten
   units, while all others stay. A unit that could be redrawn, moved to another's place or merged with it has a second

@@ -66,8 +66,9 @@ def nuts(X, y, X_test, is_label: bool, sweeps: int | str) -> tuple[np.ndarray, f
     with pm.Model():
         precision_1 = pm.Gamma("precision_1", 2, 2 / d, shape=(d, 1))  # one for each input
         W1, b1 = pm.Normal("W1", 0, tau=precision_1, shape=(d, UNITS)), pm.Normal("b1", 0, 1, shape=UNITS)
-        precision_2 = pm.Gamma("precision_2", 2, 2 / UNITS)
-        W2, b2 = pm.Normal("W2", 0, tau=precision_2, shape=UNITS), pm.Normal("b2", 0, 1)
+        wider = 3 if is_label else 1  # as pmg.mlp does
+        precision_2 = pm.Gamma("precision_2", 2, 2 / UNITS * wider**2)
+        W2, b2 = pm.Normal("W2", 0, tau=precision_2, shape=UNITS), pm.Normal("b2", 0, wider)
         f = pm.math.maximum(X @ W1 + b1, 0) @ W2 + b2
         if is_label:
             pm.Bernoulli("y", logit_p=f, observed=y)

@@ -71,6 +71,25 @@ def test_below_class_labels_the_learned_prior_of_the_last_layer_is_wider(prior):
 
 
 @pytest.mark.parametrize(
+    ("likelihood", "classes", "scale"),
+    [
+        ("probit", 2, 3),
+        ("probit", 3, 3),
+        ("categorical", 3, 3),
+        ("bernoulli", 2, 3),
+        ("binomial", 2, 1),
+        ("ordered", 3, 1),
+        ("poisson", 3, 1),
+        ("student", 3, 1),
+    ],
+)
+def test_only_below_class_labels_the_last_bias_has_a_wider_prior(likelihood, classes, scale):
+    trials = {"trials": 2} if likelihood == "binomial" else {}
+    b2 = pmg.mlp(X, np.arange(9) % classes, 4, likelihood=likelihood, **trials)["b2"].owner
+    assert (b2.op.dist_params(b2)[1].eval() == scale).all()
+
+
+@pytest.mark.parametrize(
     ("options", "likelihood"),
     [
         ({}, "student"),

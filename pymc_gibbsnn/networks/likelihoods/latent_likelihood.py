@@ -64,8 +64,8 @@ class LatentLikelihood(Likelihood):
     sets_unit: ClassVar[bool] = False
     """Whether y has noise of its own that sets the unit of Z; data then hardly tell how much noise Z has itself."""
     prior_scale: ClassVar[float] = 1.0
-    """By what :func:`~pymc_gibbsnn.mlp` multiplies the deviations of the priors of the last weights and biases, where
-    their precision is learned."""
+    """By what :func:`~pymc_gibbsnn.mlp` and :func:`~pymc_gibbsnn.cnn` multiply the deviations of the priors of the last
+    weights and biases, where their precision is learned."""
     is_term: ClassVar[bool] = False
     """Whether Z is one term of the mean of y, beside others."""
     is_logistic: ClassVar[bool] = False
