@@ -167,7 +167,7 @@ def test_several_outputs_have_lines_of_their_own():
 
 
 def test_probability_of_two_classes_is_that_of_the_second():
-    model = pmg.mlp(X, np.where(REAL > 0, "yes", "no"), hidden=4, likelihood="probit", noise=[1e-4, 1e-4, 1.0])
+    model = pmg.mlp(X, np.where(REAL > 0, "yes", "no"), hidden=4, likelihood="probit", noise=[1e-5, 1e-5, 1.0])
     idata = a_posterior(model)
     [ax] = pmg.plot_partial_dependence(idata, model, "bmi", grid=5)
     assert ax.get_ylabel() == "probability of yes"
@@ -185,7 +185,7 @@ def test_probabilities_of_a_classical_network_are_exact():
 
 
 def test_probability_is_that_over_the_noise_of_the_logit():
-    model = pmg.mlp(X, (REAL > 0).astype(int), hidden=4, likelihood="bernoulli", noise=[1e-4, 1e-4, 1.0])
+    model = pmg.mlp(X, (REAL > 0).astype(int), hidden=4, likelihood="bernoulli", noise=[1e-5, 1e-5, 1.0])
     idata = a_posterior(model, 5)
     found = expected_values(model, idata["posterior"], X.values)
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
