@@ -116,13 +116,13 @@ def other_units(W: np.ndarray, state: State, rng: np.random.Generator) -> np.nda
     gaps = []
     for k in rng.choice(len(W), TRIED, replace=False):
         best, own = climb(W, state, [k], 500)
-        others = [-np.inf]
+        own_activations, others = activations(own, k), [-np.inf]
         for _ in range(STARTS):
             start = W.copy()
             start[k] = rng.normal(size=W.shape[1]) / np.sqrt(state.precisions)
             height, found = climb(start, state, [k], 500)
-            a, b = activations(found, k), activations(own, k)
-            same = a.std() > 0 and b.std() > 0 and np.corrcoef(a, b)[0, 1] > 0.99
+            pair = np.array([activations(found, k), own_activations])
+            same = (pair.std(axis=1) > 0).all() and np.corrcoef(pair)[0, 1] > 0.99
             best = max(best, height) if same else best
             others += [] if same else [height]
         gaps.append(best - max(others))
@@ -130,9 +130,9 @@ def other_units(W: np.ndarray, state: State, rng: np.random.Generator) -> np.nda
 
 
 def other_layers(
-    W: np.ndarray, state: State, X_test: np.ndarray, size: float, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """How far below the maximum above the chain's state others lie, and how far their outputs are from its own."""
+    W: np.ndarray, state: State, X_test: np.ndarray, rng: np.random.Generator
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each size of noise: how far below the maximum above the chain's state others lie, and how outputs differ."""
 
     def outputs(W):
         mean = density(W, state)[2]
@@ -140,16 +140,35 @@ def other_layers(
 
     everything = np.arange(len(W))
     best, own = climb(W, state, everything, 2000)
-    gaps, moved = [], []
-    for _ in range(REPEATS):
-        height, found = climb(W + size * rng.normal(size=W.shape) / np.sqrt(state.precisions), state, everything, 2000)
-        gaps.append(best - height)
-        moved.append(np.sqrt(np.mean((outputs(found) - outputs(own)) ** 2) / state.variance))
-    return np.array(gaps), np.array(moved)
+    own_outputs, by_size = outputs(own), []
+    for size in SIZES:
+        gaps, moved = np.empty(REPEATS), np.empty(REPEATS)
+        for i in range(REPEATS):
+            start = W + size * rng.normal(size=W.shape) / np.sqrt(state.precisions)
+            height, found = climb(start, state, everything, 2000)
+            gaps[i] = best - height
+            moved[i] = np.sqrt(np.mean((outputs(found) - own_outputs) ** 2) / state.variance)
+        by_size.append((gaps, moved))
+    return by_size
 
 
-def summarised(gaps: np.ndarray) -> dict[str, float]:
-    return {"least": float(gaps.min()), "median": float(np.median(gaps))}
+def measured(X: np.ndarray, y: np.ndarray, X_test: np.ndarray) -> list[dict[str, object]]:
+    """The rows of the table of a set."""
+
+    def summarised(gaps: np.ndarray) -> dict[str, float]:
+        return {"least": float(gaps.min()), "median": float(np.median(gaps))}
+
+    X_test = np.column_stack([X_test, np.ones(len(X_test))])
+    rng, rows = np.random.default_rng(0), []
+    for chain, (W, state) in enumerate(states(X, y)):
+        row = {"chain": chain, "noise": float(state.variance**0.5), "log density": density(W, state)[0]}
+        if chain >= LEFT:
+            rows.append(row)
+            continue
+        rows.append(row | {"what": "unit"} | summarised(other_units(W, state, rng)))
+        for size, (gaps, moved) in zip(SIZES, other_layers(W, state, X_test, rng), strict=True):
+            rows.append(row | {"what": f"layer, {size}"} | summarised(gaps) | {"outputs": float(np.median(moved))})
+    return rows
 
 
 def main() -> None:
@@ -162,22 +181,8 @@ def main() -> None:
     warnings.filterwarnings("ignore", "The latents .* are recorded")  # they are needed here
     results = Results(arguments.output)
     for name in arguments.sets:
-        if name in results:
-            continue
-        X, y, X_test, *_ = uci.read_split(arguments.data, name, 0)
-        X_test = np.column_stack([X_test, np.ones(len(X_test))])
-        rng, rows = np.random.default_rng(0), []
-        for chain, (W, state) in enumerate(states(X, y)):
-            row = {"chain": chain, "noise": float(state.variance**0.5), "log density": density(W, state)[0]}
-            if chain >= LEFT:
-                rows.append(row)
-                continue
-            gaps = other_units(W, state, rng)
-            rows.append(row | {"what": "unit"} | summarised(gaps))
-            for size in SIZES:
-                gaps, moved = other_layers(W, state, X_test, size, rng)
-                rows.append(row | {"what": f"layer, {size}"} | summarised(gaps) | {"outputs": float(np.median(moved))})
-        results[name] = rows
+        if name not in results:
+            results[name] = measured(*uci.read_split(arguments.data, name, 0)[:3])
     columns = ("chain", "noise", "log density", "what", "least", "median", "outputs")
     print_table(
         "How far apart modes are",

@@ -13,9 +13,10 @@ file by ``--output`` to compute them anew.
     OMP_NUM_THREADS=1 python benchmarks/uci.py FOLDER [--sets yacht boston ...] [--splits 20] [--methods ...]
     python benchmarks/uci.py FOLDER --table [--splits 5]
 
-If ``--methods`` is left out, GibbsNN and those competitors run that need only scikit-learn and JAX, but for the slow
-Gaussian process. The others need ``pip install -r benchmarks/requirements.txt``. METHODS and MIXTURES below have all
-names. The figure of the differences in NLL is written beside the results.
+If ``--methods`` is left out, GibbsNN with one noise and with noise by row runs, and those competitors that need only
+scikit-learn and JAX, but for the slow Gaussian process. The others need ``pip install -r benchmarks/requirements.txt``.
+METHODS and MIXTURES below have all names. The figure of NLLs less that of GibbsNN with noise by row is written beside
+the results, where there are both.
 
 FOLDER holds what ``data_sets.py uci`` writes: nine sets, of which eight have 20 splits and protein has five. If it also
 holds ``uci_airfoil.npz`` and ``uci_bikesharing.npz`` with the test rows ``split_bde_test``, ``--sets airfoil_bde
@@ -281,16 +282,14 @@ def table(results: dict[str, dict[str, float]]) -> list[dict[str, object]]:
 def figure(results: dict[str, dict[str, float]], path: Path) -> None:
     """Draw how much higher the NLL of others is than that of the recommended setting, on the splits that both have."""
     low, high = -0.7, 2.0
-    sets = [name for name in SETS if any(key.startswith(f"{name}/") for key in results)]
-    reference = {name: RECOMMENDED + ", 100 units" * (name in LARGE) for name in sets}
+    others = [method for method in NAMES if not method.startswith("GibbsNN")]
     higher = {
-        (name, method): nll_differences(results, name, method, reference[name])
-        for name in sets
-        for method in NAMES
-        if not method.startswith("GibbsNN")
+        (name, method): nll_differences(results, name, method, RECOMMENDED + ", 100 units" * (name in LARGE))
+        for name in SETS
+        for method in others
     }
-    shown = [method for method in NAMES if any(higher.get((name, method)) for name in sets)]
-    sets = [name for name in sets if any(higher[name, method] for method in shown)]
+    shown = [method for method in others if any(higher[name, method] for name in SETS)]
+    sets = [name for name in SETS if any(higher[name, method] for method in shown)]
     if not shown:
         return
     colors = plt.colormaps["tab10" if len(shown) <= 10 else "tab20"].colors
@@ -313,7 +312,7 @@ def figure(results: dict[str, dict[str, float]], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    by_default = ["GibbsNN", "ridge", "boosting", "deep ensemble", "MC dropout"]
+    by_default = ["GibbsNN", RECOMMENDED, "ridge", "boosting", "deep ensemble", "MC dropout"]
     found, output = score_splits(__doc__, score, SETS, NAMES, by_default, 20, RESULTS / "uci.json", NINE)
     print_table("UCI regression", table(found))
     figure(found, output.with_suffix(".png"))
