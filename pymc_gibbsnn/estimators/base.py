@@ -86,8 +86,12 @@ class NetworkEstimator(BaseEstimator):
         """Write the model."""
         return mlp(
             X, y, self.hidden, activation=self.activation, noise=self.noise, prior=self.prior,
-            likelihood=self.likelihood, noise_hidden=getattr(self, "noise_hidden", None), standardise=True,
+            likelihood=self.likelihood, noise_hidden=self._widths_of_noise(y), standardise=True,
         )  # fmt: skip
+
+    def _widths_of_noise(self, y: np.ndarray) -> Hidden | None:
+        """Return the widths of the network that learns how noisy each row is; None if there is none."""
+        return None
 
     def _cores(self) -> int:
         """How many chains are sampled side by side, as scikit-learn counts: −1 for all cores."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Self
 
 import numpy as np
@@ -13,6 +14,8 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from pymc_gibbsnn.estimators.base import Hidden, NetworkEstimator
+from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.named_activations import named_activation
 
 __all__ = ["NetworkRegressor"]
 
@@ -31,12 +34,15 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
     activation : str, PiecewiseLinear or callable
         As for :func:`mlp`.
     likelihood : str, optional
-        What y is given the last layer: "student" (the default), "normal", "laplace", "mixture", "lognormal", "gamma",
-        "beta", "poisson" or "negative_binomial", as for :func:`mlp`.
+        What y is given the last layer: "student", "normal", "laplace", "mixture", "lognormal", "gamma", "beta",
+        "poisson" or "negative_binomial", as for :func:`mlp`. The default is "normal" with a ``noise_hidden``, and
+        "student" without.
     noise, prior : float, str or sequence, optional
         As for :func:`mlp`.
-    noise_hidden : int or sequence of int, optional
-        Widths of the network of the noise, where noise differs between rows, as for :func:`mlp`.
+    noise_hidden : "auto", int, sequence of int or None
+        Widths of a second network, which learns how noisy each row is, as for :func:`mlp`; None for one noise of all
+        rows. "auto" is 10 if y is a single number, its noise is learned, no likelihood is named and the activation is
+        one with which :func:`mlp` takes ``noise_hidden``, such as relu; else it is None.
     draws, tune, chains : int
         How many draws each chain records, how many it makes before while it tunes, and how many chains there are.
     n_jobs : int, optional
@@ -74,7 +80,7 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
     >>> mean, sd = network.predict(X.head(), return_std=True)  # doctest: +SKIP
     """
 
-    noise_hidden: Hidden | None = None
+    noise_hidden: Hidden | str | None = "auto"
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Draw from the posterior of the network given data.
@@ -190,6 +196,15 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         if n_samples > len(found):
             raise ValueError(f"n_samples must be at most the {len(found)} draws of the posterior; found {n_samples}.")
         return np.moveaxis(found[generator.choice(len(found), n_samples, replace=False)], 0, -1)
+
+    def _widths_of_noise(self, y: np.ndarray) -> Hidden | None:
+        """Return what ``noise_hidden`` says, or what it is for these targets where it is "auto"."""
+        if not isinstance(self.noise_hidden, str) or self.noise_hidden != "auto":
+            return self.noise_hidden
+        of_y = self.noise if isinstance(self.noise, str | Real) else self.noise[-1]
+        function = named_activation(self.activation)
+        is_homogeneous = isinstance(function, PiecewiseLinear) and function.is_homogeneous
+        return 10 if self.likelihood is None and of_y == "learned" and y.ndim == 1 and is_homogeneous else None
 
     def _targets(self, y: ArrayLike) -> np.ndarray:
         """Check real targets."""

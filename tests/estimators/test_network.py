@@ -21,11 +21,13 @@ from sklearn.utils import estimator_checks, get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pymc_gibbsnn as pmg
+from pymc_gibbsnn._frames import with_indicators
 from tests.helpers import slow
 from tests.test_docstrings import listed
 
 SHORT = {"hidden": 3, "draws": 30, "tune": 30, "chains": 2, "random_state": 0}
 LINEAR = SHORT | {"hidden": []}  # is compiled in less than half the time
+ONE_NOISE = {"noise_hidden": None}
 rng = np.random.default_rng(0)
 n = 60
 FRAME = pd.DataFrame(
@@ -41,7 +43,7 @@ PRICE = 100 * FRAME["age"] + 2000 * (FRAME["city"] == "Oslo") + 300 * rng.normal
 
 @pytest.fixture(scope="module")
 def regressor():
-    return pmg.NetworkRegressor(**LINEAR).fit(FRAME, PRICE)
+    return pmg.NetworkRegressor(**LINEAR, **ONE_NOISE).fit(FRAME, PRICE)
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,40 @@ def test_settings_are_keywords_that_the_docstring_lists(kind):
     assert ("noise_hidden" in names) == (kind is pmg.NetworkRegressor)
     assert clone(kind(7, prior=2.0)).get_params() == kind().get_params() | {"hidden": 7, "prior": 2.0}
     assert kind() != kind()  # two fits are not equal because their settings are
+
+
+@pytest.mark.parametrize(
+    ("settings", "widths"),
+    [
+        ({}, (10, 7)),
+        ({"noise": [0.1, 0.1, "learned"]}, (10, 7)),
+        ({"noise_hidden": 4}, (4, 7)),
+        ({"noise_hidden": None}, None),
+        ({"noise_hidden": 2, "likelihood": "student"}, (2, 7)),
+        ({"likelihood": "student"}, None),
+        ({"noise": 0.1}, None),
+        ({"activation": "tanh"}, None),
+        ({"activation": np.tanh}, None),
+    ],
+)
+def test_the_noise_of_rows_is_learned_unless_something_else_is_asked_for(settings, widths):
+    network = pmg.NetworkRegressor(hidden=3, **settings)
+    X = with_indicators("X", FRAME)
+    model = network._model(X, PRICE)
+    assert ("W1_noise" in model.named_vars) == (widths is not None)
+    if widths is not None:
+        assert model["W1_noise"].eval().shape == widths
+    several = network._model(X, np.stack([PRICE, PRICE], axis=1))
+    assert ("W1_noise" in several.named_vars) == isinstance(settings.get("noise_hidden"), int)
+
+
+@pytest.mark.slow
+def test_intervals_are_wide_where_rows_are_noisy():
+    x = rng.uniform(-2, 2, (200, 1))
+    y = x[:, 0] + np.where(x[:, 0] > 0, 0.5, 0.05) * rng.normal(size=200)
+    fit = pmg.NetworkRegressor(**SHORT | {"draws": 200, "tune": 200}).fit(x, y)
+    _, (low, high) = fit.predict([[-1.0], [1.0]], return_std=True)
+    assert high > 3 * low
 
 
 def test_predictions_have_the_units_of_the_targets(regressor):
