@@ -3,10 +3,10 @@
 One setting serves all sets: 50 ReLU units, data noise with heavy tails, learned noise and prior scales, standardised
 inputs and targets, four chains of 1,000 tuning and 1,000 further sweeps. It was chosen on splits 10 to 15 of four sets.
 With "noise by row" the noise is heteroscedastic: a second network of 10 units learns how noisy each row is, in place of
-heavy tails; how small and how large the noise of a row can become was chosen on splits 10 and 11 of five sets. "Two
-models" averages the predictions of both. Each row of the results is one split by one method. What is there already is
-not computed again, so a run can be broken off and resumed. The repository holds results of some methods; name another
-file by ``--output`` to compute them anew.
+heavy tails or, by one of the methods, beside them; how small and how large the noise of a row can become was chosen on
+splits 10 and 11 of five sets. "Two models" averages the predictions of both. Each row of the results is one split by
+one method. What is there already is not computed again, so a run can be broken off and resumed. The repository holds
+results of some methods; name another file by ``--output`` to compute them anew.
 
 ::
 
@@ -82,16 +82,17 @@ def gibbs(
     y_test,
     hidden,
     seed,
-    noise=("likelihood", "student"),
+    likelihood="student",
+    noise_hidden=None,
     chains=4,
     draws=1000,
     anneal="auto",
     sweeps=1,
     in_jax=False,
 ) -> Predicted:
-    """Networks as ``pmg.mlp`` writes them, of which ``noise`` is an argument, by GibbsNN."""
+    """Networks as ``pmg.mlp`` writes them, with this likelihood and network of the noise, by GibbsNN."""
     sample = pmg.sample if in_jax else partial(pm.sample, cores=1, compute_convergence_checks=False)
-    with pmg.mlp(X, y, hidden, **dict([noise])) as model:
+    with pmg.mlp(X, y, hidden, likelihood=likelihood, noise_hidden=noise_hidden) as model:
         idata = sample(
             draws, tune=1000, chains=chains, step=pmg.GibbsNN(anneal=anneal, sweeps_per_draw=sweeps),
             var_names=pmg.without_latents(),
@@ -151,6 +152,8 @@ def of_competitor(function):
     return fit
 
 
+by_row = partial(gibbs, likelihood="normal", noise_hidden=10)
+
 METHODS = {  # the method and its hidden layers
     "GibbsNN": (gibbs, [50]),
     "GibbsNN in JAX": (partial(gibbs, in_jax=True), [50]),
@@ -160,9 +163,11 @@ METHODS = {  # the method and its hidden layers
     "GibbsNN, as called": (partial(gibbs, sweeps="auto"), [50]),
     "GibbsNN, 100 units": (gibbs, [100]),
     "GibbsNN, two layers": (gibbs, [30, 30]),
-    "GibbsNN, Gaussian noise": (partial(gibbs, noise=("likelihood", "normal")), [50]),
-    "GibbsNN, noise by row": (partial(gibbs, noise=("noise_hidden", 10)), [50]),
-    "GibbsNN, noise by row, 100 units": (partial(gibbs, noise=("noise_hidden", 10)), [100]),
+    "GibbsNN, Gaussian noise": (partial(gibbs, likelihood="normal"), [50]),
+    "GibbsNN, noise by row": (by_row, [50]),
+    "GibbsNN, noise by row, 100 units": (by_row, [100]),
+    "GibbsNN, noise by row, two layers": (by_row, [50, 50]),
+    "GibbsNN, noise by row, heavy tails": (partial(by_row, likelihood="student"), [50]),
     "NUTS": (nuts, [50]),
     "ridge": (of_competitor(competitors.ridge), []),
     "Gaussian process": (of_competitor(competitors.gaussian_process), []),
