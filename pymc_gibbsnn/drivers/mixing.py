@@ -18,7 +18,7 @@ from pymc_gibbsnn.networks.likelihoods import find_likelihood
 from pymc_gibbsnn.networks.network import Network, NetworkError
 from pymc_gibbsnn.networks.reader import only_network
 from pymc_gibbsnn.prediction.conditionals import distribution_node
-from pymc_gibbsnn.prediction.function import networks_of, variance_of_data
+from pymc_gibbsnn.prediction.function import networks_of, variance_of
 from pymc_gibbsnn.prediction.inputs import find_observed
 
 __all__ = ["POINTS", "ess_of", "judged", "networks_to_judge", "that_matter"]
@@ -51,7 +51,7 @@ def judged(
     def judge(posterior: xr.Dataset, space: xr.Dataset) -> dict[str, np.ndarray]:
         output, name = space["output"].values, "probability" if has_classes else "output"
         if likelihood is not None and likelihood.is_logistic:
-            variance = variance_of_data(network, posterior)
+            variance = variance_of(network.layers[-1], network, posterior)
             if variance is not None:
                 variance = np.reshape(variance, np.shape(variance) + (1,) * (output.ndim - np.ndim(variance)))
                 output, name = likelihood.logistic_probabilities(output, variance), "probability"

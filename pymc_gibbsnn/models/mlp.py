@@ -24,6 +24,7 @@ from pymc_gibbsnn.models.noisy_layers import (
     units_of_columns,
 )
 from pymc_gibbsnn.networks.activations import PiecewiseLinear
+from pymc_gibbsnn.networks.likelihoods import LatentLikelihood
 from pymc_gibbsnn.networks.named_activations import named_activation
 
 __all__ = ["mlp"]
@@ -143,7 +144,8 @@ def mlp(
         noise of y sets the level, which should therefore be "learned". Its own noise and precisions are learned
         whatever ``noise`` and ``prior`` say: the variance of the noise of G has the prior InverseGamma(3, 0.3), and all
         else the priors of ``noise="learned"`` and ``prior="relevance"``. The activation must be "relu", "leaky_relu",
-        "abs", "identity" or another table for which σ(c z) = c σ(z) for every c > 0, and the likelihood normal.
+        "abs", "identity" or another table for which σ(c z) = c σ(z) for every c > 0. The likelihood is "normal", the
+        default here, "student" or "laplace".
     trials : int or array_like, shape of y, optional
         For a binomial likelihood the number of trials, of which y are successes: one for all data, or one for each,
         which becomes the data variable "trials"; by default 1.
@@ -235,7 +237,7 @@ def mlp(
     coords |= {dim: np.arange(size) for dim, size in zip(dims, sizes, strict=True)}
     coords["feature"] = names
     if noise_hidden is not None:
-        noise_sizes = [X.shape[1], *_noise_widths(noise_hidden, function, likelihood)]
+        noise_sizes = [X.shape[1], *_noise_widths(noise_hidden, function, kind, likelihood)]
         noise_dims = ["feature", *(f"hidden_{l}_noise" for l in range(2, len(noise_sizes) + 1))]
         coords |= {dim: np.arange(size) for dim, size in zip(noise_dims[1:], noise_sizes[1:], strict=True)}
 
@@ -261,11 +263,16 @@ def mlp(
     return model
 
 
-def _noise_widths(widths_: int | Sequence[int], function: Callable, likelihood: str) -> list[int]:
+def _noise_widths(
+    widths_: int | Sequence[int], function: Callable, kind: type[LatentLikelihood], likelihood: str
+) -> list[int]:
     """Check the widths of the network of the noise, and that the other one can have heteroscedastic noise."""
     noise_widths = widths("noise_hidden", widths_)
-    if likelihood != "normal":
-        raise ValueError(f"noise_hidden= goes with likelihood='normal' alone; found {likelihood!r}.")
+    if not kind.scales_with_rows:
+        raise ValueError(
+            f"noise_hidden= goes with likelihood='student', 'normal' or 'laplace', and with no bounds; found "
+            f"{likelihood!r}."
+        )
     if not (isinstance(function, PiecewiseLinear) and function.is_homogeneous):
         raise ValueError(
             "noise_hidden= needs an activation for which σ(c z) = c σ(z) for every c > 0: 'relu', 'leaky_relu', 'abs', "

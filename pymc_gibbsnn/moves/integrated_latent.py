@@ -36,11 +36,13 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import normal
 
 from pymc_gibbsnn.backends.draw import draw
+from pymc_gibbsnn.moves.row_scales import other_network
 from pymc_gibbsnn.moves.site import Move, NetworkState, in_turn
 from pymc_gibbsnn.networks.likelihoods.conditionally_gaussian import ConditionallyGaussian
+from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
 from pymc_gibbsnn.networks.network import Network
 
-__all__ = ["draw_shared", "last_latent_integrated"]
+__all__ = ["draw_shared", "last_latent_integrated", "other_last_latent_integrated"]
 
 LEAST = 1e-12  # of ΔZ p: what a datum tells below that is lost to rounding
 
@@ -80,6 +82,57 @@ def last_latent_integrated(shared: Sequence[Move | Callable], by_row: Sequence[M
             known[observation.name] = squares
         state = replace(state, outputs=(*state.outputs[:-1], z), squares=state.squares | known)
         return rng, state, carry, stats
+
+    return replace(whole, step=step)
+
+
+def other_last_latent_integrated(*moves: Move | Callable) -> Move:
+    """Make moves of a network that sets the noise of another, whose last latent is integrated out, and then drawn.
+
+    In units of the scale c of each row the other network is that of the model above. With its Z integrated out, c t is
+    an observation of its M with the variance c² V, so that these moves see a network whose last layer is observed.
+
+    Parameters
+    ----------
+    *moves : Move or callable
+        Moves that read c t and V in place of data and their variance. They may change the variance of the other data.
+    """
+    whole = in_turn(*moves)
+
+    def step(rng: Variable, state: NetworkState, carry: dict) -> tuple:
+        read, network = state.read, state.network.sets_noise_of
+        scale = pt.sqrt(cast(RowNoise, state.network.observation).squared_scale(state.outputs[-1]))
+        equal = replace(network, row_scale=scale).of_equal_rows()
+        rows = NetworkState.begin(lambda values: equal, state.values, state.tuning)
+        observation, noise = cast(ConditionallyGaussian, equal.observation), equal.layers[-1].noise
+        rng, term = observation.draw_term(rng, rows.outputs[-1], _mean(rows), noise)
+        precision = pt.maximum(term.precision, LEAST / noise)
+        data = scale * term.linear / precision
+
+        def variance_and_precision(network: Network) -> tuple[Variable, Variable]:
+            """Return ΔZ and p, which falls as the variance of the noise of y rises."""
+            return network.layers[-1].noise, precision * observation.noise / network.observation.noise
+
+        def read_so(values: dict[Variable, Variable]) -> Network:
+            new = read(values)
+            other = new.sets_noise_of
+            noise, p = variance_and_precision(other)
+            last = replace(other.layers[-1], output=data, noise=noise + 1 / p)
+            other = replace(other, layers=(*other.layers[:-1], last), observation=None)
+            return replace(new, observation=replace(new.observation, network=other))
+
+        state = replace(state, read=read_so, network=read_so(state.values))
+        rng, state, carry, stats = whole.step(rng, state, carry)
+
+        state = replace(state, read=read, network=read(state.values))
+        other = other_network(state)
+        squared = cast(RowNoise, state.network.observation).squared_scale(state.outputs[-1])
+        noise, p = variance_and_precision(other.network)
+        mean, total = _mean(other), 1 / noise + p
+        rng, xi = draw(normal, rng, 0.0, 1.0, size=mean.shape)
+        z = (mean / noise + p * data) / total + pt.sqrt(squared / total) * pt.cast(xi, mean.dtype)
+        other = replace(other, outputs=(*other.outputs[:-1], z))
+        return rng, replace(state, values=other.new_values), carry, stats
 
     return replace(whole, step=step)
 

@@ -23,6 +23,10 @@ a row
 
 One Metropolis-Hastings step proposes t = h ξ, with a standard normal number ξ and a step size h whose logarithm is
 uniform.
+
+Where the data have a distribution around a last latent of the other network, which is integrated out here
+(:mod:`pymc_gibbsnn.moves.integrated_latent`), the variance of a number of y is c² V(Δ) in place of c² Δ in log p: V is
+the sum of the variance of the noise of that latent and of one that is proportional to Δ, the noise of y around it.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from pymc_gibbsnn.moves.collapsed_variances import step_sizes
 from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.row_scales import choose, moved, other_network, squares_of_rows
 from pymc_gibbsnn.moves.site import NetworkState, Site
-from pymc_gibbsnn.networks.network import Network
+from pymc_gibbsnn.networks.network import LearnedVariance, Network
 
 __all__ = ["has_noise_level", "noise_level"]
 
@@ -50,16 +54,27 @@ def has_noise_level(network: Network) -> bool:
 
     It is not made for a network of noise without hidden layers whose inputs have more columns than rows.
     """
-    other, is_wide = network.sets_noise_of, len(network.layers) == 1 and network.is_thin
-    return other is not None and other.layers[-1].name in other.own_variances and not is_wide
+    is_wide = len(network.layers) == 1 and network.is_thin
+    return network.sets_noise_of is not None and not is_wide and _variance(network) is not None
+
+
+def _variance(network: Network) -> LearnedVariance | None:
+    """Return the variance of the data of the other network, which may also be that of its last latent around these."""
+    other, data = network.sets_noise_of, network.observation.name
+    for one in other.variances:
+        parts = {use.part for use in one.uses}
+        if one.shape == () and not one.is_precision and data in parts and parts <= {data, other.layers[-1].name}:
+            return one
+    return None
 
 
 def noise_level(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkState]:
     """Move the variance of data and the scales of all rows against each other by one Metropolis-Hastings step."""
     likelihood: Any = state.network.observation
-    site, last = state.site(len(state.weights) - 1), likelihood.network.layers[-1]
-    variance, outputs = likelihood.network.own_variances[last.name], last.shape[0]
+    site, outputs = state.site(len(state.weights) - 1), likelihood.network.layers[-1].shape[0]
+    variance: Any = _variance(state.network)
     alpha, rate = variance.of_noise
+    noise = variance.noise_at(state.values[variance.value])
     other = other_network(state)
     zero, one = pt.constant(np.array([0, 1], site.z.dtype))
     rng, xi = draw(normal, rng, zero, one)
@@ -69,18 +84,20 @@ def noise_level(rng: Variable, state: NetworkState) -> tuple[Variable, NetworkSt
     w = site.w - t / likelihood.slope * u
     g = site.z - t / likelihood.slope * site.layer.operator.forward(site.a, u)
     old, new = likelihood.squared_scale(site.z), likelihood.squared_scale(g)
-    proposed = moved(other, pt.sqrt(new / old))
+    values = state.values | {variance.value: variance.value_at(noise * pt.exp(t))}
+    proposed = moved(other_network(replace(state, values=values, network=state.read(values))), pt.sqrt(new / old))
 
-    def of_rows(c2: Variable, state: NetworkState, t: Variable) -> Variable:
-        return outputs * (pt.log(c2) + t) + squares_of_rows(state) * pt.exp(-t) / c2
+    def of_rows(c2: Variable, state: NetworkState) -> Variable:
+        of_noise = pt.log(state.network.layers[-1].noise * pt.ones_like(state.outputs[-1])).sum()
+        return (outputs * pt.log(c2) + squares_of_rows(state) / c2).sum() + of_noise
 
-    change = (of_rows(new, proposed, t) - of_rows(old, other, zero)).sum()
+    change = of_rows(new, proposed) - of_rows(old, other)
     change += (site.layer.operator.precision * (w**2 - site.w**2)).sum()
-    log_ratio = -change / 2 - alpha * t - rate / last.noise * pt.expm1(-t)
+    log_ratio = -change / 2 - alpha * t - rate / noise * pt.expm1(-t)
     accept = pt.log1p(-uniforms[1]) < log_ratio
     w, g, t = (pt.switch(accept, *pair) for pair in ((w, site.w), (g, site.z), (t, zero)))
     values = choose(accept, proposed, other).new_values
-    values |= {variance.value: variance.value_at(last.noise * pt.exp(t))}
+    values |= {variance.value: variance.value_at(noise * pt.exp(t))}
     moving = {"weights": (*state.weights[:-1], w), "outputs": (*state.outputs[:-1], g)}
     return rng, replace(state, values=values, network=state.read(values), **moving)
 

@@ -9,7 +9,7 @@ the scale c of this row, which depends on the output of another noisy network
 
 Given Z and A, all noises of a row tie c to its present value. Given E and F in their place, which is the other
 parametrisation of interweaving [1]_, only the data do: with m(G) the mean of y given A, which moves with c, and
-q(G) = Σ (y − m(G))²/Δ over the k numbers of a row,
+q(G) = Σ (y − m(G))²/Δ over the k numbers of a row, which may have a Δ each,
 
     log π(G) = −(G − M)²/2v − (k log c² + q(G)/c²)/2 + const.
 
@@ -120,7 +120,7 @@ def squares_of_rows(state: NetworkState) -> Variable:
     """Compute q (n, 1) of the rows of a network."""
     last = state.network.layers[-1]
     errors = state.outputs[-1] - last.mean(state.input(len(state.posts)), state.weights[-1])
-    return (errors**2).sum(axis=1, keepdims=True) / last.noise
+    return (errors**2 / last.noise).sum(axis=1, keepdims=True)
 
 
 def log_density_of_rows(state: NetworkState, squared_scale: Variable, squares: Variable) -> Variable:

@@ -37,11 +37,12 @@ def log_densities(state: NetworkState) -> dict[str, Variable]:
     densities, variances = dict(state.densities), state.network.noises
     for name, (square, n) in state.noise.items():
         densities[name] = -0.5 * (square / variances[name] + n * pt.log(2 * math.pi * variances[name]))
-        if state.network.row_scale is not None:
-            densities[name] -= n * pt.log(state.network.row_scale).mean()
     observation = state.network.observation
     if observation is not None and (of_data := observation.log_densities(state.outputs[-1])) is not None:
         densities[observation.name] = of_data.sum()
+    if state.network.row_scale is not None:
+        for name, (_, n) in state.noise.items():
+            densities[name] -= n * pt.log(state.network.row_scale).mean()
     for operator, w in _weights(state):
         densities[operator.name] = operator.log_prior(w)
     for parameter in state.network.parameters:

@@ -181,6 +181,10 @@ class LearnedVariance:
         """Compute the value with which the noise of the first use has this variance."""
         return self.value_of(-pt.log(noise / self.uses[0].coefficient ** 2))
 
+    def noise_at(self, value: Variable) -> Variable:
+        """Compute the variance that the noise of the first use has at a value."""
+        return self.uses[0].coefficient ** 2 * pt.exp(-self.log_precision(value))
+
     def log_precision(self, value: Variable) -> Variable:
         """Compute log τ, or −log v, from a value of its value variable."""
         log = value if self.is_log else pt.log(value)
@@ -318,7 +322,8 @@ class Network:
             )
             for layer in self.layers
         ]
-        return replace(self, inputs=self.inputs * ones, layers=tuple(layers))
+        observation = None if self.observation is None else self.observation.of_scaled_rows(ones)
+        return replace(self, inputs=self.inputs * ones, layers=tuple(layers), observation=observation)
 
     @property
     def sets_noise_of(self) -> Network | None:

@@ -202,6 +202,7 @@ class Reader(LayerReader):
         if z is not last:
             observation, around = self._effect(last, z), [last]
         network = self._read_from(z, number, observation, around)
+        network = self._with_scaled_data(network, observed)
         scale = common_scale(network, self.scales)
         if len(self.ends(observed)) == 1:
             of_scale = set() if scale is None else self._parents([scale])
@@ -229,6 +230,16 @@ class Reader(LayerReader):
             network = replace(network, random_inputs=replace(inputs, is_drawn=False))
             of_noise = replace(of_noise, observation=replace(likelihood, network=network))
         return [of_noise, network]
+
+    def _with_scaled_data(self, network: Network, observed: Variable) -> Network:
+        """Count data around a last latent among what has scales of rows, if the latents of the network have some."""
+        observation = network.observation
+        has_scales = any(scale is not None for scale in self.scales.values())
+        if observation is None or not observation.scales_with_rows or not has_scales:
+            return network
+        *_, sigma = observed.owner.op.dist_params(observed.owner)
+        _, self.scales[observed] = self.variances.noise_of_rows(sigma, observed)
+        return replace(network, observation=replace(observation, factors=None))
 
     def _check_inputs(self, networks: list[Network], scale: Variable | None) -> None:
         """Refuse inputs that are variables and enter anything but the first layers of these networks.
@@ -299,7 +310,7 @@ class Reader(LayerReader):
                 f"s * pmg.row_scale({latent.name})."
             )
         for rv in self.scales:
-            if latent in self._parents([self._normal(rv)[0]]):
+            if isinstance(rv.owner.op, NormalRV) and latent in self._parents([mean_of(rv)]):
                 raise NetworkError(
                     f"'{latent.name}', on which scales of rows depend, must enter nothing else; it enters the mean of "
                     f"'{rv.name}', too."

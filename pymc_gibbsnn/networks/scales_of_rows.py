@@ -149,11 +149,12 @@ def common_scale(network: Network, scales: Mapping[Variable, Variable | None]) -
             f"sigma of {names} differs between rows, in a network on which scales of rows depend: there, the noise of "
             f"each variable must be one number."
         )
-    if network.observation is not None:
+    if network.observation is not None and not network.observation.scales_with_rows:
         raise NetworkError(
             f"sigma of {names} differs between rows, but '{network.observation.name}' is drawn given the latent "
-            f"'{network.layers[-1].name}': there, the noise of latents must be the same in all rows. Observe the last "
-            f"layer itself, pm.Normal('y', mean, sigma, observed=y), or give only the data a sigma for each row."
+            f"'{network.layers[-1].name}': there, the noise of latents must be the same in all rows, unless the data "
+            f"are Normal, StudentT or Laplace around this latent, with the same scale. Observe the last layer itself, "
+            f"pm.Normal('y', mean, sigma, observed=y), or give only the data a sigma for each row."
         )
     if without:
         raise NetworkError(

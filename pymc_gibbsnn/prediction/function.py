@@ -16,14 +16,15 @@ from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 
 from pymc_gibbsnn._data import array_of, finite, warn_of_rows
 from pymc_gibbsnn.networks.forms import NetworkError, shapes_of
+from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
-from pymc_gibbsnn.networks.network import Network, evaluate
+from pymc_gibbsnn.networks.network import Layer, Network, evaluate
 from pymc_gibbsnn.networks.reader import only_network, read_networks
 from pymc_gibbsnn.prediction.draws_of import draws_of
 from pymc_gibbsnn.prediction.inputs import Inputs, evenly_spaced, find_observed
 from pymc_gibbsnn.prediction.new_rows import NewRows, parts_at_once
 
-__all__ = ["forward", "function_evaluator", "networks_of", "variance_of_data"]
+__all__ = ["forward", "function_evaluator", "networks_of", "variance_of"]
 
 
 def function_evaluator(
@@ -64,7 +65,7 @@ def function_evaluator(
         space = _evaluate_network(network, posterior, weights[-1], inputs[-1])
         likelihood, output, of_noise = networks[0].observation, space["output"], inputs[0]
         if len(weights) > 1 and networks[0].sets_noise_of is not None and of_noise is not None:
-            variance = variance_of_data(network, posterior)
+            variance = variance_of(network.likelihood, network, posterior)
             if variance is not None:
                 log_noise = _log_noise(networks[0], likelihood, weights[0], variance, of_noise)
                 space["log_noise"] = xr.DataArray(log_noise, dims=output.dims[:3]).broadcast_like(output)
@@ -232,18 +233,20 @@ def _evaluate_network(
     )
 
 
-def variance_of_data(network: Network, posterior: xr.Dataset) -> np.ndarray | None:
-    """Return the variance of the noise of y where the scale of the row is 1, (chain, draw) or (); None if not known."""
-    last = network.layers[-1]
+def variance_of(part: Layer | Likelihood, network: Network, posterior: xr.Dataset) -> np.ndarray | None:
+    """Return the variance of the noise of a latent or of data of a network, (chain, draw) or (); None if not known.
+
+    Where rows have scales it is that of a row of scale 1; for data that are not normal it is their squared scale.
+    """
     for variance in network.variances:
         for use in variance.uses:
-            if use.part == last.name and use.value is None:
+            if use.part == part.name and use.value is None:
                 if variance.name not in posterior:
                     return None
                 x = posterior[variance.name].transpose("chain", "draw", ...).values
                 x = x.reshape(*x.shape[:2], -1)[..., np.ravel(use.which)[0]]
                 return evaluate(use.coefficient) ** 2 * (1 / x if variance.is_precision else x)
-    return None if list(explicit_graph_inputs([last.noise])) else evaluate(last.noise)
+    return None if list(explicit_graph_inputs([part.noise])) else evaluate(part.noise)
 
 
 def _log_noise(

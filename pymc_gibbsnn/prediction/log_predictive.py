@@ -388,8 +388,8 @@ class _Density:
         if self.is_given_latent:
             mean, sigma = np.broadcast_to(distribution.parameters[0], distribution.shape), distribution.parameters[1]
             for squares, sd in added:
-                variance = squares[:, 0, 0] * _of_rows(sd)[:, 0] ** 2
-                sigma = np.sqrt(sigma**2 + variance.reshape(-1, *[1] * (mean.ndim - 1)))
+                variance = squares[:, 0] * _of_rows(sd) ** 2  # (draw, row), or a row for all
+                sigma = np.sqrt(sigma**2 + variance.reshape(*variance.shape, *[1] * (mean.ndim - 2)))
             if self.observation is None:
                 return self._integrated(data, values, mean, sigma, y)
             values[self.last.rv] = mean

@@ -27,7 +27,8 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
     parameters of the likelihood | Z_{L+1}, y         or with Z_{L+1} integrated out
     Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say; lines of layer L have
                                              Z_{L+1} integrated out if y is Gaussian given auxiliary variables
-    Z_{L+1}, and noise of another network    if the scales of the rows of this other network depend on Z_{L+1}
+    Z_{L+1}, and noise of another network    if the scales of the rows of this other network depend on Z_{L+1};
+                                             that of its own Z_{L+1}, around which its data are, is integrated out
     the same with W̃_L and that network's Δ   if Δ, the variance of that network's data, is learned
     Δ, λ | all others                        if they have conjugate priors
 
@@ -58,7 +59,7 @@ from pymc_gibbsnn._arguments import boolean, one_of, positive
 from pymc_gibbsnn.backends.numba_kernels import MANY
 from pymc_gibbsnn.moves.centred_scale import centred_scales
 from pymc_gibbsnn.moves.collapsed_variances import collapsed_variances
-from pymc_gibbsnn.moves.integrated_latent import last_latent_integrated
+from pymc_gibbsnn.moves.integrated_latent import last_latent_integrated, other_last_latent_integrated
 from pymc_gibbsnn.moves.interweave_deep import interweave_deep
 from pymc_gibbsnn.moves.interweave_filters import activation_above, interweave_filters
 from pymc_gibbsnn.moves.interweave_marginal import interweave_marginal
@@ -391,9 +392,11 @@ def _sweep(
     if has_shift(network):
         of_data.append(shift(network))  # cutpoints or centers, the last bias, Z_{L+1}
     if network.sets_noise_of is not None:
-        moves += [*joint, row_scales(network)]  # Z_{L+1}, and with it all noise of a row of another network
+        of_rows = [*joint, row_scales(network)]  # Z_{L+1}, and with it all noise of a row of another network
         if has_noise_level(network):
-            moves.append(noise_level)  # W̃_L, Z_{L+1}, and the variance of data of this other network
+            of_rows.append(noise_level)  # W̃_L, Z_{L+1}, and the variance of data of this other network
+        has_latent = network.sets_noise_of.observation is not None  # the last one, around which its data are
+        moves += [other_last_latent_integrated(*of_rows)] if has_latent else of_rows
     elif integrates:
         # All moves around the last layer with Z_{L+1} integrated out; then Z_{L+1}
         moves = [*lower, *joint, *of_data, last_latent_integrated(moves, by_row)]

@@ -10,9 +10,10 @@ from scipy import stats
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn import _compat
+from pymc_gibbsnn.moves.integrated_latent import other_last_latent_integrated
 from pymc_gibbsnn.moves.noise_level import has_noise_level, noise_level
 from pymc_gibbsnn.moves.row_scales import row_scales
-from pymc_gibbsnn.moves.site import NetworkState
+from pymc_gibbsnn.moves.site import NetworkState, in_turn
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from pymc_gibbsnn.networks.scales_of_rows import numbers_of_scale
@@ -33,8 +34,27 @@ def bounded(g):
     return pmg.row_scale(g, slope=-1, intercept=1 + np.log(4), floor=0.1, span=4)
 
 
-def scaled_network(outputs=None, hidden=2, scale_of=lambda g: pt.exp(HALF * g), function=relu, x=X, bias=False):
-    """A network of one hidden layer and another one, of one hidden layer, that gives its noise."""
+AROUND = {
+    "student": lambda z, s, **data: pm.StudentT("y", np.float64(4), z, sigma=s, **data),
+    "laplace": lambda z, s, **data: pm.Laplace("y", z, b=s, **data),
+    "normal": lambda z, s, **data: pm.Normal("y", z, s, **data),
+}
+
+
+def scaled_network(
+    outputs=None,
+    hidden=2,
+    scale_of=lambda g: pt.exp(HALF * g),
+    function=relu,
+    x=X,
+    bias=False,
+    around=None,
+    alike=False,
+):
+    """A network of one hidden layer and another one, of one hidden layer, that gives its noise.
+
+    Data are its output or have a distribution around it, whose variance may be that of the output.
+    """
     y = np.random.default_rng(1).normal(size=(len(x),) if outputs is None else (len(x), outputs))
     units = () if outputs is None else (outputs,)
     with pm.Model() as model:
@@ -51,7 +71,12 @@ def scaled_network(outputs=None, hidden=2, scale_of=lambda g: pt.exp(HALF * g), 
         Z2 = pm.Normal("Z2", x @ W1.T + b1, of_z * scale[:, None])
         A2 = pm.Normal("A2", function(Z2), scale[:, None])
         W2, b2 = pm.Normal("W2", 0, 0.5, shape=(*units, hidden)), pm.Normal("b2", 0, 0.5, shape=units)
-        pm.Normal("y", A2 @ W2.T + b2, of_y * (scale[:, None] if units else scale), observed=data)
+        scale = scale[:, None] if units else scale
+        if around is None:
+            pm.Normal("y", A2 @ W2.T + b2, of_y * scale, observed=data)
+        else:
+            Z3 = pm.Normal("Z3", A2 @ W2.T + b2, (of_y if alike else HALF) * scale)
+            AROUND[around](Z3, of_y * scale, observed=data)
     return model
 
 
@@ -80,11 +105,45 @@ def test_both_networks_are_read():
 )
 @pytest.mark.parametrize("kwargs", [{}, slow(PLAIN), slow({"interweave": "langevin"}), slow(PARALLEL)])
 def test_lp_is_the_log_density_of_the_model(outputs, scale_of, kwargs):
-    model = scaled_network(outputs, scale_of=scale_of)
+    check_lp(scaled_network(outputs, scale_of=scale_of), **kwargs)
+
+
+def check_lp(model, **kwargs):
     logp, start = model.compile_logp(mode="AS_WRITTEN"), random_point(model, 0)
     point, [found] = gibbs(model, **kwargs).step(start)
     np.testing.assert_allclose(found["lp"], logp(point), rtol=1e-9, atol=1e-6)
-    assert all((point[name] != start[name]).all() for name in ("W1", "Z2", "A2", "V1", "H", "B"))
+    latents = {"Z2", "A2", "Z3", "H", "B"} & set(start)
+    assert all((point[name] != start[name]).all() for name in ("W1", "V1", *latents))
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize(
+    ("outputs", "around"), [(None, "student"), slow(3, "student"), slow(None, "laplace"), (3, "normal")]
+)
+@pytest.mark.parametrize("kwargs", [{}, slow(PLAIN)])
+def test_lp_where_data_are_around_the_output(outputs, around, alike, kwargs):
+    model = scaled_network(outputs, around=around, alike=alike)
+    of_noise, network = read_networks(model)
+    assert [layer.name for layer in network.layers] == ["Z2", "Z3"]
+    assert network.observation.factors is None
+    assert has_noise_level(of_noise)
+    check_lp(model, **kwargs)
+
+
+def with_learned_degrees():
+    """Student's t, with degrees of freedom that are learned, in a linear network."""
+    with pm.Model() as model:
+        scale = pt.exp(HALF * pm.Normal("G", X @ pm.Normal("V1", 0, 1, shape=D), 1.0))
+        z = pm.Normal("Z2", X @ pm.Normal("W1", 0, 1, shape=D), scale)
+        data = pm.Data("y_data", X[:, 0])
+        pm.StudentT("y", pm.Gamma("nu", 8, 2), z, sigma=0.7 * scale, observed=data)
+    return model
+
+
+def test_parameters_of_the_data_are_drawn_with_scales_of_rows():
+    model = with_learned_degrees()
+    assert {v.name for v in gibbs(model).vars} == {"V1", "G", "W1", "Z2", "nu_log__"}
+    check_lp(model)
 
 
 FORMS = {
@@ -255,27 +314,55 @@ def test_wide_data():
 # Oracles: the move by quadrature, the sweep by the prior
 
 
+DENSITIES = {
+    "student": lambda y, z, s: stats.t.logpdf(y, 4, z, s),
+    "laplace": stats.laplace.logpdf,
+    "normal": stats.norm.logpdf,
+}
+ON_LATENTS = np.linspace(-8, 8, 1601)  # in units of deviations of the last latent
+
+
+def over_latents(around, y, mean, sigma, s):
+    """The density of data and of the last latent at points of the latter, up to a constant, along the last axis."""
+    y, mean, sigma, s = (np.asarray(x)[..., None] for x in (y, mean, sigma, s))
+    return np.exp(DENSITIES[around](y, mean + sigma * ON_LATENTS, s) + stats.norm.logpdf(ON_LATENTS))
+
+
 @pytest.mark.parametrize("mode", MOSTLY_PYTHON)
-@pytest.mark.parametrize(("outputs", "floor", "span"), [(None, 0.0, np.inf), (2, 0.7, np.inf), (None, 0.1, 4.0)])
-def test_the_move_against_quadrature(outputs, floor, span, mode):
-    """Every row is a chain of its own, with the noise of its latents in units of its scale held fixed."""
+@pytest.mark.parametrize(
+    ("outputs", "floor", "span", "around"),
+    [
+        (None, 0.0, np.inf, None),
+        (2, 0.7, np.inf, None),
+        (None, 0.1, 4.0, None),
+        (None, 0.1, 4.0, "student"),
+        slow(2, 0.7, np.inf, "student"),
+        slow(None, 0.0, np.inf, "laplace"),
+        slow(2, 0.0, np.inf, "normal"),
+    ],
+)
+def test_the_move_against_quadrature(outputs, floor, span, around, mode):
+    """Every row is a chain of its own, with the noise of its latents in units of its scale held fixed.
+
+    But for that of a last latent around which data are: it is integrated out.
+    """
     copies = 1500
 
     def squared(g):
         return floor + 1 / (np.exp(-0.8 * g - 0.6) + 1 / span)
 
     x, y = np.repeat(X[:2], copies, axis=0), np.repeat([[0.3, -1.0], [2.0, 6.0]], copies, axis=0)
-    model = scaled_network(outputs, scale_of=lambda g: pmg.row_scale(g, 0.8, 0.6, floor, span), x=x)
+    model = scaled_network(outputs, scale_of=lambda g: pmg.row_scale(g, 0.8, 0.6, floor, span), x=x, around=around)
     model["y_data"].set_value(y if outputs else y[:, 0])
     of_noise, _ = read_networks(model)
     start = random_point(model, 3)
-    for name in ("H", "B", "Z2", "A2", "G"):  # the same in all rows of a kind
+    for name in {"H", "B", "Z2", "A2", "Z3", "G"} & set(start):  # the same in all rows of a kind
         start[name] = np.repeat(start[name][[0, copies]], copies, axis=0)
     start["Z2"] = x @ start["W1"].T + start["b1"] + np.array([0.5, -0.3])
     start["A2"] = np.maximum(start["Z2"], 0) + np.array([0.2, -0.4])
     values = {v: pytensor.shared(start[v.name], v.name) for v in model.value_vars}
-    move = row_scales(of_noise)
-    moving = [v for v in model.value_vars if v.name in ("G", "Z2", "A2")]
+    move = row_scales(of_noise) if around is None else other_last_latent_integrated(row_scales(of_noise))
+    moving = [v for v in model.value_vars if v.name in ("G", "Z2", "A2", "Z3")]
 
     def build(rng):
         state = NetworkState.begin(of_noise.at, values, pt.constant(0.0))
@@ -301,12 +388,25 @@ def test_the_move_against_quadrature(outputs, floor, span, mode):
         z = mean + scale * (start["Z2"][row] - mean) / c
         a = np.maximum(z, 0) + scale * (start["A2"][row] - np.maximum(start["Z2"][row], 0)) / c
         data = y[row, : outputs or 1]
-        density = stats.norm.logpdf(data, a @ w2.T + b2, scale * np.sqrt(of_y)).sum(1)
+        mean_of_data, s = a @ w2.T + b2, scale * np.sqrt(of_y)
+        if around is None:
+            density = stats.norm.logpdf(data, mean_of_data, s).sum(1)
+        else:
+            density = np.log(over_latents(around, data, mean_of_data, 0.5 * scale, s).sum(-1)).sum(1)
         density += stats.norm.logpdf(grid, start["B"][row] @ start["V2"], np.sqrt(of_g))
         density = np.exp(density - density.max())
         cdf = np.cumsum(density) / density.sum()
-        drawn = found["G"][row : row + copies]
+        these = slice(row, row + copies)
+        drawn = found["G"][these]
         assert stats.kstest(drawn, lambda g, cdf=cdf: np.interp(g, grid, cdf)).pvalue > 1e-3
+        if around is not None:  # Z3 given all else
+            scale, z = np.sqrt(squared(drawn))[:, None], found["Z3"][these].reshape(copies, -1)
+            mean_of_data = found["A2"][these] @ w2.T + b2
+            t = (z - mean_of_data) / (0.5 * scale)
+            weights = over_latents(around, data, mean_of_data, 0.5 * scale, scale * np.sqrt(of_y))
+            below = (weights * (t[..., None] > ON_LATENTS)).sum(-1) / weights.sum(-1)
+            for k in range(below.shape[1]):
+                assert stats.kstest(below[:, k], "uniform").pvalue > 1e-3
         c_new = np.sqrt(squared(drawn[0]))
         np.testing.assert_allclose(found["Z2"][row], mean + c_new * (start["Z2"][row] - mean) / c, rtol=1e-5)
 
@@ -314,22 +414,33 @@ def test_the_move_against_quadrature(outputs, floor, span, mode):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("outputs", "scale_of"),
-    [(None, lambda g: pt.exp(HALF * g)), (3, lambda g: HALF * pmg.row_scale(g, -0.8, 1, 0.5)), (None, bounded)],
+    ("outputs", "scale_of", "data"),
+    [
+        (None, lambda g: pt.exp(HALF * g), {}),
+        (3, lambda g: HALF * pmg.row_scale(g, -0.8, 1, 0.5), {}),
+        (None, bounded, {}),
+        (None, bounded, {"around": "student"}),
+        (3, bounded, {"around": "student", "alike": True}),
+        (None, lambda g: pt.exp(HALF * g), {"around": "laplace", "alike": True}),
+    ],
 )
-def test_the_move_of_the_level_by_the_density_of_the_model(outputs, scale_of, mode):
-    """Along the line on which it moves, which one step shows; the density is that of PyMC."""
-    model = scaled_network(outputs, scale_of=scale_of, bias=outputs is not None)
+def test_the_move_of_the_level_by_the_density_of_the_model(outputs, scale_of, data, mode):
+    """Along the line on which it moves, which one step shows; the density is that of PyMC.
+
+    That of data around a last latent, which is integrated out, is a sum over its values.
+    """
+    model = scaled_network(outputs, scale_of=scale_of, bias=outputs is not None, **data)
     of_noise, _ = read_networks(model)
+    move = other_last_latent_integrated(noise_level) if data else in_turn(noise_level)
     assert has_noise_level(of_noise)
     start = random_point(model, 5)
     values = {v: pytensor.shared(start[v.name], v.name) for v in model.value_vars}
     parts = {"V2", "G", "c2"} & set(start)
-    moving = {*parts, "Z2", "A2", "of_y_log__"}
+    moving = {*parts, "Z2", "A2", "of_y_log__", *({"Z3"} & set(start))}
 
     def build(rng):
         state = NetworkState.begin(of_noise.at, values, pt.constant(0.0))
-        rng, state = noise_level(rng, state)
+        rng, state, *_ = move.step(rng, state, {})
         return rng, *(state.new_values[v] for v in values)
 
     draw, ts, last = compile_draw(build, mode), [], {}
@@ -358,10 +469,21 @@ def test_the_move_of_the_level_by_the_density_of_the_model(outputs, scale_of, mo
         return new, 4 * np.log(ratio).sum()  # two numbers of Z2 and two of A2 in each row
 
     expected, _ = at(t)
-    for name in moving:
+    for name in moving - {"Z3"}:
         np.testing.assert_allclose(point[name], expected[name], rtol=1e-8, atol=1e-10)
-    logp, grid = model.compile_logp(mode="AS_WRITTEN"), np.linspace(-8, 8, 801)
-    density = np.array([logp(new) + jacobian for new, jacobian in map(at, grid)])
+    rvs = [rv for rv in model.basic_RVs if not data or rv.name not in ("Z3", "y")]
+    logp, grid = model.compile_logp(vars=rvs, mode="AS_WRITTEN"), np.linspace(-8, 8, 801)
+
+    def of_data(new):
+        if not data:
+            return 0.0
+        mean = new["A2"] @ np.atleast_2d(new["W2"]).T + new["b2"]
+        c, variance = scale(new["G"])[:, None], np.exp(new["of_y_log__"])
+        sigma = (np.sqrt(variance) if "alike" in data else 0.5) * c
+        y = model["y_data"].get_value().reshape(mean.shape)
+        return np.log(over_latents(data["around"], y, mean, sigma, np.sqrt(variance) * c).sum(-1)).sum()
+
+    density = np.array([logp(new) + of_data(new) + jacobian for new, jacobian in map(at, grid)])
     cdf = np.cumsum(np.exp(density - density.max()))
     assert cdf[0] < 1e-4 * cdf[-1]
     drawn = np.array(ts[500::25])
@@ -393,6 +515,26 @@ def test_models_without_a_move_of_the_level():
 )
 def test_geweke(outputs, kwargs):
     check_geweke(scaled_network(outputs), 8000, **NUMBA, **kwargs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "kwargs"),
+    [
+        ({"around": "student"}, {}),
+        ({"around": "student", "alike": True, "outputs": 2}, {}),
+        ({"around": "student", "alike": True, "scale_of": bounded}, PLAIN),
+        ({"around": "laplace", "alike": True}, {}),
+        ({"around": "normal"}, {"interweave": "langevin"}),
+    ],
+)
+def test_geweke_where_data_are_around_the_output(model, kwargs):
+    check_geweke(scaled_network(**model), 8000, **NUMBA, **kwargs)
+
+
+@pytest.mark.slow
+def test_geweke_with_learned_degrees_of_freedom():
+    check_geweke(with_learned_degrees(), 8000, **NUMBA)
 
 
 @pytest.mark.slow
@@ -456,7 +598,8 @@ def test_the_model_in_one_call():
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"likelihood": "student"}, "noise_hidden= goes with likelihood='normal' alone; found 'student'"),
+        ({"likelihood": "mixture"}, "goes with likelihood='student', 'normal' or 'laplace', .* found 'mixture'"),
+        ({"lower": -9.0}, "and with no bounds; found 'normal'"),
         ({"activation": "tanh"}, "needs an activation for which .*: 'relu', 'leaky_relu', 'abs', 'identity'"),
     ],
 )
@@ -467,10 +610,10 @@ def test_what_the_model_refuses(kwargs, message):
         pmg.mlp(INPUTS, TARGETS, 4, noise_hidden=0, noise=0.1, prior=None)
 
 
-@pytest.fixture(scope="module")
-def posterior():
+@pytest.fixture(scope="module", params=["normal", "student"])
+def posterior(request):
     """A short posterior by Numba, as ``pm.sample`` takes it."""
-    with learned_noise() as model:
+    with learned_noise(likelihood=request.param) as model:
         idata = pm.sample(
             300, tune=300, chains=2, cores=1, step=pmg.GibbsNN(compile_kwargs={"mode": "NUMBA"}),
             var_names=RECORDED, random_seed=1, progressbar=False, compute_convergence_checks=False,
@@ -534,27 +677,53 @@ def test_new_inputs_of_one_network_are_not_those_of_the_other():
 
 @pytest.mark.slow
 def test_the_density_is_that_of_the_model_with_latents_drawn_anew(posterior):
-    """By brute force, for one draw of the posterior."""
+    """By brute force, for one draw of the posterior, at a row of little noise and one of much."""
     model, idata = posterior
     one = idata.posterior.isel(chain=0, draw=-1)
-    rng, x, y = np.random.default_rng(0), INPUTS[:1], TARGETS[:1]
+    rows = np.argsort(INPUTS[:, 1])[[5, -5]]
+    rng, x, y = np.random.default_rng(0), INPUTS[rows], TARGETS[rows]
     n = 200_000
 
     def noisy(mean, name, scale=1.0):
         return mean + np.sqrt(float(one[f"variance_{name}"])) * scale * rng.normal(size=np.shape(mean))
 
     def ascend(suffix, scale=1.0):
-        z = noisy(
-            np.repeat(x @ one[f"W1{suffix}"].values.T + one[f"b1{suffix}"].values, n, axis=0), f"Z2{suffix}", scale
-        )
+        mean = x @ one[f"W1{suffix}"].values.T + one[f"b1{suffix}"].values
+        z = noisy(np.repeat(mean[None], n, axis=0), f"Z2{suffix}", scale)
         return noisy(np.maximum(z, 0), f"A2{suffix}", scale) @ one[f"W2{suffix}"].values
 
     scale = np.sqrt(squared_scale(noisy(ascend("_noise"), "Z3_noise")))
-    mean = ascend("", scale[:, None]) + float(one["b2"])
-    truth = stats.norm.pdf(y, mean, np.sqrt(float(one["variance_y"])) * scale).mean()
+    mean, sd = ascend("", scale[..., None]) + float(one["b2"]), np.sqrt(float(one["variance_y"])) * scale
+    if "Z3" in model.named_vars:  # around which y has Student's t distribution
+        truth = stats.t.pdf(y, 4, mean + sd * rng.normal(size=sd.shape), sd).mean(axis=0)
+    else:
+        truth = stats.norm.pdf(y, mean, sd).mean(axis=0)
     thinned = idata.isel(chain=[0], draw=[-1])
     found = pmg.log_predictive(thinned, model, x, y, latent_draws=20_000, random_seed=1)
-    np.testing.assert_allclose(np.exp(found["log_density"].item()), truth, rtol=0.02)
+    np.testing.assert_allclose(np.exp(found["log_density"].values.ravel()), truth, rtol=0.02)
+
+
+@pytest.mark.parametrize(("outputs", "around"), [(None, "student"), slow(2, "student"), slow(None, "normal")])
+def test_the_density_where_noise_of_hidden_units_is_large(outputs, around):
+    """By brute force, at rows of very different scales."""
+    model = scaled_network(outputs, around=around)
+    rvs = [rv for rv in model.free_RVs if rv.name not in ("H", "B", "G", "Z2", "A2", "Z3")]
+    values = pm.draw(rvs, random_seed=4, mode="AS_WRITTEN")
+    one = {rv.name: np.asarray(x) for rv, x in zip(rvs, values, strict=True)}
+    rng, shape = np.random.default_rng(0), (100_000, N)
+
+    def noisy(mean, sigma=1.0):
+        return mean + sigma * rng.normal(size=(*shape, *np.shape(mean)[2:]))
+
+    b = noisy(np.maximum(noisy((X @ one["V1"].T + one["c1"])[None]), 0))
+    scale = np.exp(noisy(b @ one["V2"], np.sqrt(one["of_g"])) / 2)[..., None]
+    z = noisy((X @ one["W1"].T + one["b1"])[None], np.sqrt(one["of_z"]) * scale)
+    mean = noisy(np.maximum(z, 0), scale) @ np.atleast_2d(one["W2"]).T + one["b2"]
+    y = model["y_data"].get_value().reshape(N, -1)
+    truth = np.exp(DENSITIES[around](y, noisy(mean, 0.5 * scale), np.sqrt(one["of_y"]) * scale).sum(-1)).mean(axis=0)
+    posterior = {"posterior": _compat.dataset(model, {name: x[None, None] for name, x in one.items()}, 0)}
+    found = pmg.log_predictive(posterior, model, latent_draws=20_000, random_seed=1)["log_density"].values.ravel()
+    np.testing.assert_allclose(np.exp(found), truth, rtol=0.03)
 
 
 @pytest.mark.slow

@@ -153,7 +153,7 @@ class Operator(ABC):
     """Whether inputs and outputs of each row may be divided by a scale of this row, as ``of_scaled_rows`` does."""
 
     def of_scaled_rows(self, ones: Variable) -> Operator:
-        """Return the layer between inputs and outputs that are divided by scales of rows, whose bias meets ``ones``."""
+        """Return the layer between inputs and outputs that are multiplied by ``ones`` (n, 1), as its bias is."""
         return self
 
     # The conditional of the activations below

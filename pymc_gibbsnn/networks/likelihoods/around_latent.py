@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -146,6 +146,16 @@ class AroundLatent(ConditionallyGaussian):
         """Compute log p(y | Z) for the rows of Z (n, units)."""
         squared = self._squared(z)
         return self.log_density_of_squares((self._targets(z) - self._slope(z) * z) ** 2 / squared, squared)
+
+    def of_scaled_rows(self, ones: Variable) -> AroundLatent:
+        """Return the likelihood of data divided by a scale of each row, given Z divided by it.
+
+        Parameters
+        ----------
+        ones : Variable, (n, 1)
+            One over the scales.
+        """
+        return replace(self, value=pt.cast(in_rows(self.value), ones.dtype) * ones)
 
     @property
     def errors(self) -> Errors | None:

@@ -44,6 +44,7 @@ class LaplaceLikelihood(AroundLatent):
 
     rv_type = LaplaceRV
     form = "pm.Laplace('{name}', Z, b=scale)"
+    scales_with_rows = True
 
     @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:

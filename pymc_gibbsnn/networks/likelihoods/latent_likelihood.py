@@ -66,6 +66,8 @@ class LatentLikelihood(Likelihood):
     prior_scale: ClassVar[float] = 1.0
     """By what :func:`~pymc_gibbsnn.mlp` and :func:`~pymc_gibbsnn.cnn` multiply the deviations of the priors of the last
     weights and biases, where their precision is learned."""
+    scales_with_rows: ClassVar[bool] = False
+    """Whether all noise of a row, that of y too, may have a scale of its own, by which ``of_scaled_rows`` divides."""
     is_term: ClassVar[bool] = False
     """Whether Z is one term of the mean of y, beside others."""
     is_logistic: ClassVar[bool] = False

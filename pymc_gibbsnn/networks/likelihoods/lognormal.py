@@ -31,6 +31,7 @@ class LogNormalLikelihood(MeasurementLikelihood):
 
     rv_type = LogNormalRV
     form = "pm.LogNormal('{name}', Z, sigma)"
+    scales_with_rows = False
 
     def check(self, x: np.ndarray, layer: Operator) -> None:
         """Refuse data that are not positive as well.

@@ -29,6 +29,7 @@ class MeasurementLikelihood(AroundLatent):
 
     rv_type = NormalRV
     form = "pm.Normal('{name}', Z, sigma)"
+    scales_with_rows = True
 
     @classmethod
     def read(cls, node: Apply, observed: Variable, parameters: Parameters) -> tuple[Variable, dict[str, Variable]]:

@@ -59,6 +59,7 @@ class StudentTLikelihood(AroundLatent):
 
     rv_type = StudentTRV
     form = "pm.StudentT('{name}', nu, Z, sigma=scale)"
+    scales_with_rows = True
     has_slopes = True
 
     degrees: Variable = field(kw_only=True)
