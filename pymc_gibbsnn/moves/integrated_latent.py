@@ -89,8 +89,8 @@ def last_latent_integrated(shared: Sequence[Move | Callable], by_row: Sequence[M
 def other_last_latent_integrated(*moves: Move | Callable) -> Move:
     """Make moves of a network that sets the noise of another, whose last latent is integrated out, and then drawn.
 
-    In units of the scale c of each row the other network is that of the model above. With its Z integrated out, c t is
-    an observation of its M with the variance c² V, so that these moves see a network whose last layer is observed.
+    Divided by the scale c of each row, the other network is that of the model above. With its Z integrated out, c t is
+    an observation of c M with the variance c² V, so that these moves see a network whose last layer is observed.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def other_last_latent_integrated(*moves: Move | Callable) -> Move:
             noise, p = variance_and_precision(other)
             last = replace(other.layers[-1], output=data, noise=noise + 1 / p)
             other = replace(other, layers=(*other.layers[:-1], last), observation=None)
-            return replace(new, observation=replace(new.observation, network=other))
+            return replace(new, observation=replace(cast(RowNoise, new.observation), network=other))
 
         state = replace(state, read=read_so, network=read_so(state.values))
         rng, state, carry, stats = whole.step(rng, state, carry)
@@ -182,7 +182,9 @@ def _observed_as(state: NetworkState, read: Callable, output: Variable, noise: V
     def read_so(values: dict[Variable, Variable]) -> Network:
         network = read(values)
         *layers, last = network.layers
-        return replace(network, layers=(*layers, replace(last, noise=noise)))
+        # A learned ΔZ is no longer the noise of the last layer, and not to be drawn as such
+        others = tuple(one for one in network.variances if all(use.part != last.name for use in one.uses))
+        return replace(network, layers=(*layers, replace(last, noise=noise)), variances=others)
 
     return replace(state, read=read_so, network=read_so(state.values), outputs=(*state.outputs[:-1], output))
 
