@@ -31,7 +31,7 @@ from pymc_gibbsnn._arguments import describe, model_of, whole
 from pymc_gibbsnn._compat import call_in_pymc, number_of_chain, tuning_steps
 from pymc_gibbsnn._data import check_coordinates
 from pymc_gibbsnn.backends.jax_backend import jax_settings, random_state, refuse_jax_in_fork
-from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax
+from pymc_gibbsnn.backends.modes import compilation_mode, uses_jax, without_traces
 from pymc_gibbsnn.backends.numba_cache import telling_of_compilation
 from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.backends.one_thread import ONE_THREAD
@@ -249,7 +249,7 @@ class GraphStep(BlockedStep):
         """Compile the stages, and run each once, at which their code is made."""
         # A process that was not forked has not yet told JAX of our operations, nor PyTensor of the precision.
         mode = with_our_kernels(compilation_mode(self._mode))
-        with ONE_THREAD, pytensor.config.change_flags(floatX=self._dtype):
+        with ONE_THREAD, without_traces(), pytensor.config.change_flags(floatX=self._dtype):
             # JAX knows all shapes when it compiles, and draws no random numbers of others.
             shapes = {name: np.shape(x) for name, x in self._point.items()} if self._uses_jax else None
             graph, functions = self.transition.graph(shapes), {}

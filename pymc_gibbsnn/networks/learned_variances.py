@@ -301,8 +301,8 @@ def _split(sigma: Variable) -> tuple[Variable | None, Variable | None]:
             number, array = _split(operands[0])
             return number, op(array)
         if is_elemwise(sigma, ps.Mul):
-            pairs = zip(*map(_split, operands), strict=True)
-            return tuple(pt.mul(*factors) if (factors := [x for x in of if x is not None]) else None for of in pairs)
+            numbers, arrays = zip(*map(_split, operands), strict=True)
+            return _product(numbers), _product(arrays)
         if is_elemwise(sigma, ps.TrueDiv):
             pairs = zip(*map(_split, operands), strict=True)
             return tuple(x if y is None else pt.true_div(np.array(1.0) if x is None else x, y) for x, y in pairs)
@@ -316,6 +316,12 @@ def _split(sigma: Variable) -> tuple[Variable | None, Variable | None]:
     # In a dtype that holds products of small integers, and more digits than PyTensor keeps of the number 3.0
     whole = pt.cast(sigma, ps.upcast(sigma.dtype, pytensor.config.floatX))
     return (whole, None) if all(sigma.type.broadcastable) else (None, whole)
+
+
+def _product(factors: Sequence[Variable | None]) -> Variable | None:
+    """Multiply the factors that there are; None if there are none."""
+    present = [x for x in factors if x is not None]
+    return pt.mul(*present) if len(present) > 1 else next(iter(present), None)
 
 
 def _is_positive(x: Variable) -> bool:

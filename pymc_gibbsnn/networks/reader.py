@@ -11,6 +11,7 @@ import math
 import warnings
 from contextlib import suppress
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pymc as pm
@@ -26,6 +27,7 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_gibbsnn._arguments import named_variables
 from pymc_gibbsnn._compat import SUBTENSORS, observed_variables
+from pymc_gibbsnn.backends.modes import without_traces
 from pymc_gibbsnn.networks import refusals
 from pymc_gibbsnn.networks.forms import (
     AS_WRITTEN,
@@ -41,6 +43,7 @@ from pymc_gibbsnn.networks.given import folded, given, real
 from pymc_gibbsnn.networks.input_reader import line_of_columns, read_random_inputs
 from pymc_gibbsnn.networks.layer_reader import LayerReader, match_linear
 from pymc_gibbsnn.networks.likelihoods import NOISY, LatentLikelihood, find_noisy
+from pymc_gibbsnn.networks.likelihoods.around_latent import AroundLatent
 from pymc_gibbsnn.networks.likelihoods.effect import EffectLikelihood
 from pymc_gibbsnn.networks.likelihoods.factorised import FactorisedLikelihood, read_factorised
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
@@ -172,12 +175,14 @@ class Reader(LayerReader):
         The scales of the rows of each noisy variable of the network that was read last, in random variables.
     """
 
+    @without_traces()
     def __init__(self, model: pm.Model, wanted: set[Variable] | None = None, check_data: bool = True):
-        super().__init__(model, _shapes_at_a_point(model) if check_data else _shapes_one_by_one(model), wanted)
+        super().__init__(model, _shapes_at_a_point(model) if check_data else _shapes_that_fit(model), wanted)
         self.check_data = check_data
         self.scales: dict[Variable, Variable | None] = {}
         self._read: dict[Variable, list[tuple[LatentLikelihood | None, Variable]]] = {}
 
+    @without_traces()
     def ends(self, observed: Variable) -> list[tuple[Variable, int]]:
         """List the last pre-activations by which networks give an observed variable, with products in their means.
 
@@ -188,6 +193,7 @@ class Reader(LayerReader):
         zs = dict.fromkeys(z for last in lasts for z in (last, *self._effects(last)))
         return [(z, i) for z in zs for i in range(self._count(z))] or [(lasts[0], 0)]
 
+    @without_traces()
     def read(self, observed: Variable, z: Variable, number: int = 0) -> list[Network]:
         """Read the network whose last layer is product ``number`` in the mean of a last pre-activation Z.
 
@@ -239,7 +245,7 @@ class Reader(LayerReader):
             return network
         *_, sigma = observed.owner.op.dist_params(observed.owner)
         _, self.scales[observed] = self.variances.noise_of_rows(sigma, observed)
-        return replace(network, observation=replace(observation, factors=None))
+        return replace(network, observation=replace(cast(AroundLatent, observation), factors=None))
 
     def _check_inputs(self, networks: list[Network], scale: Variable | None) -> None:
         """Refuse inputs that are variables and enter anything but the first layers of these networks.
@@ -683,11 +689,13 @@ def _shapes_at_a_point(model: pm.Model) -> dict[str, tuple[int, ...]]:
     return {name: value.shape for name, value in starting_point(model).items()}
 
 
-def _shapes_one_by_one(model: pm.Model) -> dict[str, tuple[int, ...]]:
+def _shapes_that_fit(model: pm.Model) -> dict[str, tuple[int, ...]]:
     """Find the shapes of the value variables by name, but for those whose data do not fit together now.
 
     The shape of a weight is known even then.
     """
+    with suppress(ValueError, AssertionError):
+        return value_shapes(model, [*model.rvs_to_values])
     shapes = {}
     for rv in model.rvs_to_values:
         with suppress(ValueError, AssertionError):

@@ -162,8 +162,7 @@ def common_scale(network: Network, scales: Mapping[Variable, Variable | None]) -
             f"scale, or, for data alone, put these around a latent of their own, Z = pm.Normal('Z', mean, one number) "
             f"and pm.Normal('y', Z, sigma, observed=y)."
         )
-    first, *others = (rewrite_graph(clone_replace([c])[0], include=("canonicalize",)) for c in scales.values())
-    if not all(equal_computations([first], [other]) for other in others):
+    if not _are_equal(list(scales.values())):
         shown = " and ".join(dict.fromkeys(show(c) for c in scales.values()))
         raise NetworkError(
             f"sigma of {names} must be numbers times the same scale of each row, written as the same expression; found "
@@ -177,6 +176,15 @@ def common_scale(network: Network, scales: Mapping[Variable, Variable | None]) -
             f"σ(c z) = c σ(z) for every c > 0, such as relu, leaky relu, abs and identity; found others at {wrong}."
         )
     return next(iter(scales.values()))
+
+
+def _are_equal(scales: list[Variable]) -> bool:
+    """Whether expressions are the same, as they are written or, which takes longer to see, in canonical form."""
+    first, *others = scales
+    if all(equal_computations([first], [other]) for other in others):
+        return True
+    first, *others = (rewrite_graph(clone_replace([c])[0], include=("canonicalize",)) for c in scales)
+    return all(equal_computations([first], [other]) for other in others)
 
 
 def numbers_of_scale(scale: Variable, latent: Variable) -> tuple[float, float, float, float]:

@@ -37,6 +37,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_gibbsnn._data import check_finite
+from pymc_gibbsnn.backends.modes import without_traces
 from pymc_gibbsnn.networks.forms import AS_WRITTEN, shapes_of, value_shapes
 from pymc_gibbsnn.networks.likelihoods import find_centred, find_noisy
 from pymc_gibbsnn.networks.likelihoods.factorised import read_factorised
@@ -452,6 +453,7 @@ class NewRows:
         drawn = [v for v in ancestors([expression], blockers=self._rvs) if is_part(v, self._rvs)]
         return [v for v in drawn if isinstance(v.type, TensorType)]
 
+    @without_traces()
     def _conditional(
         self, rv: Variable, distribution: tuple[Distribution, list[Variable], int] | None = None
     ) -> tuple[Conditional, list[Variable], list[Variable]]:
