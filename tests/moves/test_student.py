@@ -126,6 +126,19 @@ def test_densities_of_many_data_are_those_of_each(nu, integrals):
     assert tabulated == (2 * student_t.KNOTS if nu == 4 else student_t.KNOTS + student_t.KNOTS + 4000)
 
 
+def test_data_whose_scales_differ_are_read_from_a_table_if_ratios_are_the_same(integrals):
+    """As where noise has a scale in each row."""
+    rng = np.random.default_rng(0)
+    y, c = 3 * rng.standard_t(3, size=4000), np.exp(rng.normal(size=(2, 4000)))
+    mean, parameters = rng.normal(size=(2, 4000)), [np.array([4.0]), y, 0.4 * c]
+    found = StudentTLikelihood.log_probability(mean, 0.5 * c, y, None, parameters)
+    assert integrals == [student_t.KNOTS] * 2
+    for k in (0, 17, 3999):
+        one = [np.array([4.0]), y, 0.4 * c[:, k : k + 1]]
+        each = StudentTLikelihood.log_probability(mean[:, k : k + 1], 0.5 * c[:, k : k + 1], y[k : k + 1], None, one)
+        np.testing.assert_allclose(found[:, k], each[:, 0], rtol=0, atol=2e-6)
+
+
 def test_few_data_of_many_distributions_are_done_at_once(integrals):
     scale = np.linspace(0.1, 1, 50)[:, None]
     StudentTLikelihood.log_probability(np.zeros((50, 7)), scale, np.arange(7.0), None, [np.array([4.0]), scale, scale])
@@ -144,6 +157,18 @@ def test_the_density_of_nothing_is_nothing():
 @pytest.mark.slow
 def test_geweke():
     check_geweke(network(), 6000, interweave=False, **NUMBA)
+
+
+@pytest.mark.slow
+def test_geweke_where_the_latent_and_hidden_units_have_learned_noise_of_their_own():
+    """Moves with the latent integrated out see noise that is not its own alone, and must not draw that."""
+    with pm.Model() as model:
+        of_a, of_z3 = (pt.sqrt(pm.InverseGamma(name, 5, 4)) for name in ("of_a", "of_z3"))
+        Z2 = pm.Normal("Z2", X @ pm.Normal("W1", 0, 1, shape=(2, D)).T, 1.0)
+        A2 = pm.Normal("A2", pt.maximum(Z2, 0), of_a)
+        Z3 = pm.Normal("Z3", A2 @ pm.Normal("W2", 0, 0.7, shape=2), of_z3)
+        pm.StudentT("y", np.float64(4), Z3, sigma=0.7, observed=pm.Data("y_data", Y))
+    check_geweke(model, 8000, **NUMBA)
 
 
 @pytest.mark.slow

@@ -44,6 +44,7 @@ __all__ = ["StudentTLikelihood"]
 DEGREES = np.float64(4)
 NODES, LONGEST = 128, 0.45  # at least so many nodes of the quadrature over log τ, and steps at most so long
 KNOTS, MISS = 1025, 1e-5  # of a table of log densities, and how far half of its knots may be from the others
+SAME = 1e-9  # relative difference of ratios that differ by rounding alone
 AT_ONCE = 2**14  # densities: what is computed on the way then stays in a processor's cache
 
 
@@ -124,30 +125,53 @@ class StudentTLikelihood(AroundLatent):
 
         The density is :math:`\int p(\tau) \, N(y; m, s^2 + \sigma^2/\tau) \, d\tau`. In log τ the integrand is smooth
         and falls off exponentially at both ends, so that sums over equidistant nodes converge exponentially. Densities
-        of many data that have the same ν, s and σ are read from a table.
+        of many data that have the same ν and s/σ are read from a table.
 
         Parameters
         ----------
         mean, sigma, y, rng, parameters
             As in :attr:`LatentLikelihood.log_probability`.
         """
-        nu, _, scale = parameters
-        squares = (y - mean) ** 2
-        shape = np.broadcast_shapes((1,) * squares.ndim, nu.shape, scale.shape, sigma.shape)
-        if np.prod(shape[1:]) != 1:
-            return _one_by_one(nu, scale, sigma, squares)
-        # The same triple for all rows of a draw, and often for several draws
-        triples = np.stack([np.broadcast_to(x, shape).reshape(-1) for x in (nu, scale, sigma)])
-        distinct, which = np.unique(triples, axis=1, return_inverse=True)
-        if squares.size < 2 * KNOTS * distinct.shape[1]:
-            return _one_by_one(nu, scale, sigma, squares)
-        which, log_densities = np.broadcast_to(which.reshape(-1), len(squares)), np.empty(squares.shape)
-        for k, (degrees, of_y, of_z) in enumerate(distinct.T):
-            log_densities[which == k] = _tabulated(degrees, of_y, of_z, squares[which == k])
-        return log_densities
+        nu, _, scale = (np.asarray(x, "float64") for x in parameters)
+        squares, ratio = ((y - mean) / scale) ** 2, _of_draws(sigma / scale)
+        return _log_densities(nu, ratio, squares) - np.log(scale)
 
 
-def _tabulated(nu: float, scale: float, sigma: float, squares: np.ndarray) -> np.ndarray:
+def _log_densities(nu: np.ndarray, ratio: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    """Compute the logarithm of the integral for each datum, by tables where there are many data for each.
+
+    Parameters
+    ----------
+    nu, ratio, squares
+        As in :func:`_log_integral`, in shapes that broadcast to that of ``squares`` (draw, ...).
+
+    Returns
+    -------
+    array, of the shape of ``squares``
+    """
+    shape = np.broadcast_shapes((1,) * squares.ndim, nu.shape, ratio.shape)
+    if np.prod(shape[1:]) != 1:
+        return _one_by_one(nu, ratio, squares)
+    # The same pair for all rows of a draw, and often for several draws
+    pairs = np.stack([np.broadcast_to(x, shape).reshape(-1) for x in (nu, ratio)])
+    distinct, which = np.unique(pairs, axis=1, return_inverse=True)
+    if squares.size < 2 * KNOTS * distinct.shape[1]:
+        return _one_by_one(nu, ratio, squares)
+    which, log_densities = np.broadcast_to(which.reshape(-1), len(squares)), np.empty(squares.shape)
+    for k, (degrees, one) in enumerate(distinct.T):
+        log_densities[which == k] = _tabulated(degrees, one, squares[which == k])
+    return log_densities
+
+
+def _of_draws(ratio: np.ndarray) -> np.ndarray:
+    """Return numbers (draw, ...) that are the same for all data of a draw, up to rounding, as one for each draw."""
+    flat = ratio.reshape(len(ratio), math.prod(ratio.shape[1:]))
+    if flat.shape[1] < 2 or not np.allclose(flat, flat[:, :1], rtol=SAME, atol=0):
+        return ratio
+    return flat[:, 0].reshape(len(ratio), *[1] * (ratio.ndim - 1))
+
+
+def _tabulated(nu: float, ratio: float, squares: np.ndarray) -> np.ndarray:
     """Compute the logarithm of the integral for many data of one distribution, by a cubic spline.
 
     The spline is used if one through every second knot is within MISS of the other knots; its own errors are about 16
@@ -155,65 +179,65 @@ def _tabulated(nu: float, scale: float, sigma: float, squares: np.ndarray) -> np
 
     Parameters
     ----------
-    nu, scale, sigma, squares
-        As in :func:`_log_integral`; the first three are numbers, and the last has any shape.
+    nu, ratio, squares
+        As in :func:`_log_integral`; the first two are numbers, and the last has any shape.
 
     Returns
     -------
     array, of the shape of ``squares``
     """
-    total = scale**2 + sigma**2
+    total = 1 + ratio**2
     u = np.log1p(squares / total)
     if 0 < u.max() < np.inf:
         knots = np.linspace(0, u.max(), KNOTS)
-        table = _one_by_one(nu, scale, sigma, total * np.expm1(knots))
+        table = _one_by_one(nu, ratio, total * np.expm1(knots))
         is_finite = np.isfinite(table).all()
         if is_finite and np.abs(CubicSpline(knots[::2], table[::2])(knots[1::2]) - table[1::2]).max() < MISS:
             return CubicSpline(knots, table)(u)
-    return _one_by_one(nu, scale, sigma, squares)
+    return _one_by_one(nu, ratio, squares)
 
 
-def _one_by_one(nu: ArrayLike, scale: ArrayLike, sigma: ArrayLike, squares: np.ndarray) -> np.ndarray:
+def _one_by_one(nu: ArrayLike, ratio: ArrayLike, squares: np.ndarray) -> np.ndarray:
     """Compute the logarithm of the integral for each datum, a block of them at once.
 
     Parameters
     ----------
-    nu, scale, sigma, squares
+    nu, ratio, squares
         As in :func:`_log_integral`, in shapes that broadcast to that of ``squares``.
 
     Returns
     -------
     array, of the shape of ``squares``
     """
-    flat = [x.reshape(-1) for x in np.broadcast_arrays(nu, scale, sigma, squares)]
+    flat = [x.reshape(-1) for x in np.broadcast_arrays(nu, ratio, squares)]
     log_integrals = np.empty(flat[0].shape)
     for i in range(0, len(log_integrals), AT_ONCE):
         log_integrals[i : i + AT_ONCE] = _log_integral(*(x[i : i + AT_ONCE] for x in flat))
     return log_integrals.reshape(squares.shape)
 
 
-def _log_integral(nu: np.ndarray, scale: np.ndarray, sigma: np.ndarray, squares: np.ndarray) -> np.ndarray:
-    """Compute the logarithm of the integral of :meth:`StudentTLikelihood.log_probability`.
+def _log_integral(nu: np.ndarray, ratio: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    """Compute the logarithm of the integral of :meth:`StudentTLikelihood.log_probability`, in units of σ.
 
     Parameters
     ----------
-    nu, scale : array, (n,)
-        The degrees of freedom and the scale of y given Z.
-    sigma : array, (n,)
-        The standard deviation of Z.
+    nu : array, (n,)
+        The degrees of freedom of y given Z.
+    ratio : array, (n,)
+        The standard deviation s of Z, divided by σ.
     squares : array, (n,)
-        The squared distances of y from the mean of Z.
+        The squared distances of y from the mean of Z, divided by σ².
 
     Returns
     -------
     array, (n,)
     """
     # The integrand has its mode between that of p(τ | y, Z = m), which is below 1, and 1; where it has one,
-    # e / (σ_Z² + e)² with e = σ²/τ is at most 1 / (4 σ_Z²), which bounds it from below, too. Where its logarithm is 40
+    # e / (s² + e)² with e = 1/τ is at most 1 / (4 s²), which bounds it from below, too. Where its logarithm is 40
     # below that at the mode, nothing is left in double precision.
     width = np.sqrt(160 / nu)
-    lowest = np.minimum(0, np.log((nu + 1) / (nu + squares / scale**2))) - 80 / (nu + 1) - width
-    least = np.maximum(1 - squares / (4 * nu * sigma**2), 1e-300)
+    lowest = np.minimum(0, np.log((nu + 1) / (nu + squares))) - 80 / (nu + 1) - width
+    least = np.maximum(1 - squares / (4 * nu * ratio**2), 1e-300)
     lowest = np.maximum(lowest, np.log(least) - 80 / (nu * least) - np.sqrt(160 / (nu * least)))
     reach = np.log1p(80 / nu + 2 * width) - lowest
     nodes = max(NODES, math.ceil(reach.max(initial=0) / LONGEST) + 1)
@@ -222,7 +246,7 @@ def _log_integral(nu: np.ndarray, scale: np.ndarray, sigma: np.ndarray, squares:
     for node in range(nodes):
         log_tau = lowest + step * node
         tau = np.exp(log_tau)
-        variance = sigma**2 + scale**2 / tau
+        variance = ratio**2 + 1 / tau
         term = (nu * (log_tau - tau) - np.log(2 * np.pi * variance) - squares / variance) / 2
         last, top = top, np.maximum(top, term)
         total = total * np.exp(last - top) + np.exp(term - top)
