@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -41,7 +42,7 @@ TABLES: dict[str, tuple[str, str | None, str | None]] = {
     "compiling": ("compile_times.py", None, ""),
 }
 ON_DATA: dict[str, tuple[str, str | None, str | None]] = {
-    "uci": (f"uci.py {DATA}", "--sets yacht --splits 1 --methods GibbsNN ridge boosting", ""),
+    "uci": (f"uci.py {DATA}", "--sets yacht --splits 1 --methods 'GibbsNN, noise by row' ridge boosting", ""),
     "mnist": (f"mnist.py {DATA}/mnist.npz", "--sweeps 50", ""),
     "images": ("fnbg.py images", None, "--quick"),
     "wide": ("wide_networks.py --part figures", None, "--quick"),
@@ -59,7 +60,7 @@ def main(quick: bool, only: list[str] | None) -> None:
         form = short if quick else long
         if (only and name not in only) or form is None:
             continue
-        file, *arguments = f"{script} {form}".split()
+        file, *arguments = shlex.split(f"{script} {form}")
         output = (RESULTS / "quick" if quick else RESULTS) / Path(file).with_suffix(".json").name
         print(f"\n{name}: python benchmarks/{file} {' '.join(arguments)}", flush=True)
         start = time.perf_counter()
