@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Self
 
 import numpy as np
@@ -35,14 +34,15 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         As for :func:`mlp`.
     likelihood : str, optional
         What y is given the last layer: "student", "normal", "laplace", "mixture", "lognormal", "gamma", "beta",
-        "poisson" or "negative_binomial", as for :func:`mlp`. The default is "normal" with a ``noise_hidden``, and
-        "student" without.
+        "poisson" or "negative_binomial", as for :func:`mlp`. The default is "normal" with a ``noise_hidden`` and where
+        the noise of y is given, and else "student".
     noise, prior : float, str or sequence, optional
         As for :func:`mlp`.
     noise_hidden : "auto", int, sequence of int or None
         Widths of a second network, which learns how noisy each row is, as for :func:`mlp`; None for one noise of all
-        rows. "auto" is 10 if y is a single number, its noise is learned, no likelihood is named and the activation is
-        one with which :func:`mlp` takes ``noise_hidden``, such as relu; else it is None.
+        rows. "auto" is 10 if y has one number a row, its noise is learned, no likelihood is named and the activation is
+        one with which :func:`mlp` takes ``noise_hidden``, such as relu; else it is None. For targets that take few
+        values, such as grades, None gives wider intervals, which then hold as many targets as they should.
     draws, tune, chains : int
         How many draws each chain records, how many it makes before while it tunes, and how many chains there are.
     n_jobs : int, optional
@@ -201,10 +201,12 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         """Return what ``noise_hidden`` says, or what it is for these targets where it is "auto"."""
         if not isinstance(self.noise_hidden, str) or self.noise_hidden != "auto":
             return self.noise_hidden
-        of_y = self.noise if isinstance(self.noise, str | Real) else self.noise[-1]
+        noise = self.noise
+        if isinstance(noise, Sequence) and noise and not isinstance(noise, str):
+            noise = noise[-1]  # that of y
         function = named_activation(self.activation)
         is_homogeneous = isinstance(function, PiecewiseLinear) and function.is_homogeneous
-        return 10 if self.likelihood is None and of_y == "learned" and y.ndim == 1 and is_homogeneous else None
+        return 10 if self.likelihood is None and noise == "learned" and y.ndim == 1 and is_homogeneous else None
 
     def _targets(self, y: ArrayLike) -> np.ndarray:
         """Check real targets."""

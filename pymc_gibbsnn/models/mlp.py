@@ -266,12 +266,24 @@ def mlp(
 def _noise_widths(
     widths_: int | Sequence[int], function: Callable, kind: type[LatentLikelihood], likelihood: str
 ) -> list[int]:
-    """Check the widths of the network of the noise, and that the other one can have heteroscedastic noise."""
+    """Check the widths of the network of the noise, and that the other one can have heteroscedastic noise.
+
+    Parameters
+    ----------
+    widths_ : int or sequence of int
+        The widths.
+    function : callable
+        The activation.
+    kind : type of LatentLikelihood
+        The likelihood.
+    likelihood : str
+        Its name.
+    """
     noise_widths = widths("noise_hidden", widths_)
     if not kind.scales_with_rows:
         raise ValueError(
-            f"noise_hidden= goes with likelihood='student', 'normal' or 'laplace', and with no bounds; found "
-            f"{likelihood!r}."
+            f"noise_hidden= goes with likelihood='student', 'normal' or 'laplace', without lower= and upper=; found "
+            f"{'bounds' if likelihood == 'normal' else repr(likelihood)}."
         )
     if not (isinstance(function, PiecewiseLinear) and function.is_homogeneous):
         raise ValueError(

@@ -19,7 +19,8 @@ proposal is accepted, for each row by itself, with the probability
 where M(x) is the mean of the last latent, and E its noise. Where y is this latent itself, p is N(y; M, Δ). Where the
 last latent G sets the scales c of the noise in another network, all noise of a row of this other network, divided by c,
 is held fixed, too (:mod:`pymc_gibbsnn.moves.row_scales`), and p is the density of the data of the other network, whose
-mean and whose scale c are those at x or x'.
+mean and whose scale c are those at x or x'. A last latent around which these data have a distribution is integrated out
+(:mod:`pymc_gibbsnn.moves.integrated_latent`).
 
 Below labels that are a function of Z_{L+1} that of the label is integrated out and left out of date: the draw of
 Z_{L+1} given the labels must follow.

@@ -348,8 +348,9 @@ class NetworkState:
         return {part.name: (self.squares[part.name], self._count(part)) for part in self.network.noisy}
 
     def _count(self, part: Layer | Activation | LatentLikelihood) -> Variable:
-        """Count the numbers that a latent, or the data, holds."""
-        return pt.cast(math.prod(tuple(part.output.shape)), self.network.inputs.dtype)
+        """Count the numbers that a latent holds, or data around the last one, which are as many."""
+        output = self.network.layers[-1].output if isinstance(part, LatentLikelihood) else part.output
+        return pt.cast(math.prod(tuple(output.shape)), self.network.inputs.dtype)
 
     @property
     def new_values(self) -> dict[Variable, Variable]:

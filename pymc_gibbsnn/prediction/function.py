@@ -16,9 +16,9 @@ from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 
 from pymc_gibbsnn._data import array_of, finite, warn_of_rows
 from pymc_gibbsnn.networks.forms import NetworkError, shapes_of
-from pymc_gibbsnn.networks.likelihoods.likelihood import Likelihood
+from pymc_gibbsnn.networks.likelihoods import LatentLikelihood
 from pymc_gibbsnn.networks.likelihoods.row_noise import RowNoise
-from pymc_gibbsnn.networks.network import Layer, Network, evaluate
+from pymc_gibbsnn.networks.network import Activation, Layer, Network, evaluate
 from pymc_gibbsnn.networks.reader import only_network, read_networks
 from pymc_gibbsnn.prediction.draws_of import draws_of
 from pymc_gibbsnn.prediction.inputs import Inputs, evenly_spaced, find_observed
@@ -65,7 +65,7 @@ def function_evaluator(
         space = _evaluate_network(network, posterior, weights[-1], inputs[-1])
         likelihood, output, of_noise = networks[0].observation, space["output"], inputs[0]
         if len(weights) > 1 and networks[0].sets_noise_of is not None and of_noise is not None:
-            variance = variance_of(network.likelihood, network, posterior)
+            variance = variance_of(network.noisy[-1], network, posterior)  # of y
             if variance is not None:
                 log_noise = _log_noise(networks[0], likelihood, weights[0], variance, of_noise)
                 space["log_noise"] = xr.DataArray(log_noise, dims=output.dims[:3]).broadcast_like(output)
@@ -233,7 +233,9 @@ def _evaluate_network(
     )
 
 
-def variance_of(part: Layer | Likelihood, network: Network, posterior: xr.Dataset) -> np.ndarray | None:
+def variance_of(
+    part: Layer | Activation | LatentLikelihood, network: Network, posterior: xr.Dataset
+) -> np.ndarray | None:
     """Return the variance of the noise of a latent or of data of a network, (chain, draw) or (); None if not known.
 
     Where rows have scales it is that of a row of scale 1; for data that are not normal it is their squared scale.

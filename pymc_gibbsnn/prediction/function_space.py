@@ -64,10 +64,10 @@ def function_space(
           the units of y.
         - ``log_noise`` (chain, draw, point), or (chain, draw, point, component): where a second network learns how
           noisy each row is (``pmg.mlp(noise_hidden=...)``), the natural logarithm of the standard deviation of y around
-          its mean given the last post-activations, without the noise of the second network; where y is StudentT or
-          Laplace around a last latent, that of its scale. It is left out if the posterior lacks weights of that network
-          or the variance of y, if this variance is neither learned by GibbsNN nor known, or if the second network has
-          other inputs than the first, of which X_new has no rows.
+          its mean given the last post-activations, without the noise of the second network; where y is StudentT,
+          Laplace or Normal around a last latent, that of its scale around this latent. It is left out if the posterior
+          lacks weights of that network or the variance of y, if this variance is neither learned by GibbsNN nor known,
+          or if the second network has other inputs than the first, of which X_new has no rows.
         - ``norm`` (chain, draw, layer): Σ W² + Σ b² of each layer. Where the network cannot be read, ``norm`` is
           (chain, draw, parameter): Σ θ² of each free variable on which the function depends.
         - ``unit_norm_W1`` (chain, draw, unit_W1) and so on: Σ W² + b² of each unit of a layer, sorted; left out for a

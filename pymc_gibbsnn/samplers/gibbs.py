@@ -27,8 +27,9 @@ The target is the posterior of the noisy network of :mod:`pymc_gibbsnn.networks.
     parameters of the likelihood | Z_{L+1}, y         or with Z_{L+1} integrated out
     Z_{L+1} | W̃_L, A_L, y                    if y is not Z_{L+1} itself, but class labels, say; lines of layer L have
                                              Z_{L+1} integrated out if y is Gaussian given auxiliary variables
-    Z_{L+1}, and noise of another network    if the scales of the rows of this other network depend on Z_{L+1};
-                                             that of its own Z_{L+1}, around which its data are, is integrated out
+    Z_{L+1}, and noise of another network    if the scales of the rows of this other network depend on Z_{L+1}; where
+                                             its data have a distribution around its own last latent, that latent is
+                                             integrated out, whatever ``collapse`` says
     the same with W̃_L and that network's Δ   if Δ, the variance of that network's data, is learned
     Δ, λ | all others                        if they have conjugate priors
 

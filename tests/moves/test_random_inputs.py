@@ -43,7 +43,7 @@ Y = np.maximum(X[:, 0], 0) - X[:, 1] + 0.2 * RNG.normal(size=N)
 FAST = {"compile_kwargs": {"mode": "AS_WRITTEN"}}
 
 
-def noisy_network(x, y=Y, units=2, scale=1.0, noise=0.5, mean=None, deviation=1.0, noise_units=None):
+def noisy_network(x, y=Y, units=2, scale=1.0, noise=0.5, mean=None, deviation=1.0, noise_units=None, heavy_tails=False):
     """A network with a hidden layer on inputs x, perhaps standardised, whose noise another one may set."""
     if mean is not None:
         x = (x - pm.Data("X_mean", mean)) / pm.Data("X_scale", deviation)
@@ -52,7 +52,11 @@ def noisy_network(x, y=Y, units=2, scale=1.0, noise=0.5, mean=None, deviation=1.
     sigma, scale = noise * scale, scale[:, None] if np.ndim(scale) else scale
     W1, b1 = pm.Normal("W1", 0, 1, shape=(units, x.type.shape[1] or D)), pm.Normal("b1", 0, 1, shape=units)
     A2 = pm.Normal("A2", pt.maximum(pm.Normal("Z2", x @ W1.T + b1, noise * scale), 0), noise * scale)
-    pm.Normal("y", A2 @ pm.Normal("W2", 0, 1, shape=units), sigma, observed=pm.Data("y_data", y))
+    mean, data = A2 @ pm.Normal("W2", 0, 1, shape=units), pm.Data("y_data", y)
+    if heavy_tails:
+        pm.StudentT("y", np.float64(5), pm.Normal("Z3", mean, 0.8 * sigma), sigma=sigma, observed=data)
+    else:
+        pm.Normal("y", mean, sigma, observed=data)
 
 
 def network_of_noise(x, units):
@@ -467,10 +471,13 @@ def test_geweke_of_measured_inputs(interweave, noise_units):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("interweave", "draws"), [(False, 50_000), ("auto", 16_000)])
-def test_geweke_of_missing_entries_of_two_networks(interweave, draws):
+@pytest.mark.parametrize(
+    ("interweave", "draws", "heavy_tails"), [(False, 50_000, False), ("auto", 16_000, False), ("auto", 16_000, True)]
+)
+def test_geweke_of_missing_entries_of_two_networks(interweave, draws, heavy_tails):
     """A network and the one that sets its noise take the same inputs."""
-    model = missing(HOLES[:5], prior=lambda: (MU, TAU), y=Y[:5], noise=1.0, noise_units=2)
+    more = {"noise_units": 2, "heavy_tails": heavy_tails}
+    model = missing(HOLES[:5], prior=lambda: (MU, TAU), y=Y[:5], noise=1.0, **more)
     check_geweke(model, draws, interweave=interweave, **NUMBA)
 
 
@@ -730,16 +737,17 @@ LIKELIHOODS = {
 }
 
 
-@pytest.mark.parametrize(("hidden", "noise_hidden"), [(3, 2), ([], []), slow(3, []), slow([], 2)])
-def test_mlp_with_missing_values_and_heteroscedastic_noise(hidden, noise_hidden):
-    model = pmg.mlp(HOLES, Y, hidden, noise_hidden=noise_hidden, standardise=True)
+@pytest.mark.parametrize("likelihood", ["normal", "student"])
+@pytest.mark.parametrize(("hidden", "noise_hidden"), [(3, 2), slow([], []), slow(3, []), slow([], 2)])
+def test_mlp_with_missing_values_and_heteroscedastic_noise(hidden, noise_hidden, likelihood):
+    model = pmg.mlp(HOLES, Y, hidden, noise_hidden=noise_hidden, likelihood=likelihood, standardise=True)
     assert [network.draws_inputs for network in read_networks(model)] == [True, False]
     step, point = pmg.GibbsNN(model=model, **FAST), model.initial_point()
     assert [v.name for v in step.vars].count("X_unobserved") == 1
     for _ in range(3):
         point, [found] = step.step(point)
-    ours = model.compile_logp(mode="AS_WRITTEN")(point)
-    np.testing.assert_allclose(found["lp"], ours, rtol=1e-6, atol=1e-5)
+    terms = model.compile_logp(sum=False, mode="AS_WRITTEN")(point)  # more than NumPy can add in one call
+    np.testing.assert_allclose(found["lp"], sum(x.sum() for x in terms), rtol=1e-6, atol=1e-5)
 
 
 def test_inputs_of_two_networks_that_other_data_depend_on_are_refused():

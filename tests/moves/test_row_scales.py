@@ -1,5 +1,7 @@
 """Heteroscedastic noise: what the reader finds, the sweep, and what users meet."""
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -14,6 +16,7 @@ from pymc_gibbsnn.moves.integrated_latent import other_last_latent_integrated
 from pymc_gibbsnn.moves.noise_level import has_noise_level, noise_level
 from pymc_gibbsnn.moves.row_scales import row_scales
 from pymc_gibbsnn.moves.site import NetworkState, in_turn
+from pymc_gibbsnn.moves.weights import draw_weights_of
 from pymc_gibbsnn.networks.network import NetworkError
 from pymc_gibbsnn.networks.reader import read_network, read_networks
 from pymc_gibbsnn.networks.scales_of_rows import numbers_of_scale
@@ -120,7 +123,7 @@ def check_lp(model, **kwargs):
 @pytest.mark.parametrize(
     ("outputs", "around"), [(None, "student"), slow(3, "student"), slow(None, "laplace"), (3, "normal")]
 )
-@pytest.mark.parametrize("kwargs", [{}, slow(PLAIN)])
+@pytest.mark.parametrize("kwargs", [{}, slow(PLAIN), slow(PARALLEL)])
 def test_lp_where_data_are_around_the_output(outputs, around, alike, kwargs):
     model = scaled_network(outputs, around=around, alike=alike)
     of_noise, network = read_networks(model)
@@ -526,6 +529,7 @@ def test_geweke(outputs, kwargs):
         ({"around": "student", "alike": True, "scale_of": bounded}, PLAIN),
         ({"around": "laplace", "alike": True}, {}),
         ({"around": "normal"}, {"interweave": "langevin"}),
+        ({"around": "student"}, PARALLEL),
     ],
 )
 def test_geweke_where_data_are_around_the_output(model, kwargs):
@@ -599,7 +603,7 @@ def test_the_model_in_one_call():
     ("kwargs", "message"),
     [
         ({"likelihood": "mixture"}, "goes with likelihood='student', 'normal' or 'laplace', .* found 'mixture'"),
-        ({"lower": -9.0}, "and with no bounds; found 'normal'"),
+        ({"lower": -9.0}, "without lower= and upper=; found bounds"),
         ({"activation": "tanh"}, "needs an activation for which .*: 'relu', 'leaky_relu', 'abs', 'identity'"),
     ],
 )
@@ -657,6 +661,33 @@ def test_the_noise_of_rows_is_told(outputs):
     np.testing.assert_allclose(found["log_noise"], expected.broadcast_like(found["output"]))
     without = {"posterior": _compat.dataset(model, {k: x for k, x in at.items() if k != "of_y"}, 0)}
     assert "log_noise" not in pmg.function_space(without, model, X[:4])
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "student"])
+def test_the_noise_of_rows_is_told_where_that_of_y_is_known(likelihood):
+    model = pmg.mlp(INPUTS, TARGETS, [], noise=0.5, noise_hidden=[], prior=None, likelihood=likelihood)
+    rng = np.random.default_rng(0)
+    at = {name: rng.normal(size=(1, 3, *model[name].eval().shape)) for name in ("W1", "b1", "W1_noise")}
+    found = pmg.function_space({"posterior": _compat.dataset(model, at, 0)}, model)["log_noise"]
+    g = np.einsum("nd,csd->csn", INPUTS, at["W1_noise"])
+    np.testing.assert_allclose(found, np.log(0.5**2 * squared_scale(g)) / 2)
+
+
+def test_weights_are_drawn_where_rows_have_scales_and_noise_of_their_own():
+    """Inputs, and ones, are divided by both."""
+    x, c, noise = X, np.linspace(0.5, 2, N)[:, None], np.linspace(1, 3, N)[::-1, None]
+    layer = read_network(pmg.mlp(x, x[:, 0], [], noise=1.0, prior=1.0)).layers[0]
+    layer = replace(layer, noise=pt.constant(noise), operator=layer.operator.of_scaled_rows(pt.constant(1 / c)))
+    z = np.random.default_rng(1).normal(size=(N, 1))
+
+    def build(rng):
+        return draw_weights_of(rng, layer, pt.constant(x / c), pt.constant(z / c), pt.constant(N))
+
+    draw = compile_draw(build)
+    draws = np.array([draw()[0] for _ in range(2000)])
+    design = np.column_stack([x, np.ones(N)]) / (c * np.sqrt(noise))
+    covariance = np.linalg.inv(design.T @ design + np.eye(D + 1))
+    check_moments(draws, covariance @ design.T @ (z / (c * np.sqrt(noise)))[:, 0], covariance)
 
 
 def test_new_inputs_of_one_network_are_not_those_of_the_other():

@@ -146,7 +146,7 @@ class Dense(Weighted):
     scales_with_rows = True
 
     def of_scaled_rows(self, ones: Variable) -> Dense:
-        """Return the layer whose bias meets ``ones``, times what it met before."""
+        """Return the layer whose bias meets ``ones`` times what it met before."""
         return replace(self, ones=ones if self.ones is None else self.ones * ones)
 
     has_gain = True

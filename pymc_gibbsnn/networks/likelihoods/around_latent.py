@@ -148,13 +148,7 @@ class AroundLatent(ConditionallyGaussian):
         return self.log_density_of_squares((self._targets(z) - self._slope(z) * z) ** 2 / squared, squared)
 
     def of_scaled_rows(self, ones: Variable) -> AroundLatent:
-        """Return the likelihood of data divided by a scale of each row, given Z divided by it.
-
-        Parameters
-        ----------
-        ones : Variable, (n, 1)
-            One over the scales.
-        """
+        """Return the likelihood of y ``ones``, as :meth:`LatentLikelihood.of_scaled_rows` does."""
         return replace(self, value=pt.cast(in_rows(self.value), ones.dtype) * ones)
 
     @property

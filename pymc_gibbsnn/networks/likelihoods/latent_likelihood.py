@@ -67,7 +67,7 @@ class LatentLikelihood(Likelihood):
     """By what :func:`~pymc_gibbsnn.mlp` and :func:`~pymc_gibbsnn.cnn` multiply the deviations of the priors of the last
     weights and biases, where their precision is learned."""
     scales_with_rows: ClassVar[bool] = False
-    """Whether all noise of a row, that of y too, may have a scale of its own, by which ``of_scaled_rows`` divides."""
+    """Whether all noise of a row, that of y too, may have a scale of its own: there is :meth:`of_scaled_rows`."""
     is_term: ClassVar[bool] = False
     """Whether Z is one term of the mean of y, beside others."""
     is_logistic: ClassVar[bool] = False
@@ -212,6 +212,13 @@ class LatentLikelihood(Likelihood):
             What the likelihood has beside them, such as an exposure.
         """
         return 0.0, 1.0
+
+    def of_scaled_rows(self, ones: Variable) -> LatentLikelihood:
+        """Return the likelihood of data divided by a scale of each row, given Z divided by it.
+
+        Required where :attr:`scales_with_rows`. The argument (n, 1) is one over the scales.
+        """
+        raise NotImplementedError
 
     @property
     def has_working_response(self) -> bool:
