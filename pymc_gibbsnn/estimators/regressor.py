@@ -29,24 +29,27 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
     Parameters
     ----------
     hidden : int or sequence of int
-        Widths of the hidden layers.
+        Widths of the hidden layers, by default 50.
     activation : str, PiecewiseLinear or callable
-        As for :func:`mlp`.
+        As for :func:`mlp`, by default "relu".
     likelihood : str, optional
-        What y is given the last layer: "student", "normal", "laplace", "mixture", "lognormal", "gamma", "beta",
-        "poisson" or "negative_binomial", as for :func:`mlp`. The default is "normal" with a ``noise_hidden`` and where
-        the noise of y is given, and else "student".
+        The distribution of y given the output of the last layer: "student", "normal", "laplace", "mixture",
+        "lognormal", "gamma", "beta", "poisson" or "negative_binomial", as for :func:`mlp`. The default is "normal" if
+        there is a ``noise_hidden`` or the noise of y is fixed, and else "student".
     noise, prior : float, str or sequence, optional
-        As for :func:`mlp`.
+        As for :func:`mlp`, by default "learned" and "relevance". The standard deviation of the noise of y has the units
+        of y, that of hidden units those of standardised numbers.
     noise_hidden : "auto", int, sequence of int or None
-        Widths of a second network, which learns how noisy each row is, as for :func:`mlp`; None for one noise of all
-        rows. "auto" is 10 if y has one number a row, its noise is learned, no likelihood is named and the activation is
-        one with which :func:`mlp` takes ``noise_hidden``, such as relu; else it is None. For targets that take few
-        values, such as grades, None gives wider intervals, which then hold as many targets as they should.
+        Widths of a second network, which learns how noisy each row is, as for :func:`mlp`; None gives all rows the same
+        noise variance. "auto" is 10 if y has one number a row, its noise is learned, no likelihood is named, and the
+        activation is one with which :func:`mlp` takes ``noise_hidden``, such as relu; else it is None. Naming a
+        likelihood, even "normal", so turns it off: give a width as well to keep it. For targets that take few values,
+        such as grades, None gives wider intervals, whose coverage is closer to their level.
     draws, tune, chains : int
-        How many draws each chain records, how many it makes before while it tunes, and how many chains there are.
+        How many draws each chain records and how many tuning steps it makes before, by default 1,000 each, and how many
+        chains there are, by default 4.
     n_jobs : int, optional
-        How many chains are sampled side by side; None for one after the other, −1 for as many as there are cores.
+        How many chains are sampled in parallel; None runs them one after the other, −1 uses as many as there are cores.
     random_state : int, RandomState instance or None
         The seed.
     verbose : bool
