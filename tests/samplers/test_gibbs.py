@@ -127,7 +127,7 @@ def geweke(model, draws, tune=0, **kwargs):
     has_density = observation is not None and (observation.label is None or isinstance(observation, AroundLatent))
     draws_data = has_density and not censored
     if draws_data:
-        [observed] = model.observed_RVs
+        observed = model[observation.name]
         of_data = model.replace_rvs_by_values(observed.owner.op.dist_params(observed.owner))
         of_data = pytensor.function(model.value_vars, of_data, mode="AS_WRITTEN", on_unused_input="ignore")
     known = [rv for rv in model.observed_RVs if rv.name.endswith("_observed")]  # entries of inputs, which stay
