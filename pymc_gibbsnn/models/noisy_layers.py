@@ -332,7 +332,7 @@ def likelihood_of(likelihood: str | None, noise_of_y: float | str, by_row: bool 
     """Return the likelihood that a user asks for or, where none is named, that of real targets.
 
     It is Student's where the noise of y is learned, since one outlier could otherwise set the noise of all rows. A
-    known noise is taken at its word, and of noise by row, which takes outliers for rows of much noise, more is needed.
+    known noise is taken at its word. Noise that is learned by row is normal: an outlier is then a row of large noise.
     """
     return likelihood or ("student" if noise_of_y == "learned" and not by_row else "normal")
 
