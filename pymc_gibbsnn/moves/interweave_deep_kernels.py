@@ -7,7 +7,14 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_gibbsnn.backends.lapack import dot
 from pymc_gibbsnn.backends.vector_math import add_multiple, copy, copy_matrix, summing
-from pymc_gibbsnn.moves.interweave_kernels import factor_unit, line_unit, propose, ratio_of_steps, transposed
+from pymc_gibbsnn.moves.interweave_kernels import (
+    change_of_prior,
+    factor_unit,
+    line_unit,
+    propose,
+    ratio_of_proposals,
+    transposed,
+)
 
 __all__ = ["numba_deep_passes"]
 
@@ -185,7 +192,8 @@ def numba_deep_passes(op, node):
                         log_ratio += 0.5 * weighted[k, i] * (residual[k, i] + residual_new[k, i])
                 g = _derivatives(outgoing[j], slopes_new, a_new, weights, widths)
                 factor_new, drift = _approximate(x, g, inverse, residual_new, lam, w_new, buffers)
-                log_ratio += ratio_of_steps(step, w[j], w_new, lam, factor, factor_new, drift, rho[p, j], xi[p, j])
+                log_ratio += change_of_prior(step, w[j], w_new, lam)
+                log_ratio += ratio_of_proposals(step, factor, factor_new, drift, rho[p, j], xi[p, j])
                 if log_u[p, j] < log_ratio:
                     accepted[p, j] = 1
                     copy(w_new, w[j])

@@ -16,12 +16,13 @@ from pymc_gibbsnn.backends.lapack import dot, factor_in_place
 from pymc_gibbsnn.backends.vector_math import add_multiple, copy, copy_matrix
 
 __all__ = [
+    "change_of_prior",
     "factor_unit",
     "gradient_of",
     "line_unit",
     "numba_passes",
     "propose",
-    "ratio_of_steps",
+    "ratio_of_proposals",
     "transposed",
 ]
 
@@ -128,13 +129,28 @@ def propose(x, w, z, factor, step, rho, xi, w_new, z_new):
 
 
 @numba_njit
-def ratio_of_steps(step, w, w_new, precision, factor, factor_new, drift_new, rho, xi):
-    """Compute what proposal and prior add to the logarithm of the acceptance ratio.
+def change_of_prior(step, w, w_new, precision):
+    """Compute the change of −½ W̃_jᵀ Λ W̃_j by a step.
 
     Parameters
     ----------
     step, w, w_new, precision : array, (d,)
         The step, W̃_j before and after it, and Λ.
+    """
+    change = 0.0
+    for k in range(len(step)):
+        change -= 0.5 * precision[k] * step[k] * (w[k] + w_new[k])
+    return change
+
+
+@numba_njit
+def ratio_of_proposals(step, factor, factor_new, drift_new, rho, xi):
+    """Compute what the proposal adds to the logarithm of the acceptance ratio.
+
+    Parameters
+    ----------
+    step : array, (d,)
+        The step.
     factor, factor_new : array, (d, d)
         Lᵀ before and after.
     drift_new, rho, xi : array, float and array
@@ -147,8 +163,7 @@ def ratio_of_steps(step, w, w_new, precision, factor, factor_new, drift_new, rho
         for i in range(k, len(step)):
             back += factor_new[k, i] * step[i]
         back /= scale
-        log_ratio += 0.5 * (xi[k] ** 2 - back**2 - precision[k] * step[k] * (w[k] + w_new[k]))
-        log_ratio += math.log(factor_new[k, k] / factor[k, k])
+        log_ratio += 0.5 * (xi[k] ** 2 - back**2) + math.log(factor_new[k, k] / factor[k, k])
     return log_ratio
 
 
@@ -256,7 +271,8 @@ def numba_passes(op, node):
                     pull_new[i] = pull[i] - kappa * change
                     log_ratio += change * (pull[i] - 0.5 * kappa * change)
                 drift = gradient_of(a_new, pull_new, x, lam, w_new)
-                log_ratio += ratio_of_steps(step, w[j], w_new, lam, factors[j], factor, drift, rho[p, j], xi[p, j])
+                log_ratio += change_of_prior(step, w[j], w_new, lam)
+                log_ratio += ratio_of_proposals(step, factors[j], factor, drift, rho[p, j], xi[p, j])
                 if log_u[p, j] < log_ratio:
                     accepted[p, j] = 1
                     for k in range(c):

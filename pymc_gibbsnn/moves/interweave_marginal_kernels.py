@@ -1,7 +1,13 @@
 """The passes of :mod:`pymc_gibbsnn.moves.interweave_marginal` for Numba, in its letters.
 
 DᵀTD and M = BᵀTD are those for the slope that most samples of a unit have, plus what the other samples add. The former
-follow from ÃᵀTÃ, which does not change, and BᵀTÃ, which changes with each unit that moves.
+follow from ÃᵀTÃ, which does not change, and BᵀTÃ, which changes with each unit that moves. This is the only product of
+all B in a visit, since B is too large for a cache where samples are many:
+
+- bᵀB and YᵀB are kept, and so DᵀK(Ȳ − κ b) = Dᵀ T(Ȳ − κ b) − Mᵀ C Bᵀ T(Ȳ − κ b) needs no product of B.
+- Had no sample another piece after the step, the change b' − b would be D step, and the target, and ∇ after the step,
+  those of the Gaussian. What the samples that have another piece add to them is a sum over these samples alone. That
+  keeps digits, too: where noise is small, the other terms are large and their difference is not.
 """
 
 from __future__ import annotations
@@ -16,13 +22,14 @@ from pymc_gibbsnn.backends.vector_math import add_multiple, copy, summing
 from pymc_gibbsnn.moves.interweave_kernels import (
     factor_unit,
     gradient_of,
-    line_unit,
     propose,
-    ratio_of_steps,
+    ratio_of_proposals,
     transposed,
 )
 
 __all__ = ["numba_marginal_passes"]
+
+ROWS_AT_ONCE = 256  # how many rows of B are added to M at a time: so many stay in the cache
 
 
 @summing
@@ -66,7 +73,38 @@ def _return(inverse, j, cv, p):
 
 
 @numba_njit
-def _change_slopes(x, b, old, new, gram, m, buffers):
+def _pieces(z, edges, slopes, intercepts, a, c):
+    """Write the slope and the intercept of σ at z, for the n samples of one unit, into arrays.
+
+    Parameters
+    ----------
+    z : array, (n,)
+        Pre-activations.
+    edges, slopes, intercepts : array, (k + 1,), (k,), (k,)
+        The table of σ.
+    a, c : array, (n,)
+        Receive slopes and intercepts.
+    """
+    for p in range(len(slopes)):
+        edge, slope, intercept = edges[p], slopes[p], intercepts[p]
+        for i in range(len(z)):
+            right = z[i] > edge
+            a[i] = slope if right else a[i]
+            c[i] = intercept if right else c[i]
+
+
+@numba_njit
+def _where_pieces_differ(a, c, a_new, c_new, samples):
+    """Write the samples whose piece has another slope or intercept into ``samples`` (n + 1,), and count them."""
+    count = 0
+    for i in range(len(a)):
+        samples[count] = i
+        count += (a_new[i] != a[i]) | (c_new[i] != c[i])
+    return count
+
+
+@numba_njit
+def _change_slopes(x, b, old, new, samples, gram, m, buffers):
     """Bring DᵀTD (d, d) and Mᵀ (d, H) up to date, in place, when the slopes of some samples change.
 
     Parameters
@@ -75,22 +113,24 @@ def _change_slopes(x, b, old, new, gram, m, buffers):
         Ã and B, both times the roots of T.
     old, new : array, (n,)
         The slopes before and after.
+    samples : array, (k,)
+        Where these differ.
     gram, m : array
         Both matrices.
-    buffers : tuple of array, (n, d), (n, d) and (n, H)
-        Room for the rows of samples whose slopes change.
+    buffers : tuple of array, (r, d), (r, d) and (r, H)
+        Room for the rows of r samples, which are added at a time.
     """
-    (n, d), (differences, sums, others), k = x.shape, buffers, 0
-    for i in range(n):
-        if new[i] != old[i]:
+    d, (differences, sums, others) = x.shape[1], buffers
+    for first in range(0, len(samples), len(others)):
+        count = min(len(samples) - first, len(others))
+        for k in range(count):
+            i = samples[first + k]
             for l in range(d):
                 differences[k, l] = (new[i] - old[i]) * x[i, l]
                 sums[k, l] = (new[i] + old[i]) * x[i, l]
             copy(b[i], others[k])
-            k += 1
-    if k > 0:
-        gram_change = dot(differences[:k].T, sums[:k], np.empty_like(gram))
-        m_change = dot(differences[:k].T, others[:k], np.empty_like(m))
+        gram_change = dot(differences[:count].T, sums[:count], np.empty_like(gram))
+        m_change = dot(differences[:count].T, others[:count], np.empty_like(m))
         for l in range(d):
             add_multiple(gram_change[l], 1.0, gram[l])
             add_multiple(m_change[l], 1.0, m[l])
@@ -104,6 +144,20 @@ def _usual_slope(slopes, table):
         first += slope == table[0]
         last += slope == table[-1]
     return table[-1] if last > first else table[0]
+
+
+@numba_njit
+def _subtract_product(upper, step, gradient):
+    """Subtract Q step = L Lᵀ step from ∇, in place, where ``upper`` is Lᵀ; return −stepᵀ Q step/2."""
+    total, d = 0.0, len(step)
+    for k in range(d):
+        part = 0.0
+        for l in range(k, d):
+            part += upper[k, l] * step[l]
+        total -= 0.5 * part**2
+        for l in range(k, d):
+            gradient[l] -= upper[k, l] * part
+    return total
 
 
 @numba_njit
@@ -140,16 +194,17 @@ def numba_marginal_passes(op, node):
         with_above = dot(weighted.T, b, np.empty((d, width)))  # ÃᵀTB
         t = dot(y, b, np.empty((len(y), width)))  # YᵀTB
         products = dot(b.T, b, np.empty((width, width)))  # BᵀTB
-        buffers = np.empty((n, d)), np.empty((n, d)), np.empty((n, width))
-        s, a, s_new, a_new, usual = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-        post, rest, change = np.empty(n), np.empty(n), np.empty(n)
-        fit, z_new, w_new = np.empty(n), np.empty(n), np.empty(d)
+        k = min(n, ROWS_AT_ONCE)
+        buffers = np.empty((k, d)), np.empty((k, d)), np.empty((k, width))
+        a, c, a_new, c_new, usual = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+        samples = np.empty(n + 1, np.int64)
+        post, rest, z_new, w_new = np.empty(n), np.empty(n), np.empty(n), np.empty(d)
         gram, m, out = np.empty((d, d)), np.empty((d, width)), np.empty(len(y))
         for p in range(len(rho)):
             for j in range(len(w)):
                 lam = precision[min(j, len(precision) - 1)]
                 _leave(inverse, j)
-                line_unit(z[j], edges, slopes, intercepts, s, a)
+                _pieces(z[j], edges, slopes, intercepts, a, c)
                 slope = _usual_slope(a, slopes)
                 for i in range(n):
                     post[i], usual[i] = b[i, j], slope
@@ -158,42 +213,57 @@ def numba_marginal_passes(op, node):
                         gram[k, l] = slope**2 * of_inputs[k, l]
                     for l in range(width):
                         m[k, l] = slope * with_above[k, l]
-                _change_slopes(weighted, b, usual, a, gram, m, buffers)
+                differing = _where_pieces_differ(usual, c, a, c, samples)
+                _change_slopes(weighted, b, usual, a, samples[:differing], gram, m, buffers)
                 v = products[j].copy()
-                cv, kappa = dot(inverse, v, np.empty(width)), 0.0
-                total = above[j] + _inner(post, post) - _inner(v, cv)  # p
+                cv, kappa, of_rest = dot(inverse, v, np.empty(width)), 0.0, np.zeros(width)
+                total = above[j] + v[j] - _inner(v, cv)  # p
                 for l in range(len(y)):
                     out[l] = (t[l, j] - _inner(cv, t[l])) / total + eta[p, j, l] / math.sqrt(total)
                     kappa += out[l] ** 2
+                    add_multiple(t[l], out[l], of_rest)
+                add_multiple(v, -kappa, of_rest)
                 for i in range(n):
-                    rest[i] = 0
+                    rest[i] = 0  # Ȳ − κ b
                     for l in range(len(y)):
                         rest[i] += out[l] * (y[l, i] - post[i] * out[l])
-                # K (Ȳ − κ b) of each sample: sums over samples of what is in it would be large, and lose digits
-                add_multiple(dot(b, dot(inverse, dot(rest, b, np.empty(width)), np.empty(width)), fit), -1.0, rest)
-                factor = _factor(gram, m, inverse, kappa, lam)
-                step = gradient_of(a, rest, weighted, lam, w[j])
+                fit = dot(inverse, of_rest, np.empty(width))  # C Bᵀ (Ȳ − κ b)
+                gradient = gradient_of(a, rest, weighted, lam, w[j])
+                add_multiple(dot(m, fit, np.empty(d)), -1.0, gradient)
+                factor, step = _factor(gram, m, inverse, kappa, lam), gradient.copy()
                 propose(x, w[j], z[j], factor, step, rho[p, j], xi[p, j], w_new, z_new)
-                line_unit(z_new, edges, slopes, intercepts, s_new, a_new)
-                for i in range(n):
-                    change[i] = root[i] * (s_new[i] - s[i])
-                _change_slopes(weighted, b, a, a_new, gram, m, buffers)
-                u = dot(change, b, np.empty(width))
-                cu = dot(inverse, u, np.empty(width))
-                log_ratio = _inner(change, rest) - 0.5 * kappa * (_inner(change, change) - _inner(u, cu))
-                add_multiple(change, -kappa, rest)
+                _pieces(z_new, edges, slopes, intercepts, a_new, c_new)
+                # Had no sample another piece now, the target would be the Gaussian of the proposal
+                log_ratio = _inner(step, gradient) + _subtract_product(factor, step, gradient)
+                u, from_pieces = dot(step, m, np.empty(width)), np.zeros(width)
+                differing = _where_pieces_differ(a, c, a_new, c_new, samples)
+                for i in samples[:differing]:
+                    on_piece = root[i] * a[i] * (z_new[i] - z[j, i])
+                    more = root[i] * (a_new[i] * z_new[i] + c_new[i] - (a[i] * z[j, i] + c[i])) - on_piece
+                    rest[i] -= kappa * on_piece
+                    log_ratio += more * (rest[i] - 0.5 * kappa * more)
+                    rest[i] -= kappa * more
+                    add_multiple(b[i], more, from_pieces)
+                    add_multiple(weighted[i], -kappa * a[i] * more, gradient)
+                cu, of_pieces = dot(inverse, u, np.empty(width)), dot(inverse, from_pieces, np.empty(width))
+                add_multiple(cu, -kappa, fit)
+                log_ratio -= _inner(from_pieces, fit) - 0.5 * kappa * _inner(from_pieces, of_pieces)
+                add_multiple(dot(m, of_pieces, np.empty(d)), kappa, gradient)
+                add_multiple(of_pieces, -kappa, fit)
+                for i in samples[:differing]:
+                    add_multiple(weighted[i], (a_new[i] - a[i]) * (rest[i] - _inner(b[i], fit)), gradient)
+                _change_slopes(weighted, b, a, a_new, samples[:differing], gram, m, buffers)
                 factor_new = _factor(gram, m, inverse, kappa, lam)
-                drift = gradient_of(a_new, rest, weighted, lam, w_new)
-                for k in range(d):
-                    drift[k] += kappa * _inner(m[k], cu)
-                log_ratio += ratio_of_steps(step, w[j], w_new, lam, factor, factor_new, drift, rho[p, j], xi[p, j])
+                log_ratio += ratio_of_proposals(step, factor, factor_new, gradient, rho[p, j], xi[p, j])
                 if log_u[p, j] < log_ratio:
                     accepted[p, j] = 1
+                    for i in range(n):
+                        post[i] += root[i] * (a_new[i] * z_new[i] + c_new[i] - (a[i] * z[j, i] + c[i]))
                     copy(w_new, w[j])
                     copy(z_new, z[j])
-                    add_multiple(change, 1.0, post)
-                    add_multiple(u, 1.0, v)
-                    add_multiple(cu, 1.0, cv)
+                    for k in range(width):
+                        v[k] += u[k] + from_pieces[k]
+                        cv[k] += cu[k] + of_pieces[k]
                     v[j] = _inner(post, post)
                     total = above[j] + v[j] - _inner(v, cv)
                     for i in range(n):

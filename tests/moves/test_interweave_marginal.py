@@ -139,7 +139,7 @@ QUICK = {(1, "relu", "NUMBA"), (3, "hard_tanh", "NUMBA"), (1, "relu", "JAX")}
 
 @pytest.mark.parametrize(("c", "function", "mode"), slow_but(QUICK, product([1, 3], TABLES, MODES[1:])))
 def test_backends_agree(c, function, mode):
-    layer, rng = Layer(ACTIVATIONS[function], n=40, d=4, h=5, c=c), np.random.default_rng(1)
+    layer, rng = Layer(ACTIVATIONS[function], n=700, d=4, h=5, c=c), np.random.default_rng(1)
     layer.z[:, 0] += 9  # a unit of which most samples have the last slope
     numbers = [rng.uniform(size=(2, 5)), np.log(rng.uniform(size=(2, 5))), rng.normal(size=(2, 5, 4))]
     arguments = layer.arguments(*numbers, rng.normal(size=(2, 5, c)))
