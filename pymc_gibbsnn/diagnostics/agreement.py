@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-__all__ = ["at_least", "at_most", "in_words"]
+__all__ = ["agree", "at_least", "at_most", "in_words"]
 
 ENOUGH_ESS, CLOSE_RHAT = 400, 1.05
 FAR_RHAT = 1.1  # above it, draws alone may not help
@@ -33,6 +33,19 @@ def at_most(r_hat: float) -> str:
 def at_least(ess: float) -> str:
     """Write an effective sample size, rounded down."""
     return f"{math.floor(ess):,}" if np.isfinite(ess) else str(ess)
+
+
+def agree(rows: pd.DataFrame, groups: np.ndarray) -> bool:
+    """Say whether nothing speaks against the agreement of chains, however many draws there are.
+
+    Parameters
+    ----------
+    rows : pandas.DataFrame
+        The rows that are judged of the table of :func:`pymc_gibbsnn.summary`.
+    groups : array of int
+        The group to which each chain belongs, by these rows.
+    """
+    return len(set(groups)) == 1 and not rows["r_hat"].max() > CLOSE_RHAT
 
 
 def in_words(

@@ -29,7 +29,7 @@ from scipy.sparse.csgraph import connected_components
 
 from pymc_gibbsnn._arguments import model_of, whole
 from pymc_gibbsnn._compat import dataset_of
-from pymc_gibbsnn.diagnostics.agreement import at_least, at_most, in_words
+from pymc_gibbsnn.diagnostics.agreement import agree, at_least, at_most, in_words
 from pymc_gibbsnn.diagnostics.fixed_noise import noise_in_words
 from pymc_gibbsnn.drivers.mixing import POINTS, ess_of, judged, networks_to_judge, that_matter
 from pymc_gibbsnn.networks.network import NetworkError
@@ -39,8 +39,9 @@ from pymc_gibbsnn.prediction.function import function_evaluator
 from pymc_gibbsnn.prediction.observed_shapes import check_observed_shapes
 from pymc_gibbsnn.prediction.provenance import posterior_for
 
-__all__ = ["Summary", "summary"]
+__all__ = ["LEAST_DRAWS", "Summary", "summary"]
 
+LEAST_DRAWS = 4  # of each chain, as many as R-hat of halves of chains needs
 APART, ERRORS = 0.5, 3.0  # how many standard deviations, and standard errors, apart the means of chains must be
 DIGITS = {"mean": "{:.4g}", "sd": "{:.4g}", "between": "{:.3f}"}
 SHOWN = {name: how.format for name, how in DIGITS.items()} | {
@@ -65,6 +66,11 @@ class Summary(pd.DataFrame):
     def verdict(self) -> str:
         """What the table says in words, one sentence a line."""
         return self.attrs["verdict"]
+
+    @property
+    def chains_agree(self) -> bool:
+        """Whether the chains agree on what is judged, by R-hat and by the distance of their means."""
+        return self.attrs["chains_agree"]
 
     def _rounded(self) -> pd.DataFrame:
         """Return the table as text."""
@@ -115,10 +121,11 @@ def summary(
         sentences, each on a line, whether the chains agree on the outputs or, where y are labels of classes, on their
         probabilities, and what to try; then, if other rows need more draws, which. Chains agree if none is apart, R-hat
         is at most 1.05 and the bulk ESS at least 400, the worst of each over all points
-        (:mod:`pymc_gibbsnn.diagnostics.agreement` says why). Chains that never moved, or hold draws that are not
-        finite, are named, and the others are compared with each other. If y is normal with a fixed standard deviation,
-        and that of the residuals is more than three times or less than half as large, a sentence says so
-        (:mod:`pymc_gibbsnn.diagnostics.fixed_noise`).
+        (:mod:`pymc_gibbsnn.diagnostics.agreement` says why). ``chains_agree`` is False if a chain is apart or R-hat is
+        larger than that, whatever the ESS, or if a chain never moved or is not finite. Chains that never moved, or hold
+        draws that are not finite, are named, and the others are compared with each other. If y is normal with a fixed
+        standard deviation, and that of the residuals is more than three times or less than half as large, a sentence
+        says so (:mod:`pymc_gibbsnn.diagnostics.fixed_noise`).
 
         The rows are ``output`` (at all points together, as :func:`function_space` computes them: without noise, and
         without what other parts of the model add to the means of its layers) or ``probability`` (of classes, given
@@ -168,8 +175,10 @@ def summary(
     posterior = posterior_for(model, idata)
     of_chains = weights_of_chains(weights, posterior)
     check_observed_shapes(model)
-    if posterior.sizes["draw"] < 4:
-        raise ValueError(f"idata must hold at least 4 draws of each chain; found {posterior.sizes['draw']}.")
+    if posterior.sizes["draw"] < LEAST_DRAWS:
+        raise ValueError(
+            f"idata must hold at least {LEAST_DRAWS} draws of each chain; found {posterior.sizes['draw']}."
+        )
     networks, space = networks_to_judge(model, name), function_evaluator(model, X_new, name, points)(posterior)
     judged_ones = judged(model, networks, name)(posterior, space)
     quantities = {row: that_matter(row, x) for row, x in judged_ones.items()} | _others(idata, posterior, model, space)
@@ -182,7 +191,7 @@ def summary(
     finite = np.array([all(np.isfinite(x[i]).all() for x in quantities.values()) for i in range(len(names))])
     output, *_ = judged_ones.values()
     moves = np.ptp(output, axis=1).any(axis=1) & finite
-    words = []
+    words, chains_agree = [], bool(moves.all())
     if not finite.all():
         words.append(
             f"{_chains(names, ~finite)} left the finite numbers: cut off the draws that are NaN or infinite before you "
@@ -200,12 +209,13 @@ def summary(
             joined = {name: _joined(x) for name, x in quantities.items()}
             of_moving = _table(quantities, joined, numbers)
         groups = _groups(np.all([joined[name] for name in judged_ones], axis=0))
+        chains_agree &= agree(of_moving.loc[list(judged_ones)], groups)
         lp = quantities["lp"][..., 0] if "lp" in quantities and of_moving.loc["lp", "apart"] else None
         words += in_words(of_moving, list(judged_ones), numbers, groups, lp)
         if X_new is None:
             output = space["output"].values[moves]
             words += noise_in_words(model, networks, posterior.isel(chain=moves), output, points, name)
-    table.attrs["verdict"] = "\n".join(words)
+    table.attrs |= {"verdict": "\n".join(words), "chains_agree": chains_agree}
     return table
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
@@ -19,12 +20,13 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pymc_gibbsnn._compat import dataset_of, inference_data
 from pymc_gibbsnn._frames import with_indicators
-from pymc_gibbsnn.diagnostics.summary import Summary, summary
+from pymc_gibbsnn.diagnostics.summary import LEAST_DRAWS, Summary, summary
 from pymc_gibbsnn.drivers.gibbs_step import GibbsNN
 from pymc_gibbsnn.estimators.file import read_file, write_file
 from pymc_gibbsnn.estimators.kept import kept_of, restore, stand_in_rows
@@ -80,7 +82,21 @@ class NetworkEstimator(BaseEstimator):
                 )
         names = list(self.model_.coords["feature"])
         self.features_ = [str(name) for name in names] if isinstance(names[0], str) else None
+        self._warn_if_chains_disagree()
         return self
+
+    def _warn_if_chains_disagree(self) -> None:
+        """Warn as estimators of scikit-learn do whose fit has not converged."""
+        if dataset_of(self.idata_, "posterior").sizes["draw"] < LEAST_DRAWS:
+            return
+        found = self.summary()
+        if not found.chains_agree:
+            warnings.warn(
+                f"{found.verdict} (They are the settings tune and draws of the estimator; its method summary() has "
+                f"more numbers.)",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
     def _model(self, X: ArrayLike, y: np.ndarray) -> pm.Model:
         """Write the model."""

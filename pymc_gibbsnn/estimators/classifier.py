@@ -21,7 +21,8 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
     """Classification by a noisy Bayesian neural network, sampled by :class:`pymc_gibbsnn.GibbsNN`.
 
     The model is that of :func:`pymc_gibbsnn.mlp` with ``standardise=True``, so that inputs need no scaling. A data
-    frame may hold columns of texts or categories.
+    frame may hold columns of texts or categories. If the chains of a fit disagree (:func:`pymc_gibbsnn.summary`), it
+    warns by scikit-learn's ``ConvergenceWarning``.
 
     Parameters
     ----------

@@ -24,7 +24,8 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
     """Regression by a noisy Bayesian neural network, sampled by :class:`pymc_gibbsnn.GibbsNN`.
 
     The model is that of :func:`pymc_gibbsnn.mlp` with ``standardise=True``, so that neither inputs nor targets need
-    scaling, and predictions have the units of the targets. A data frame may hold columns of texts or categories.
+    scaling, and predictions have the units of the targets. A data frame may hold columns of texts or categories. If the
+    chains of a fit disagree (:func:`pymc_gibbsnn.summary`), it warns by scikit-learn's ``ConvergenceWarning``.
 
     Parameters
     ----------

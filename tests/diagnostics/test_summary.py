@@ -60,6 +60,7 @@ def test_chains_that_agree_up_to_the_numbers_of_their_units(network):
     assert re.fullmatch(
         r"All chains agree on the outputs: R-hat is at most 1\.0\d\d, and the smallest ESS is [\d,]+\.", found.verdict
     )
+    assert found.chains_agree
     np.testing.assert_allclose(found.loc["lp", ["mean", "sd"]].astype(float), [-1000, 5], rtol=0.02)
 
 
@@ -69,6 +70,7 @@ def test_the_chain_that_is_elsewhere_is_named(network):
     lp[2] -= 400
     found = pmg.summary(idata_of(values, lp), model, points=10)
     assert list(found["apart"]) == ["2", "", "", "2", ""]
+    assert not found.chains_agree
     assert found.loc["output", "r_hat"] > 1.1
     assert found.loc["output", "between"] > 0.5
     assert re.fullmatch(
@@ -100,6 +102,7 @@ def test_what_is_not_an_output_has_its_own_sentence(network):
     assert found.loc["lp", "apart"] == "0, 1, 2, 3"
     first, second = found.verdict.splitlines()
     assert first.startswith("All chains agree on the outputs")
+    assert found.chains_agree  # on the outputs
     assert re.fullmatch(r"The chains disagree in lp \(R-hat up to 2\.\d\d\d\): do not interpret it\.", second)
     values["variance_y"] = np.exp(np.cumsum(np.random.default_rng(2).normal(size=lp.shape), axis=1) / 9)
     first, second = pmg.summary(idata_of(values, lp), model, points=10).verdict.splitlines()
@@ -129,9 +132,10 @@ def test_a_summary_is_a_data_frame_that_shows_its_verdict(network):
 def test_chains_that_are_not_finite_are_named_and_left_out(network):
     model, values, lp = network
     values["W1"][1, 300:] = np.nan
-    verdict = pmg.summary(idata_of(values, lp), model, points=10).attrs["verdict"]
-    assert verdict.startswith("Chain 1 left the finite numbers: cut off the draws that are NaN or infinite")
-    assert "\nAll chains agree on the outputs" in verdict
+    found = pmg.summary(idata_of(values, lp), model, points=10)
+    assert not found.chains_agree
+    assert found.verdict.startswith("Chain 1 left the finite numbers: cut off the draws that are NaN or infinite")
+    assert "\nAll chains agree on the outputs" in found.verdict
     values |= {f"variance_{name}": values["variance_y"] for name in ("Z2", "A2")}
     with pytest.raises(ValueError, match=r"'W1' in the posterior holds 1200 values .* leave these chains out"):
         pmg.predict(idata_of(values), model, X[:2])
@@ -148,14 +152,18 @@ def test_a_single_chain_or_draw_keeps_its_dimension(network, dim):
 def test_few_draws_and_single_chains(network):
     model, values, lp = network
     few = {name: x[:, :30] for name, x in values.items()}
-    verdict = pmg.summary(idata_of(few, lp[:, :30]), model, points=5).attrs["verdict"]
-    assert re.match(r"Draw more: the smallest ESS is 1\d\d for the outputs, and it should be 400 at least\.", verdict)
-    assert "tuning steps" not in verdict
+    found = pmg.summary(idata_of(few, lp[:, :30]), model, points=5)
+    assert re.match(
+        r"Draw more: the smallest ESS is 1\d\d for the outputs, and it should be 400 at least\.", found.verdict
+    )
+    assert "tuning steps" not in found.verdict
+    assert found.chains_agree
     one = {name: x[:1] for name, x in values.items()}
     found = pmg.summary(idata_of(one), model, X[:3])
     assert found.loc["output", "numbers"] == 3
     assert found["r_hat"].isna().all()
     assert "lp" not in found.index
+    assert found.chains_agree  # nothing speaks against it
     assert re.match(r"A single chain has none to agree with; the smallest ESS of the outputs is \d+\.", found.verdict)
     with pytest.raises(ValueError, match="at least 4 draws"):
         pmg.summary(idata_of({name: x[:, :3] for name, x in values.items()}), model)
@@ -187,6 +195,7 @@ def test_chains_that_do_not_move_are_named(network):
     found = pmg.summary(idata_of(values, lp), model, points=10)
     assert found.attrs["verdict"].startswith("Chains 1, 2 did not move: all draws have the same outputs. ")
     assert "disagree" not in found.verdict  # the two that move agree
+    assert not found.chains_agree
     for x in (*values.values(), lp):
         x[:] = x[:, :1]
     found = pmg.summary(idata_of(values, lp), model, points=10)

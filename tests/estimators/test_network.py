@@ -13,7 +13,7 @@ import xarray as xr
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_diabetes
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -24,6 +24,9 @@ import pymc_gibbsnn as pmg
 from pymc_gibbsnn._frames import with_indicators
 from tests.helpers import slow
 from tests.test_docstrings import listed
+
+# Chains of a few draws, as most tests here have, seldom agree
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 SHORT = {"hidden": 3, "draws": 30, "tune": 30, "chains": 2, "random_state": 0}
 LINEAR = SHORT | {"hidden": []}  # is compiled in less than half the time
@@ -49,6 +52,22 @@ def regressor():
 @pytest.fixture(scope="module")
 def classifier():
     return pmg.NetworkClassifier(**LINEAR).fit(FRAME, np.where(FRAME["city"] == "Oslo", "north", "south"))
+
+
+def test_a_fit_warns_if_its_chains_disagree():
+    said = (
+        r"do not agree yet on the outputs: R-hat goes up to .*\.\nDraw more.* settings tune and draws of the estimator"
+    )
+    with pytest.warns(ConvergenceWarning, match=said) as caught:
+        pmg.NetworkRegressor(**LINEAR | {"tune": 1, "draws": 6}, **ONE_NOISE).fit(FRAME, PRICE)
+    assert [warning.filename for warning in caught if warning.category is ConvergenceWarning] == [__file__]
+
+
+def test_a_fit_whose_chains_agree_does_not_warn(recwarn):
+    network = pmg.NetworkRegressor(**LINEAR | {"tune": 200, "draws": 300}, **ONE_NOISE).fit(FRAME, PRICE)
+    assert network.summary().chains_agree
+    pmg.NetworkRegressor(**LINEAR | {"tune": 0, "draws": 3}, **ONE_NOISE).fit(FRAME, PRICE)  # too few draws to tell
+    assert not [warning for warning in recwarn if warning.category is ConvergenceWarning]
 
 
 @pytest.mark.slow
