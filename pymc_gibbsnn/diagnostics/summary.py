@@ -69,7 +69,10 @@ class Summary(pd.DataFrame):
 
     @property
     def chains_agree(self) -> bool:
-        """Whether the chains agree on what is judged, by R-hat and by the distance of their means."""
+        """Whether no chain is apart and R-hat is at most 1.05 in what is judged, however many draws there are.
+
+        It is False if a chain never moved or is not finite, and True for a single chain that moves.
+        """
         return self.attrs["chains_agree"]
 
     def _rounded(self) -> pd.DataFrame:
@@ -121,22 +124,22 @@ def summary(
         sentences, each on a line, whether the chains agree on the outputs or, where y are labels of classes, on their
         probabilities, and what to try; then, if other rows need more draws, which. Chains agree if none is apart, R-hat
         is at most 1.05 and the bulk ESS at least 400, the worst of each over all points
-        (:mod:`pymc_gibbsnn.diagnostics.agreement` says why). ``chains_agree`` is False if a chain is apart or R-hat is
-        larger than that, whatever the ESS, or if a chain never moved or is not finite. Chains that never moved, or hold
-        draws that are not finite, are named, and the others are compared with each other. If y is normal with a fixed
-        standard deviation, and that of the residuals is more than three times or less than half as large, a sentence
-        says so (:mod:`pymc_gibbsnn.diagnostics.fixed_noise`).
+        (:mod:`pymc_gibbsnn.diagnostics.agreement` says why). ``chains_agree`` is True or False, and does not ask for an
+        ESS. Chains that never moved, or hold draws that are not finite, are named, and the others are compared with
+        each other. If y is normal with a fixed standard deviation, and that of the residuals is more than three times
+        or less than half as large, a sentence says so (:mod:`pymc_gibbsnn.diagnostics.fixed_noise`).
 
         The rows are ``output`` (at all points together, as :func:`function_space` computes them: without noise, and
-        without what other parts of the model add to the means of its layers) or ``probability`` (of classes, given
-        outputs without noise; those of a noisy network with logistic noise in place of the normal noise of its last
-        layer, of the same variance, and raw outputs if that variance is learned and was not recorded; probabilities
-        whose standard deviation over all draws is below 0.01 are left out, unless all are), ``log_noise`` (where a
-        second network learns how noisy each row is: the log of the standard deviation of y at all points together),
-        ``norm 1`` and so on (Σ W² + Σ b² of each layer, or Σ θ² of each variable where the network cannot be read),
-        ``lp`` (the log density, if the sampler recorded it), and every other free variable that was recorded, such as
-        learned variances, but for what belongs to components of a mixture of the inputs, which may exchange their
-        numbers (label switching), and loadings of factors of the inputs, which may rotate. The columns are
+        without what other parts of the model add to the means of its layers; below a softmax, less the mean over
+        classes) or ``probability`` (of classes, given outputs without noise; those of a noisy network with logistic
+        noise in place of the normal noise of its last layer, of the same variance, and raw outputs if that variance is
+        learned and was not recorded; probabilities whose standard deviation over all draws is below 0.01 are left out,
+        unless all are), ``log_noise`` (where a second network learns how noisy each row is: the log of the standard
+        deviation of y at all points together), ``norm 1`` and so on (Σ W² + Σ b² of each layer, or Σ θ² of each
+        variable where the network cannot be read), ``lp`` (the log density, if the sampler recorded it), and every
+        other free variable that was recorded, such as learned variances, but for what belongs to components of a
+        mixture of the inputs, which may exchange their numbers (label switching), and loadings of factors of the
+        inputs, which may rotate. The columns are
 
         - ``numbers``: of how many numbers the row consists; the other columns then hold averages of ``mean`` and
           ``sd``, and the worst of ``ess_bulk``, ``ess_tail`` and ``r_hat``, all as ArviZ computes them [1]_, over the

@@ -1,7 +1,8 @@
 """By what chains are judged, while they run and afterwards: the function of a network at some rows of its data.
 
-These are its outputs or, where data are labels of classes, the probabilities of classes, since adding a number to the
-outputs of all classes changes nothing. Where a second network learns how noisy each row is, they are the logarithms of
+These are its outputs. Where data are labels of classes by argmax or sign, they are the probabilities of classes, and
+with a softmax the outputs less their mean over classes, since adding a number to the outputs of all classes changes
+nothing. Where a second network learns how noisy each row is, they are the logarithms of
 this noise as well. Draws are enough if the effective sample size (ESS) of each of these numbers is, as
 Vehtari et al. compute it for all chains together (arXiv 1903.08008): where chains differ, it is small.
 """
@@ -50,6 +51,8 @@ def judged(
 
     def judge(posterior: xr.Dataset, space: xr.Dataset) -> dict[str, np.ndarray]:
         output, name = space["output"].values, "probability" if has_classes else "output"
+        if likelihood is not None and likelihood.ignores_shifts:
+            output = output - output.mean(axis=-1, keepdims=True)
         if likelihood is not None and likelihood.is_logistic:
             variance = variance_of(network.layers[-1], network, posterior)
             if variance is not None:

@@ -92,8 +92,7 @@ class NetworkEstimator(BaseEstimator):
         found = self.summary()
         if not found.chains_agree:
             warnings.warn(
-                f"{found.verdict} (They are the settings tune and draws of the estimator; its method summary() has "
-                f"more numbers.)",
+                f"{found.verdict} (Tuning steps and draws are set by tune= and draws=; summary() has more numbers.)",
                 ConvergenceWarning,
                 stacklevel=4,
             )

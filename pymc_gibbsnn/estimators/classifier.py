@@ -75,6 +75,11 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         ------
         ValueError
             If inputs are infinite, shapes do not fit, or there is only one class.
+
+        Warns
+        -----
+        sklearn.exceptions.ConvergenceWarning
+            If the chains disagree, as :func:`pymc_gibbsnn.summary` judges them.
         """
         X = self._inputs(X, reset=True)
         y = column_or_1d(y, warn=True)

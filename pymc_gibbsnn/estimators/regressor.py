@@ -106,6 +106,11 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         ------
         ValueError
             If data are infinite, targets are missing, or shapes do not fit.
+
+        Warns
+        -----
+        sklearn.exceptions.ConvergenceWarning
+            If the chains disagree, as :func:`pymc_gibbsnn.summary` judges them.
         """
         X = self._inputs(X, reset=True)
         y = self._targets(y)

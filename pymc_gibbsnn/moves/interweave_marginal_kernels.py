@@ -1,13 +1,13 @@
 """The passes of :mod:`pymc_gibbsnn.moves.interweave_marginal` for Numba, in its letters.
 
 DᵀTD and M = BᵀTD are those for the slope that most samples of a unit have, plus what the other samples add. The former
-follow from ÃᵀTÃ, which does not change, and BᵀTÃ, which changes with each unit that moves. This is the only product of
-all B in a visit, since B is too large for a cache where samples are many:
+follow from ÃᵀTÃ, which does not change, and BᵀTÃ, of which a column changes with each unit that moves. Where samples
+are many, B is too large for a cache. A visit reads only those of its rows at which the slope is not the usual one:
 
-- bᵀB and YᵀB are kept, and so DᵀK(Ȳ − κ b) = Dᵀ T(Ȳ − κ b) − Mᵀ C Bᵀ T(Ȳ − κ b) needs no product of B.
-- Had no sample another piece after the step, the change b' − b would be D step, and the target, and ∇ after the step,
-  those of the Gaussian. What the samples that have another piece add to them is a sum over these samples alone. That
-  keeps digits, too: where noise is small, the other terms are large and their difference is not.
+- BᵀTB and YᵀTB are kept, and so DᵀK(Ȳ − κ b) = Dᵀ T(Ȳ − κ b) − Mᵀ C Bᵀ T(Ȳ − κ b) needs no product of B.
+- If every sample stays on its piece, b changes by D step, and the change of the target, and ∇ after the step, are those
+  of the Gaussian. What is added by samples that do not stay needs their rows of B alone. This keeps digits, too: where
+  noise is small, the target is large and its change is not.
 """
 
 from __future__ import annotations
@@ -95,7 +95,20 @@ def _pieces(z, edges, slopes, intercepts, a, c):
 
 @numba_njit
 def _where_pieces_differ(a, c, a_new, c_new, samples):
-    """Write the samples whose piece has another slope or intercept into ``samples`` (n + 1,), and count them."""
+    """Find the samples whose piece has another slope or intercept.
+
+    Parameters
+    ----------
+    a, c, a_new, c_new : array, (n,)
+        The slopes and intercepts of two pieces for each sample.
+    samples : array, (n,)
+        Receives the samples at its beginning.
+
+    Returns
+    -------
+    int
+        How many there are.
+    """
     count = 0
     for i in range(len(a)):
         samples[count] = i
@@ -197,7 +210,7 @@ def numba_marginal_passes(op, node):
         k = min(n, ROWS_AT_ONCE)
         buffers = np.empty((k, d)), np.empty((k, d)), np.empty((k, width))
         a, c, a_new, c_new, usual = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-        samples = np.empty(n + 1, np.int64)
+        samples = np.empty(n, np.int64)
         post, rest, z_new, w_new = np.empty(n), np.empty(n), np.empty(n), np.empty(d)
         gram, m, out = np.empty((d, d)), np.empty((d, width)), np.empty(len(y))
         for p in range(len(rho)):
@@ -233,16 +246,15 @@ def numba_marginal_passes(op, node):
                 factor, step = _factor(gram, m, inverse, kappa, lam), gradient.copy()
                 propose(x, w[j], z[j], factor, step, rho[p, j], xi[p, j], w_new, z_new)
                 _pieces(z_new, edges, slopes, intercepts, a_new, c_new)
-                # Had no sample another piece now, the target would be the Gaussian of the proposal
+                # If every sample stays on its piece, the target is the Gaussian of the proposal
                 log_ratio = _inner(step, gradient) + _subtract_product(factor, step, gradient)
                 u, from_pieces = dot(step, m, np.empty(width)), np.zeros(width)
                 differing = _where_pieces_differ(a, c, a_new, c_new, samples)
                 for i in samples[:differing]:
-                    on_piece = root[i] * a[i] * (z_new[i] - z[j, i])
-                    more = root[i] * (a_new[i] * z_new[i] + c_new[i] - (a[i] * z[j, i] + c[i])) - on_piece
-                    rest[i] -= kappa * on_piece
+                    more = root[i] * ((a_new[i] - a[i]) * z_new[i] + c_new[i] - c[i])
+                    rest[i] -= kappa * root[i] * a[i] * (z_new[i] - z[j, i])
                     log_ratio += more * (rest[i] - 0.5 * kappa * more)
-                    rest[i] -= kappa * more
+                    rest[i] -= kappa * more  # Ȳ − κ b after the step, of these samples
                     add_multiple(b[i], more, from_pieces)
                     add_multiple(weighted[i], -kappa * a[i] * more, gradient)
                 cu, of_pieces = dot(inverse, u, np.empty(width)), dot(inverse, from_pieces, np.empty(width))

@@ -297,6 +297,21 @@ def test_labels_are_judged_by_probabilities():
     assert "disagree on the probabilities" in pmg.summary(idata_of(values), model, points=10).verdict
 
 
+def test_outputs_below_a_softmax_are_judged_less_their_mean():
+    """A number that is added to the outputs of all classes changes no probability."""
+    _, values = labels(3, 2.0)
+    y = np.arange(40) % 3
+    with pmg.mlp(X[:40], y, 3, noise=0.5, prior=None, likelihood="categorical") as model:
+        pass
+    assert az.rhat(pmg.function_space(idata_of(values), model)[["output"]])["output"].max() > 1.5
+    found = pmg.summary(idata_of(values), model, points=10)
+    assert found.chains_agree
+    assert found.verdict.startswith("All chains agree on the outputs: R-hat is at most 1.0")
+    assert found.loc["output", "mean"] == pytest.approx(0, abs=1e-9)
+    values["b2"][3, :, 0] += 2  # of one class
+    assert not pmg.summary(idata_of(values), model, points=10).chains_agree
+
+
 def test_probabilities_of_classical_networks_are_called_so():
     rng = np.random.default_rng(4)
     with pmg.classical_mlp(X[:20], np.arange(20) % 2, 2, likelihood="bernoulli") as model:

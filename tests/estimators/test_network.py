@@ -55,9 +55,7 @@ def classifier():
 
 
 def test_a_fit_warns_if_its_chains_disagree():
-    said = (
-        r"do not agree yet on the outputs: R-hat goes up to .*\.\nDraw more.* settings tune and draws of the estimator"
-    )
+    said = r"do not agree yet on the outputs: R-hat goes up to .*\.\nDraw more.* set by tune= and draws="
     with pytest.warns(ConvergenceWarning, match=said) as caught:
         pmg.NetworkRegressor(**LINEAR | {"tune": 1, "draws": 6}, **ONE_NOISE).fit(FRAME, PRICE)
     assert [warning.filename for warning in caught if warning.category is ConvergenceWarning] == [__file__]

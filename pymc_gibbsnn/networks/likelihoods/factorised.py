@@ -17,6 +17,7 @@ of Z has its own log density, which is −∞ where that element gives such a pa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -87,6 +88,17 @@ class FactorisedLikelihood(LatentLikelihood):
         except (NotImplementedError, NullTypeGradError, DisconnectedInputError):
             return False
         return True
+
+    @cached_property
+    def ignores_shifts(self) -> bool:
+        """Whether a number that is added to a row of Z changes no density, as below a softmax: seen at a random Z."""
+        units = self.latent.type.shape[1:]
+        if not self.is_by_row or None in units or set(explicit_graph_inputs([self.density])) - {self.latent}:
+            return False
+        rng, n = np.random.default_rng(0), len(evaluate(self.value))
+        z, shifts = rng.normal(size=(n, math.prod(units))), rng.normal(size=(n, 1))
+        here, there = (evaluate(self._rows(pt.constant(x))) for x in (z, z + shifts))
+        return bool(np.allclose(here, there))
 
     def row_shapes(self, layer: Operator) -> list[tuple[int, ...]]:
         """Return the shapes that a row of y may have: any, where it depends on a whole row of Z."""

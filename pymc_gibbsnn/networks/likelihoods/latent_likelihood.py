@@ -59,7 +59,7 @@ class LatentLikelihood(Likelihood):
     """Whether y has Gaussian noise beside that of Z, perhaps given other latents; its variance is :attr:`noise`."""
     ignores_scale: ClassVar[bool] = False
     """Whether c Z, for c > 0, gives the same data; then they do not tell the noise of Z from the size of weights."""
-    ignores_shifts: ClassVar[bool] = False
+    ignores_shifts: bool = False
     """Whether Z + c, for a number c in each row, gives the same data."""
     sets_unit: ClassVar[bool] = False
     """Whether y has noise of its own that sets the unit of Z; data then hardly tell how much noise Z has itself."""
