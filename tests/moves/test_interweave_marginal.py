@@ -134,7 +134,7 @@ def test_a_second_visit_starts_from_the_first(first, mode):
     assert moved > 5
 
 
-QUICK = {(1, "relu", "NUMBA"), (3, "hard_tanh", "NUMBA"), (1, "relu", "JAX")}
+QUICK = {(1, "relu", "NUMBA"), (3, "hard_tanh", "NUMBA"), (1, "sign", "NUMBA"), (1, "relu", "JAX")}
 
 
 @pytest.mark.parametrize(("c", "function", "mode"), slow_but(QUICK, product([1, 3], TABLES, MODES[1:])))
