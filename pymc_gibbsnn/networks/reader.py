@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import cast
@@ -416,7 +417,7 @@ class Reader(LayerReader):
             used.append((source, [z_below]))
             noisy.append(source)
             z = z_below
-        self._check_use(used)
+        self._check_use(used, around if isinstance(observation, FactorisedLikelihood) else [])
         learned = self.variances.conjugate(noisy, weights)
         learned = tuple(one for one in learned if self.wanted is None or one.value in self.wanted)
         if random_inputs is None:
@@ -633,8 +634,16 @@ class Reader(LayerReader):
 
     # How the network as a whole is checked
 
-    def _check_use(self, used: list[tuple[Variable, list[Variable]]]) -> None:
-        """Refuse a network whose parts are used twice or elsewhere; ``used`` pairs each part with those below it."""
+    def _check_use(self, used: list[tuple[Variable, list[Variable]]], free: Sequence[Variable] = ()) -> None:
+        """Refuse a network whose parts are used twice or elsewhere, or set its own noise.
+
+        Parameters
+        ----------
+        used : list of pairs
+            Each part with those below it.
+        free : sequence of Variable
+            Parts whose distribution may depend on those below them in any way.
+        """
         members = [member for _, below in used for member in below]
         for child, below in used:
             for member in below:
@@ -646,7 +655,7 @@ class Reader(LayerReader):
                 if users != [child.name]:
                     observed = {rv.name for rv in self.model.observed_RVs}
                     raise NetworkError(refusals.shared(member.name, child.name, users, observed))
-            if not isinstance(child.owner.op, NormalRV):
+            if child in free or not isinstance(child.owner.op, NormalRV):
                 continue
             sigma = self._parents([self._normal(child)[1]])
             if sigma & set(members):

@@ -101,7 +101,7 @@ def vars_of(model: pm.Model) -> list:
 # Reading
 
 
-@pytest.mark.parametrize("name", slow_but({"Poisson", "NormalMixture", "dist"}, FAMILIES))
+@pytest.mark.parametrize("name", slow_but({"Poisson", "Normal", "NormalMixture", "dist"}, FAMILIES))
 def test_the_log_density_is_that_of_the_model(name):
     """Elements of Z, or rows where they are taken together, also where other variables of the model have moved."""
     model = model_of(name)
