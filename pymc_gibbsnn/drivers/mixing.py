@@ -2,9 +2,9 @@
 
 These are its outputs. Where data are labels of classes by argmax or sign, they are the probabilities of classes, and
 with a softmax the outputs less their mean over classes, since adding a number to the outputs of all classes changes
-nothing. Where a second network learns how noisy each row is, they are the logarithms of
-this noise as well. Draws are enough if the effective sample size (ESS) of each of these numbers is, as
-Vehtari et al. compute it for all chains together (arXiv 1903.08008): where chains differ, it is small.
+nothing. Where a second network learns how noisy each row is, they are the logarithms of this noise as well. Draws are
+enough if the effective sample size (ESS) of each of these numbers is, as Vehtari et al. compute it for all chains
+together (arXiv 1903.08008): where chains differ, it is small.
 """
 
 from __future__ import annotations

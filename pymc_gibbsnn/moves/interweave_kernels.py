@@ -21,6 +21,7 @@ __all__ = [
     "gradient_of",
     "line_unit",
     "numba_passes",
+    "pieces_unit",
     "propose",
     "ratio_of_proposals",
     "transposed",
@@ -168,6 +169,27 @@ def ratio_of_proposals(step, factor, factor_new, drift_new, rho, xi):
 
 
 @numba_njit
+def pieces_unit(z, edges, slopes, intercepts, a, c):
+    """Write the slope and the intercept of σ at z, for the n samples of one unit, into arrays.
+
+    Parameters
+    ----------
+    z : array, (n,)
+        Pre-activations.
+    edges, slopes, intercepts : array, (k + 1,), (k,), (k,)
+        The table of σ.
+    a, c : array, (n,)
+        Receive slopes and intercepts.
+    """
+    for p in range(len(slopes)):
+        edge, slope, intercept = edges[p], slopes[p], intercepts[p]
+        for i in range(len(z)):
+            right = z[i] > edge
+            a[i] = slope if right else a[i]
+            c[i] = intercept if right else c[i]
+
+
+@numba_njit
 def line_unit(z, edges, slopes, intercepts, s, a):
     """Write σ(z) and the slope of σ at z, for the n samples of one unit, into arrays.
 
@@ -180,12 +202,9 @@ def line_unit(z, edges, slopes, intercepts, s, a):
     s, a : array, (n,)
         Receive σ(z) and the slope.
     """
-    for p in range(len(slopes)):
-        edge, slope, intercept = edges[p], slopes[p], intercepts[p]
-        for i in range(len(z)):
-            right = z[i] > edge
-            a[i] = slope if right else a[i]
-            s[i] = slope * z[i] + intercept if right else s[i]
+    pieces_unit(z, edges, slopes, intercepts, a, s)
+    for i in range(len(z)):
+        s[i] += a[i] * z[i]
 
 
 @numba_njit

@@ -22,6 +22,7 @@ from pymc_gibbsnn.backends.vector_math import add_multiple, copy, summing
 from pymc_gibbsnn.moves.interweave_kernels import (
     factor_unit,
     gradient_of,
+    pieces_unit,
     propose,
     ratio_of_proposals,
     transposed,
@@ -70,27 +71,6 @@ def _return(inverse, j, cv, p):
     cv[j] -= 1
     for k in range(len(cv)):
         add_multiple(cv, cv[k] / p, inverse[k])
-
-
-@numba_njit
-def _pieces(z, edges, slopes, intercepts, a, c):
-    """Write the slope and the intercept of σ at z, for the n samples of one unit, into arrays.
-
-    Parameters
-    ----------
-    z : array, (n,)
-        Pre-activations.
-    edges, slopes, intercepts : array, (k + 1,), (k,), (k,)
-        The table of σ.
-    a, c : array, (n,)
-        Receive slopes and intercepts.
-    """
-    for p in range(len(slopes)):
-        edge, slope, intercept = edges[p], slopes[p], intercepts[p]
-        for i in range(len(z)):
-            right = z[i] > edge
-            a[i] = slope if right else a[i]
-            c[i] = intercept if right else c[i]
 
 
 @numba_njit
@@ -217,7 +197,7 @@ def numba_marginal_passes(op, node):
             for j in range(len(w)):
                 lam = precision[min(j, len(precision) - 1)]
                 _leave(inverse, j)
-                _pieces(z[j], edges, slopes, intercepts, a, c)
+                pieces_unit(z[j], edges, slopes, intercepts, a, c)
                 slope = _usual_slope(a, slopes)
                 for i in range(n):
                     post[i], usual[i] = b[i, j], slope
@@ -245,7 +225,7 @@ def numba_marginal_passes(op, node):
                 add_multiple(dot(m, fit, np.empty(d)), -1.0, gradient)
                 factor, step = _factor(gram, m, inverse, kappa, lam), gradient.copy()
                 propose(x, w[j], z[j], factor, step, rho[p, j], xi[p, j], w_new, z_new)
-                _pieces(z_new, edges, slopes, intercepts, a_new, c_new)
+                pieces_unit(z_new, edges, slopes, intercepts, a_new, c_new)
                 # If every sample stays on its piece, the target is the Gaussian of the proposal
                 log_ratio = _inner(step, gradient) + _subtract_product(factor, step, gradient)
                 u, from_pieces = dot(step, m, np.empty(width)), np.zeros(width)
