@@ -73,7 +73,7 @@ def _fast(linker: NumbaLinker) -> NumbaLinker:
 
 def _try() -> None:
     """Compile a small function with the fast linker; raise an exception if it cannot, or if its results are wrong."""
-    x, y = pt.matrix("x"), pt.vector("y")
+    x, y = pt.dmatrix("x"), pt.dvector("y")
     gram = x @ x.T + pt.eye(3)
     outputs = [pt.linalg.cholesky(gram)[1:, 0], pt.exp(x[:, 0] - y).sum(), pt.concatenate([y, gram[0]]), y]
     mode = Mode(_fast(NumbaLinker()), "fast_run").excluding(*NumbaLinker.incompatible_rewrites)

@@ -140,6 +140,11 @@ def missing(name):
     return raises
 
 
+def test_single_precision_is_no_reason_to_give_up(untried):
+    with pytensor.config.change_flags(floatX="float32"):
+        assert isinstance(fast_numba.fastest(NumbaLinker()), linker.KernelLinker)
+
+
 def test_an_error_of_the_graph_itself_is_no_reason_to_give_up(untried):
     x, y = pt.matrix("x"), pt.vector("y")
     f = pytensor.function([x, y], x.sum(axis=1) + y, mode=with_our_kernels(compilation_mode("NUMBA")))
