@@ -12,7 +12,18 @@ from numba.np.arrayobj import make_array
 from numba.np.linalg import dot_3_mm, dot_3_vm, ensure_blas
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-__all__ = ["LOWER", "dot", "factor_in_place", "potrf", "routine"]
+__all__ = [
+    "AS_IT_IS",
+    "LEFT",
+    "LOWER",
+    "TRANSPOSED",
+    "dot",
+    "factor_in_place",
+    "potrf",
+    "routine",
+    "solve_in_place",
+    "trsm",
+]
 
 
 @intrinsic
@@ -78,9 +89,10 @@ def _symbol(name: str) -> str:
     return f"pymc_gibbsnn_{name}"
 
 
-LOWER = ord("L")  # the letter by which LAPACK is told of a triangle
+# The letters by which BLAS and LAPACK are told what to do
+LEFT, LOWER, TRANSPOSED, AS_IT_IS = map(ord, "LLTN")
 
-potrf = routine("lapack", "potrf")
+potrf, trsm = routine("lapack", "potrf"), routine("blas", "trsm")
 
 
 @numba_njit
@@ -95,3 +107,20 @@ def factor_in_place(q):
     """
     n = len(q)
     return potrf((LOWER, n, q, n, 0)) == 0
+
+
+@numba_njit
+def solve_in_place(factor, b, transposed):
+    """Write L⁻¹ or L⁻ᵀ times each row of a matrix into this row.
+
+    Parameters
+    ----------
+    factor : array, (n, n)
+        Lᵀ in an upper triangle, row by row in memory, as :func:`factor_in_place` leaves it.
+    b : array, (k, n)
+        The matrix, row by row in memory.
+    transposed : bool
+        Whether the inverse of Lᵀ is meant.
+    """
+    k, n = b.shape
+    trsm((LEFT, LOWER, TRANSPOSED if transposed else AS_IT_IS, AS_IT_IS, n, k, b.dtype.type(1), factor, n, b, n))

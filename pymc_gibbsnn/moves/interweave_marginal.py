@@ -26,14 +26,13 @@ On the linear pieces on which Z_j lies now, of slopes a, it is Gaussian, with D 
 The proposal and its acceptance are those of :mod:`pymc_gibbsnn.moves.interweave_pieces`, and so are the two passes over
 the units: with ρ = 0, then with a random ρ. A draw of W̃' given A must follow before anything reads W̃'.
 
-The inverse C* of the whole matrix BᵀTB + Λ' is kept, and changed as one unit leaves it and comes back:
-
-    C = C* − c cᵀ/c_j,    C* = C + (C v − e_j)(C v − e_j)ᵀ/p,
-
-where c is column j of C*, e_j the unit vector, v = BᵀTb, and row and column j of C are 0. So K is never formed: what is
-needed of it are products such as bᵀ K b = bᵀTb − vᵀ C v. A visit takes O(n H d) operations, most of them in M = BᵀTD,
-with which Dᵀ K D = DᵀTD − Mᵀ C M. The change of the target is computed from that of b, as a difference of two targets
-would lose digits. All of this is done in double precision; where JAX has none, no unit moves.
+BᵀTB is kept, and a visit factors the matrix of which C is the inverse, L Lᵀ. What is needed of K are products such as
+bᵀ K b = bᵀTb − ‖L⁻¹v‖², with v = B_{−j}ᵀTb, so that K is never formed. Nor is C, or any update of it: where noise is
+small and columns of B are nearly linearly dependent, C has numbers of the size of 1/Λ', whose rounding errors alone,
+times v twice, are more than the target. The errors of a Cholesky factor are those of a slightly different B. A visit
+takes O(n H d + H³) operations, most of them in M = B_{−j}ᵀTD, with which Dᵀ K D = DᵀTD − ‖L⁻¹M‖². The change of the
+target is computed from that of b, as a difference of two targets would lose digits. All of this is done in double
+precision; where JAX has none, no unit moves.
 
 Rows may have variances ΔZ' of their own if there is one unit above, or for all units alike: T is any diagonal matrix.
 """
@@ -54,7 +53,6 @@ from pymc_gibbsnn.backends.declare import declare
 from pymc_gibbsnn.backends.draw import draw
 from pymc_gibbsnn.backends.lines import on_lines
 from pymc_gibbsnn.moves.interweave_marginal_kernels import numba_marginal_passes
-from pymc_gibbsnn.moves.plus_diagonal import plus_diagonal
 from pymc_gibbsnn.moves.site import NOTHING, Move, Nothing, Site
 from pymc_gibbsnn.moves.unit_passes import (
     UnitPasses,
@@ -79,7 +77,6 @@ class MarginalInputs(NamedTuple):
     root: Any  # (n,): the square roots of T
     b: Any  # (n, H): the input B of the layer above, its rows times the roots
     y: Any  # (n, c): the output Y of the layer above, its rows times the roots
-    inverse: Any  # (H, H): C*
     precision: Any  # (1 or h, d): prior precisions Λ, one row where all units share them
     above: Any  # (H,): prior precisions Λ' of the weights above
     rho: Any  # (p, h): for each of p passes and each unit, the persistence
@@ -131,7 +128,7 @@ def _passes(inputs, visit_all, *, xp, cholesky, solve):
     visit = partial(_visit, inputs, xp=xp, cholesky=cholesky, solve=solve)
     priors = xp.broadcast_to(inputs.precision, inputs.w.shape), inputs.above[: len(inputs.w)]
     numbers = inputs.rho, inputs.log_u, inputs.xi, inputs.eta
-    _, *results = visit_all(visit, Above(inputs.b, inputs.inverse), inputs.w, inputs.z, priors, numbers)
+    _, *results = visit_all(visit, Above(inputs.b, inputs.b.T @ inputs.b), inputs.w, inputs.z, priors, numbers)
     return MarginalOutputs(*results)
 
 
@@ -139,7 +136,7 @@ class Above(NamedTuple):
     """What a visit to a unit changes of the layer above; its rows are multiplied by the roots of T."""
 
     b: Any  # (n, H)
-    inverse: Any  # C* (H, H)
+    products: Any  # BᵀTB (H, H)
 
 
 def _visit(inputs, above, j, unit, numbers, *, xp, cholesky, solve):
@@ -170,19 +167,24 @@ def _visit(inputs, above, j, unit, numbers, *, xp, cholesky, solve):
     above : Above
     """
     (w, z, precision, prior), (rho, log_u, xi, eta) = unit, numbers
-    (b, inverse), (x, root, y), table = above, (inputs.x, inputs.root, inputs.y), inputs[-3:]
-    is_j = xp.arange(len(inverse)) == j
-    c = xp.where(is_j[:, None] | is_j, 0, inverse - xp.outer(inverse[:, j], inverse[j]) / inverse[j, j])
+    (b, products), (x, root, y), table = above, (inputs.x, inputs.root, inputs.y), inputs[-3:]
+    is_j = xp.arange(len(products)) == j
+    others = xp.where(is_j[:, None] | is_j, 0, products + xp.diag(inputs.above)) + xp.diag(1.0 * is_j)
+    root_of_others = cholesky(others)
+
+    def whiten(m):
+        """Compute L⁻¹ of what B_{−j} has in common with a matrix or vector: of BᵀT times it."""
+        return solve(root_of_others, xp.where(is_j if m.ndim == 1 else is_j[:, None], 0, m), lower=True)
 
     def less_fit(column):
         """Compute K times a column (n,), both with rows times the roots of T: what the other units leave of it."""
-        return column - b @ (c @ (column @ b))
+        return column - b @ solve(root_of_others, whiten(column @ b), lower=True, trans=1)
 
     def approximate(w, slopes, rest):
         """Compute the Cholesky factor L of Q, and L⁻¹ ∇, from K (Ȳ − κ b)."""
         design = (root * slopes)[:, None] * x
-        m = b.T @ design
-        factor = cholesky(kappa * (design.T @ design - m.T @ (c @ m)) + xp.diag(precision))
+        half = whiten(b.T @ design)
+        factor = cholesky(kappa * (design.T @ design - half.T @ half) + xp.diag(precision))
         return factor, solve(factor, design.T @ rest - precision * w, lower=True)
 
     post, (s, a) = b[:, j], on_lines(z, *table, xp)
@@ -211,10 +213,10 @@ def _visit(inputs, above, j, unit, numbers, *, xp, cholesky, solve):
         return xp.where(accepted, new, old)
 
     post = kept(post + change, post)
-    difference = c @ (post @ b) - is_j
-    inverse = c + xp.outer(difference, difference) / (prior + post @ less_fit(post))
     b = xp.where(is_j, post[:, None], b)
-    return accepted, kept(w_new, w), kept(z_new, z), Above(b, inverse)
+    v = post @ b
+    products = xp.where(is_j, v[:, None], xp.where(is_j[:, None], v, products))
+    return accepted, kept(w_new, w), kept(z_new, z), Above(b, products)
 
 
 def interweave_marginal(network: Network, l: int) -> Move:
@@ -225,16 +227,13 @@ def interweave_marginal(network: Network, l: int) -> Move:
 
     def step(rng: Variable, site: Site, memory: Nothing) -> tuple[Variable, Site, Nothing, MarginalAcceptance]:
         operator, above, function = site.layer.operator, site.above, site.activation.function
-        (h, d), (c, width), dtype = operator.size, above.operator.size, "float64"
+        (h, d), (c, _), dtype = operator.size, above.operator.size, "float64"
         rng, numbers = draw_numbers(rng, (h, d), dtype)
         zero, one = pt.constant(np.array([0, 1], dtype))
         rng, eta = draw(normal, rng, zero, one, size=(2, h, c))
         noise = pt.cast(above.noise, dtype)
         root = 1 / pt.sqrt(noise[:, 0] if noise.ndim else pt.ones((site.samples,)) * noise)
         b = root[:, None] * pt.cast(above.operator.design(site.post, site.samples), dtype)
-        prior = pt.cast(above.operator.precision[0], dtype)
-        factor = pt.linalg.cholesky(plus_diagonal(b.T @ b, prior))
-        half = pt.linalg.solve_triangular(factor, pt.eye(width, dtype=dtype), lower=True, b_ndim=2)
         inputs = MarginalInputs(
             x=operator.design(site.a, site.samples),
             w=site.w,
@@ -242,9 +241,8 @@ def interweave_marginal(network: Network, l: int) -> Move:
             root=root,
             b=b,
             y=root[:, None] * above.centred(site.z_above),
-            inverse=half.T @ half,
             precision=operator.precision,
-            above=prior,
+            above=above.operator.precision[0],
             **dict(zip(("rho", "log_u", "xi"), numbers, strict=True)),
             eta=eta,
             edges=function.edges,

@@ -4,7 +4,7 @@ DᵀTD and M = BᵀTD are those for the slope that most samples of a unit have, 
 follow from ÃᵀTÃ, which does not change, and BᵀTÃ, of which a column changes with each unit that moves. Where samples
 are many, B is too large for a cache. A visit reads only those of its rows at which the slope is not the usual one:
 
-- BᵀTB and YᵀTB are kept, and so DᵀK(Ȳ − κ b) = Dᵀ T(Ȳ − κ b) − Mᵀ C Bᵀ T(Ȳ − κ b) needs no product of B.
+- BᵀTB and YᵀTB are kept, and so DᵀK(Ȳ − κ b) = Dᵀ T(Ȳ − κ b) − (L⁻¹M)ᵀ L⁻¹Bᵀ T(Ȳ − κ b) needs no product of B.
 - If every sample stays on its piece, b changes by D step, and the change of the target, and ∇ after the step, are those
   of the Gaussian. What is added by samples that do not stay needs their rows of B alone. This keeps digits, too: where
   noise is small, the target is large and its change is not.
@@ -17,8 +17,8 @@ import math
 import numpy as np
 from pytensor.link.numba.dispatch.basic import numba_njit
 
-from pymc_gibbsnn.backends.lapack import dot
-from pymc_gibbsnn.backends.vector_math import add_multiple, copy, summing
+from pymc_gibbsnn.backends.lapack import dot, factor_in_place, solve_in_place
+from pymc_gibbsnn.backends.vector_math import add_multiple, copy, copy_matrix, summing
 from pymc_gibbsnn.moves.interweave_kernels import (
     factor_unit,
     gradient_of,
@@ -43,34 +43,37 @@ def _inner(x, y):
 
 
 @numba_njit
-def _leave(inverse, j):
-    """Turn C*, of all columns of B, into C, of all but column j, in place."""
-    column = inverse[j].copy()
-    for k in range(len(column)):
-        add_multiple(column, -column[k] / column[j], inverse[k])
-        inverse[k, j] = 0
-    for k in range(len(column)):
-        inverse[j, k] = 0
-
-
-@numba_njit
-def _return(inverse, j, cv, p):
-    """Turn C into C* again, in place.
+def _factor_of_others(products, above, j, factor):
+    """Factor BᵀTB + Λ' = L Lᵀ without column j, of which row and column of L are those of the unit matrix.
 
     Parameters
     ----------
-    inverse : array, (H, H)
-        C, which becomes C*.
+    products, above : array, (H, H) and (H,)
+        BᵀTB and Λ'.
     j : int
-        The unit that comes back.
-    cv : array, (H,)
-        C v, which becomes C v − e_j.
-    p : float
-        p.
+        The column.
+    factor : array, (H, H)
+        Receives Lᵀ in its upper triangle.
+
+    Returns
+    -------
+    bool
+        Whether there is a factor.
     """
-    cv[j] -= 1
-    for k in range(len(cv)):
-        add_multiple(cv, cv[k] / p, inverse[k])
+    copy_matrix(products, factor)
+    for k in range(len(above)):
+        factor[k, k] += above[k]
+        factor[j, k] = factor[k, j] = 0
+    factor[j, j] = 1
+    return factor_in_place(factor)
+
+
+@numba_njit
+def _whiten(factor, j, vectors):
+    """Write L⁻¹ times the vectors (k, H), with their elements j set to 0, into them; ``factor`` is of all others."""
+    for k in range(len(vectors)):
+        vectors[k, j] = 0
+    solve_in_place(factor, vectors, False)
 
 
 @numba_njit
@@ -154,31 +157,40 @@ def _subtract_product(upper, step, gradient):
 
 
 @numba_njit
-def _factor(gram, m, c, kappa, precision):
-    """Factor Q = κ (DᵀTD − Mᵀ C M) + Λ as :func:`~pymc_gibbsnn.moves.interweave_kernels.factor_unit` does.
+def _factor(gram, m, others, j, kappa, precision):
+    """Factor Q = κ (DᵀTD − ‖L⁻¹M‖²) + Λ as :func:`~pymc_gibbsnn.moves.interweave_kernels.factor_unit` does.
 
     Parameters
     ----------
-    gram, m, c : array, (d, d), (d, H) and (H, H)
-        DᵀTD, Mᵀ and C.
+    gram, m, others : array, (d, d), (d, H) and (H, H)
+        DᵀTD, Mᵀ and, in the upper triangle, the factor of all columns of B but j.
+    j : int
+        The unit.
     kappa, precision : float and array, (d,)
         κ and Λ.
+
+    Returns
+    -------
+    factor, half : array, (d, d) and (d, H)
+        The factor of Q, and (L⁻¹M)ᵀ.
     """
-    rest = dot(dot(m, c, np.empty_like(m)), m.T, np.empty_like(gram))
+    half = m.copy()
+    _whiten(others, j, half)
+    rest = dot(half, half.T, np.empty_like(gram))
     for k in range(len(rest)):
         for l in range(len(rest)):
             rest[k, l] = gram[k, l] - rest[k, l]
-    return factor_unit(rest, kappa, precision)
+    return factor_unit(rest, kappa, precision), half
 
 
 def numba_marginal_passes(op, node):
     """Make the function of the inputs of :class:`InterweaveMarginal` for Numba, in loops over passes and units."""
 
     @numba_njit
-    def marginal_passes(x, w, z, root, b, y, inverse, precision, above, rho, log_u, xi, eta, edges, slopes, intercepts):
+    def marginal_passes(x, w, z, root, b, y, precision, above, rho, log_u, xi, eta, edges, slopes, intercepts):
         (n, d), width = x.shape, b.shape[1]
         x, z, y, b = np.ascontiguousarray(x), transposed(z), transposed(y), b.copy()
-        w, inverse, accepted = w.copy(), inverse.copy(), np.zeros_like(rho)
+        w, accepted = w.copy(), np.zeros_like(rho)
         weighted = x.copy()
         for i in range(n):
             for k in range(d):
@@ -192,11 +204,13 @@ def numba_marginal_passes(op, node):
         a, c, a_new, c_new, usual = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
         samples = np.empty(n, np.int64)
         post, rest, z_new, w_new = np.empty(n), np.empty(n), np.empty(n), np.empty(d)
-        gram, m, out = np.empty((d, d)), np.empty((d, width)), np.empty(len(y))
+        gram, m, others = np.empty((d, d)), np.empty((d, width)), np.empty((width, width))
+        out, common = np.empty(len(y)), np.empty((len(y) + 1, width))
         for p in range(len(rho)):
             for j in range(len(w)):
                 lam = precision[min(j, len(precision) - 1)]
-                _leave(inverse, j)
+                if not _factor_of_others(products, above, j, others):
+                    continue
                 pieces_unit(z[j], edges, slopes, intercepts, a, c)
                 slope = _usual_slope(a, slopes)
                 for i in range(n):
@@ -208,44 +222,52 @@ def numba_marginal_passes(op, node):
                         m[k, l] = slope * with_above[k, l]
                 differing = _where_pieces_differ(usual, c, a, c, samples)
                 _change_slopes(weighted, b, usual, a, samples[:differing], gram, m, buffers)
-                v = products[j].copy()
-                cv, kappa, of_rest = dot(inverse, v, np.empty(width)), 0.0, np.zeros(width)
-                total = above[j] + v[j] - _inner(v, cv)  # p
+                v, kappa = products[j].copy(), 0.0
+                copy(v, common[0])
                 for l in range(len(y)):
-                    out[l] = (t[l, j] - _inner(cv, t[l])) / total + eta[p, j, l] / math.sqrt(total)
+                    copy(t[l], common[l + 1])
+                _whiten(others, j, common)  # L⁻¹v and L⁻¹ Bᵀ Y_l
+                total = above[j] + v[j] - _inner(common[0], common[0])  # p
+                for l in range(len(y)):
+                    explained = _inner(common[0], common[l + 1])
+                    out[l] = (t[l, j] - explained) / total + eta[p, j, l] / math.sqrt(total)
                     kappa += out[l] ** 2
-                    add_multiple(t[l], out[l], of_rest)
-                add_multiple(v, -kappa, of_rest)
+                fit = np.zeros(width)  # L⁻¹ Bᵀ (Ȳ − κ b)
+                for l in range(len(y)):
+                    add_multiple(common[l + 1], out[l], fit)
+                add_multiple(common[0], -kappa, fit)
                 for i in range(n):
                     rest[i] = 0  # Ȳ − κ b
                     for l in range(len(y)):
                         rest[i] += out[l] * (y[l, i] - post[i] * out[l])
-                fit = dot(inverse, of_rest, np.empty(width))  # C Bᵀ (Ȳ − κ b)
+                factor, half = _factor(gram, m, others, j, kappa, lam)
                 gradient = gradient_of(a, rest, weighted, lam, w[j])
-                add_multiple(dot(m, fit, np.empty(d)), -1.0, gradient)
-                factor, step = _factor(gram, m, inverse, kappa, lam), gradient.copy()
+                add_multiple(dot(half, fit, np.empty(d)), -1.0, gradient)
+                step = gradient.copy()
                 propose(x, w[j], z[j], factor, step, rho[p, j], xi[p, j], w_new, z_new)
                 pieces_unit(z_new, edges, slopes, intercepts, a_new, c_new)
                 # If every sample stays on its piece, the target is the Gaussian of the proposal
                 log_ratio = _inner(step, gradient) + _subtract_product(factor, step, gradient)
-                u, from_pieces = dot(step, m, np.empty(width)), np.zeros(width)
+                u, from_pieces = dot(step, m, np.empty(width)), np.zeros((1, width))
                 differing = _where_pieces_differ(a, c, a_new, c_new, samples)
                 for i in samples[:differing]:
                     more = root[i] * ((a_new[i] - a[i]) * z_new[i] + c_new[i] - c[i])
                     rest[i] -= kappa * root[i] * a[i] * (z_new[i] - z[j, i])
                     log_ratio += more * (rest[i] - 0.5 * kappa * more)
                     rest[i] -= kappa * more  # Ȳ − κ b after the step, of these samples
-                    add_multiple(b[i], more, from_pieces)
+                    add_multiple(b[i], more, from_pieces[0])
                     add_multiple(weighted[i], -kappa * a[i] * more, gradient)
-                cu, of_pieces = dot(inverse, u, np.empty(width)), dot(inverse, from_pieces, np.empty(width))
-                add_multiple(cu, -kappa, fit)
-                log_ratio -= _inner(from_pieces, fit) - 0.5 * kappa * _inner(from_pieces, of_pieces)
-                add_multiple(dot(m, of_pieces, np.empty(d)), kappa, gradient)
-                add_multiple(of_pieces, -kappa, fit)
+                of_pieces = from_pieces.copy()
+                _whiten(others, j, of_pieces)
+                add_multiple(dot(step, half, np.empty(width)), -kappa, fit)
+                log_ratio -= _inner(of_pieces[0], fit) - 0.5 * kappa * _inner(of_pieces[0], of_pieces[0])
+                add_multiple(dot(half, of_pieces[0], np.empty(d)), kappa, gradient)
+                add_multiple(of_pieces[0], -kappa, fit)
+                solve_in_place(others, fit.reshape((1, width)), True)
                 for i in samples[:differing]:
                     add_multiple(weighted[i], (a_new[i] - a[i]) * (rest[i] - _inner(b[i], fit)), gradient)
                 _change_slopes(weighted, b, a, a_new, samples[:differing], gram, m, buffers)
-                factor_new = _factor(gram, m, inverse, kappa, lam)
+                factor_new, half = _factor(gram, m, others, j, kappa, lam)
                 log_ratio += ratio_of_proposals(step, factor, factor_new, gradient, rho[p, j], xi[p, j])
                 if log_u[p, j] < log_ratio:
                     accepted[p, j] = 1
@@ -254,10 +276,8 @@ def numba_marginal_passes(op, node):
                     copy(w_new, w[j])
                     copy(z_new, z[j])
                     for k in range(width):
-                        v[k] += u[k] + from_pieces[k]
-                        cv[k] += cu[k] + of_pieces[k]
+                        v[k] += u[k] + from_pieces[0, k]
                     v[j] = _inner(post, post)
-                    total = above[j] + v[j] - _inner(v, cv)
                     for i in range(n):
                         b[i, j] = post[i]
                     for l in range(len(y)):
@@ -267,7 +287,6 @@ def numba_marginal_passes(op, node):
                     column = dot(post, weighted, np.empty(d))
                     for k in range(d):
                         with_above[k, j] = column[k]
-                _return(inverse, j, cv, total)
         return w, z.T, accepted
 
     return marginal_passes

@@ -1,5 +1,7 @@
 """The interweaving move with the weights above integrated out, against densities written down by brute force."""
 
+import math
+from fractions import Fraction
 from functools import cache
 from itertools import product
 
@@ -78,15 +80,14 @@ class Layer:
     def arguments(self, rho, log_u, xi, eta):
         root = self.variances**-0.5
         b, y = root[:, None] * self.design(self.post), root[:, None] * self.y
-        inverse = np.linalg.inv(b.T @ b + np.diag(self.above))
         table = self.function.edges, self.function.slopes, self.function.intercepts
-        of_layer = self.x, self.w, self.z, root, b, y, inverse, self.precision, self.above
+        of_layer = self.x, self.w, self.z, root, b, y, self.precision, self.above
         return [np.asarray(x, "float64") for x in MarginalInputs(*of_layer, rho, log_u, xi, eta, *table)]
 
 
 @cache
 def compiled(mode):
-    ranks = MarginalInputs(2, 2, 2, 1, 2, 2, 2, 2, 1, 2, 2, 3, 3, 1, 1, 1)
+    ranks = MarginalInputs(2, 2, 2, 1, 2, 2, 2, 1, 2, 2, 3, 3, 1, 1, 1)
     inputs = [pt.tensor(dtype="float64", shape=(None,) * rank) for rank in ranks]
     return pytensor.function(inputs, InterweaveMarginal()(*inputs), mode=with_our_kernels(compilation_mode(mode)))
 
@@ -162,6 +163,75 @@ def test_small_noise_leaves_the_ratio_its_digits(mode):
     numbers = rng.uniform(size=(2, 3)), np.full((2, 3), -1e-4), rng.normal(size=(2, 3, 3)), rng.normal(size=(2, 3, 2))
     *_, accepted = compiled(mode)(*layer.arguments(*numbers))
     assert accepted.all()
+
+
+def exact(x):
+    """The same numbers as fractions."""
+    return np.vectorize(Fraction, otypes=[object])(np.asarray(x, "float64"))
+
+
+def eliminated(a, b):
+    """The solution of A X = B, and the determinant of A, by elimination of fractions; A is positive definite."""
+    a, b, determinant = a.copy(), b.copy(), Fraction(1)
+    for k in range(len(a)):
+        determinant *= a[k, k]
+        b[k], a[k] = b[k] / a[k, k], a[k] / a[k, k]
+        for i in range(len(a)):
+            if i != k:
+                b[i], a[i] = b[i] - a[i, k] * b[k], a[i] - a[i, k] * a[k]
+    return b, determinant
+
+
+def exact_log_ratio(layer, w_new, z_new, j, eta, rho):
+    """The log ratio of a move of unit j without rounding, but for the draw of the weights that go out of it."""
+    root, x = exact(layer.variances**-0.5), exact(layer.x)
+    b, y = root[:, None] * exact(layer.design(layer.post)), root[:, None] * exact(layer.y)
+    others, post = np.delete(b, j, axis=1), b[:, j]
+    gram = others.T @ others + np.diag(exact(np.delete(layer.above, j)))
+
+    def less_fit(columns):
+        return columns - others @ eliminated(gram, others.T @ columns)[0]
+
+    p = Fraction(layer.above[j]) + post @ less_fit(post[:, None])[:, 0]
+    out = exact((post @ less_fit(y) / p).astype(float) + eta / float(p) ** 0.5)
+    change = root * (exact(layer.function(z_new[:, j])) - exact(layer.function(layer.z[:, j])))
+    step, precision = exact(w_new[j]) - exact(layer.w[j]), exact(layer.precision[0])
+
+    def log_densities(w, z, post, step):
+        """The target, and the proposal of a step from there."""
+        w, rest = exact(w[j]), y - np.outer(post, out)
+        target = -((rest * less_fit(rest)).sum() + (precision * w**2).sum()) / 2
+        design = (root * exact(layer.function.derivative(z[:, j])))[:, None] * x
+        q = (out @ out) * (design.T @ less_fit(design)) + np.diag(precision)
+        drift, determinant = eliminated(q, (design.T @ less_fit(rest @ out[:, None])[:, 0] - precision * w)[:, None])
+        error = step - (1 - Fraction(rho)) * drift[:, 0]
+        return target, math.log(determinant) / 2 - float(error @ q @ error) / (2 * (1 - rho**2))
+
+    here, there = log_densities(layer.w, layer.z, post, step), log_densities(w_new, z_new, post + change, -step)
+    return float(there[0] - here[0]) + there[1] - here[1]
+
+
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA", slow("JAX")])
+def test_units_that_nearly_do_the_same_leave_the_ratio_its_digits(mode):
+    """Outputs are a thousand times as large as what tells units apart, and 1e5 times as large as the noise above."""
+    move, n, h, j = compiled(mode), 20, 4, 1
+    for seed in range(3):
+        layer, rng = Layer(ACTIVATIONS["relu"], n=n, h=h, c=1, seed=seed, scale=1e-4), np.random.default_rng(seed)
+        layer.x[:, 0], layer.precision[0, 0] = np.arange(n) % 2, 1e-6  # units are large in one half of the rows
+        layer.w += np.column_stack([rng.uniform(1000, 2000, size=h), np.zeros(h), np.full(h, -500)])
+        layer.z = layer.x @ layer.w.T + layer.noise
+        layer.post = layer.function(layer.z) + 0.01 * rng.normal(size=(n, h))
+        layer.y = layer.design(layer.post) @ rng.normal(size=(h + 1, 1)) / 1000
+        layer.y += np.sqrt(layer.variances)[:, None] * rng.normal(size=(n, 1))
+        rho, xi, eta = rng.uniform(0, 0.9, size=(1, h)), rng.normal(size=(1, h, 3)), rng.normal(size=(1, h, 1))
+        only = np.arange(h) == j
+        w_new, z_new, accepted = move(*layer.arguments(rho, np.where(only, ALWAYS, NEVER)[None], xi, eta))
+        assert accepted.sum() == 1
+        log_ratio = exact_log_ratio(layer, w_new, z_new, j, eta[0, j], rho[0, j])
+        for difference, outcome in ((-1e-3, 1), (1e-3, 0)):
+            log_u = np.where(only, log_ratio + difference, NEVER)
+            *_, accepted = move(*layer.arguments(rho, log_u[None], xi, eta))
+            assert accepted[0, j] == outcome, (log_ratio, difference)
 
 
 @pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA", slow("JAX")])

@@ -15,14 +15,13 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_gibbsnn._compat import SOLVES_FROM_THE_RIGHT
 from pymc_gibbsnn.backends.declare import code_key, of_any_layout, properties
-from pymc_gibbsnn.backends.lapack import LOWER, potrf, routine
+from pymc_gibbsnn.backends.lapack import AS_IT_IS, LEFT, LOWER, TRANSPOSED, potrf, routine, trsm
 
 __all__ = ["cholesky", "eigh", "solve_triangular"]
 
-# The letters by which BLAS and LAPACK are told what to do
-LEFT, RIGHT, UPPER, TRANSPOSED, AS_IT_IS, OF_ONES, WITH_VECTORS = map(ord, "LRUTNUV")
+RIGHT, UPPER, OF_ONES, WITH_VECTORS = map(ord, "RUUV")  # further letters
 
-_trtrs, _trsm, _syevd = routine("lapack", "trtrs"), routine("blas", "trsm"), routine("lapack", "syevd")
+_trtrs, _syevd = routine("lapack", "trtrs"), routine("lapack", "syevd")
 
 
 def _is_real(node: Apply) -> bool:
@@ -132,7 +131,7 @@ def _solve(a, b, lower, unit):
         triangle, diagonal = LOWER if lower != transposed else UPPER, OF_ONES if unit else AS_IT_IS
         if SOLVES_FROM_THE_RIGHT:
             m, columns = (n, k) if from_left else (k, n)
-            _trsm((side, triangle, transpose, diagonal, m, columns, b.dtype.type(1), factor, n, solution, m))
+            trsm((side, triangle, transpose, diagonal, m, columns, b.dtype.type(1), factor, n, solution, m))
         else:
             _trtrs((triangle, transpose, diagonal, n, k, factor, n, solution, n, 0))
     return solution
