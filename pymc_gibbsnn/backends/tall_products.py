@@ -25,9 +25,17 @@ def is_tall(x, columns):
     return columns <= FEW and n * d >= LARGE and n > 16 * columns and x.flags.c_contiguous
 
 
+@numba_njit
+def _padded(rows):
+    """Add rows of zeros, up to a multiple of four."""
+    out = np.zeros((len(rows) + 3 - (len(rows) + 3) % 4, rows.shape[1]), rows.dtype)
+    out[: len(rows)] = rows
+    return out
+
+
 @summing
 def _rows_by_few(b, x, w, out):
-    """Compute one block of rows of X Wᵀ, two samples and four columns at a time.
+    """Compute one block of rows of X Wᵀ, four samples and four columns at a time.
 
     Parameters
     ----------
@@ -40,41 +48,50 @@ def _rows_by_few(b, x, w, out):
     out : array, (c, n)
         Receives the block, transposed.
     """
-    n, d = x.shape
-    products = np.empty((2, len(w)), x.dtype)
-    for i in range(b * BLOCK, min((b + 1) * BLOCK, n), 2):
-        u, v = x[i], x[min(i + 1, n - 1)]
+    (n, d), last = x.shape, len(x) - 1
+    products = np.empty((len(w), 4), x.dtype)
+    for i in range(b * BLOCK, min((b + 1) * BLOCK, n), 4):
+        p, q, r, s = x[i], x[min(i + 1, last)], x[min(i + 2, last)], x[min(i + 3, last)]
         for j in range(0, len(w), 4):
             w0, w1, w2, w3 = w[j], w[j + 1], w[j + 2], w[j + 3]
-            u0 = u1 = u2 = u3 = v0 = v1 = v2 = v3 = x.dtype.type(0)
+            p0 = p1 = p2 = p3 = q0 = q1 = q2 = q3 = x.dtype.type(0)
+            r0 = r1 = r2 = r3 = s0 = s1 = s2 = s3 = x.dtype.type(0)
             for k in range(d):
-                u0 += u[k] * w0[k]
-                u1 += u[k] * w1[k]
-                u2 += u[k] * w2[k]
-                u3 += u[k] * w3[k]
-                v0 += v[k] * w0[k]
-                v1 += v[k] * w1[k]
-                v2 += v[k] * w2[k]
-                v3 += v[k] * w3[k]
-            products[0, j], products[0, j + 1], products[0, j + 2], products[0, j + 3] = u0, u1, u2, u3
-            products[1, j], products[1, j + 1], products[1, j + 2], products[1, j + 3] = v0, v1, v2, v3
-        out[:, i : i + 2] = products[: min(2, n - i), : len(out)].T
+                p0 += p[k] * w0[k]
+                p1 += p[k] * w1[k]
+                p2 += p[k] * w2[k]
+                p3 += p[k] * w3[k]
+                q0 += q[k] * w0[k]
+                q1 += q[k] * w1[k]
+                q2 += q[k] * w2[k]
+                q3 += q[k] * w3[k]
+                r0 += r[k] * w0[k]
+                r1 += r[k] * w1[k]
+                r2 += r[k] * w2[k]
+                r3 += r[k] * w3[k]
+                s0 += s[k] * w0[k]
+                s1 += s[k] * w1[k]
+                s2 += s[k] * w2[k]
+                s3 += s[k] * w3[k]
+            of_0, of_1, of_2, of_3 = products[j], products[j + 1], products[j + 2], products[j + 3]
+            of_0[0], of_0[1], of_0[2], of_0[3] = p0, q0, r0, s0
+            of_1[0], of_1[1], of_1[2], of_1[3] = p1, q1, r1, s1
+            of_2[0], of_2[1], of_2[2], of_2[3] = p2, q2, r2, s2
+            of_3[0], of_3[1], of_3[2], of_3[3] = p3, q3, r3, s3
+        out[:, i : i + 4] = products[: len(out), : min(4, n - i)]
 
 
 @numba_njit
 def tall_by_few(x, w):
     """Compute X Wᵀ (n, c) of a large X (n, d) and W (c, d) with few rows."""
-    c = len(w)
-    padded = np.zeros((c + 3 - (c + 3) % 4, x.shape[1]), x.dtype)
-    padded[:c] = w
-    out = np.empty((c, len(x)), x.dtype)
-    share(_rows_by_few, count_blocks(len(x)), (x, padded, out))
+    out = np.empty((len(w), len(x)), x.dtype)
+    share(_rows_by_few, count_blocks(len(x)), (x, _padded(w), out))
     return out.T
 
 
 @summing
 def _rows_by_rows(b, x, z, sums):
-    """Add up one block's part of Zᵀ X, eight samples at a time.
+    """Add up one block's part of Zᵀ X, four samples and four columns of Z at a time.
 
     Parameters
     ----------
@@ -84,31 +101,35 @@ def _rows_by_rows(b, x, z, sums):
         X.
     z : array, (n, c)
         Z.
-    sums : array, (blocks, c, d)
-        Receives the part in its entry b.
+    sums : array, (blocks, c rounded up to a multiple of 4, d)
+        Receives the part in its entry b, with rows of zeros added.
     """
-    (n, d), c, start = x.shape, z.shape[1], b * BLOCK
+    (n, d), c, start = x.shape, sums.shape[1], b * BLOCK
     few = np.zeros((c, BLOCK), x.dtype)
-    few[:, : min(BLOCK, n - start)] = z[start : start + BLOCK].T
+    few[: z.shape[1], : min(BLOCK, n - start)] = z[start : start + BLOCK].T
     sums[b] = 0
-    for i in range(0, min(BLOCK, n - start), 8):
-        # Where eight rows would reach beyond the last one, that row is taken again, times zero.
+    for i in range(0, min(BLOCK, n - start), 4):
+        # Where four rows would reach beyond the last one, that row is taken again, times zero.
         r, last = start + i, n - 1
         x0, x1, x2, x3 = x[r], x[min(r + 1, last)], x[min(r + 2, last)], x[min(r + 3, last)]
-        x4, x5, x6, x7 = x[min(r + 4, last)], x[min(r + 5, last)], x[min(r + 6, last)], x[min(r + 7, last)]
-        for j in range(c):
-            out, v = sums[b, j], few[j]
-            v0, v1, v2, v3 = v[i], v[i + 1], v[i + 2], v[i + 3]
-            v4, v5, v6, v7 = v[i + 4], v[i + 5], v[i + 6], v[i + 7]
+        for j in range(0, c, 4):
+            out0, out1, out2, out3 = sums[b, j], sums[b, j + 1], sums[b, j + 2], sums[b, j + 3]
+            p0, p1, p2, p3 = few[j, i], few[j, i + 1], few[j, i + 2], few[j, i + 3]
+            q0, q1, q2, q3 = few[j + 1, i], few[j + 1, i + 1], few[j + 1, i + 2], few[j + 1, i + 3]
+            s0, s1, s2, s3 = few[j + 2, i], few[j + 2, i + 1], few[j + 2, i + 2], few[j + 2, i + 3]
+            t0, t1, t2, t3 = few[j + 3, i], few[j + 3, i + 1], few[j + 3, i + 2], few[j + 3, i + 3]
             for k in range(d):
-                out[k] += (v0 * x0[k] + v1 * x1[k] + v2 * x2[k] + v3 * x3[k]) + (
-                    v4 * x4[k] + v5 * x5[k] + v6 * x6[k] + v7 * x7[k]
-                )
+                u0, u1, u2, u3 = x0[k], x1[k], x2[k], x3[k]
+                out0[k] += p0 * u0 + p1 * u1 + p2 * u2 + p3 * u3
+                out1[k] += q0 * u0 + q1 * u1 + q2 * u2 + q3 * u3
+                out2[k] += s0 * u0 + s1 * u1 + s2 * u2 + s3 * u3
+                out3[k] += t0 * u0 + t1 * u1 + t2 * u2 + t3 * u3
 
 
 @numba_njit
 def tall_by_tall(x, z):
     """Compute Xᵀ Z (d, c) of a large X (n, d), which must be finite, and Z (n, c) with few columns."""
-    sums = np.empty((count_blocks(len(x)), z.shape[1], x.shape[1]), x.dtype)
+    c = z.shape[1]
+    sums = np.empty((count_blocks(len(x)), c + 3 - (c + 3) % 4, x.shape[1]), x.dtype)
     share(_rows_by_rows, len(sums), (x, z, sums))
-    return sums.sum(0).T
+    return sums.sum(0)[:c].T
