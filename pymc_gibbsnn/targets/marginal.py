@@ -12,11 +12,12 @@ With the readout integrated out, the log likelihood of all other variables is [1
 
 Where h < n it is computed from G = ΨᵀΨ + σ² I = L Lᵀ (h, h),
 
-    tr(rᵀ K⁻¹ r) = (‖r‖² − ‖L⁻¹ Ψᵀ r‖²)/σ²,     log det K = log det G + (n − h) log σ²,
-    φ_out = L⁻ᵀ (L⁻¹ Ψᵀ r + σ ξ),     ξ ~ N(0, I),
+    φ̂ = L⁻ᵀ L⁻¹ Ψᵀ r,     φ_out = φ̂ + σ L⁻ᵀ ξ,     ξ ~ N(0, I),
+    tr(rᵀ K⁻¹ r) = ‖r − Ψ φ̂‖²/σ² + ‖φ̂‖²,     log det K = log det G + (n − h) log σ²,
 
-and otherwise from K, with φ_out = ξ + Ψᵀ K⁻¹ (r − Ψ ξ − σ ε), ξ and ε standard normal. Both are exact draws of φ_out
-given all else. The gradients of ℓ are, with α = K⁻¹ r,
+since (‖r‖² − ‖L⁻¹ Ψᵀ r‖²)/σ², which is the same, is a difference in which small noise loses its digits. Otherwise it is
+computed from K, with φ_out = ξ + Ψᵀ K⁻¹ (r − Ψ ξ − σ ε), ξ and ε standard normal. Both are exact draws of φ_out given
+all else. The gradients of ℓ are, with α = K⁻¹ r,
 
     ∂ℓ/∂Ψ = α αᵀ Ψ − k K⁻¹ Ψ,     ∂ℓ/∂r = −α,     ∂ℓ/∂σ² = ½ ‖α‖² − (k/2) tr K⁻¹.
 
@@ -90,10 +91,13 @@ class Marginal:
         self.size = shape[0] if wide else given(ends[-1])
         self.identity = pt.eye(self.size, dtype=residual.dtype)
         self.factor = pt.linalg.cholesky(gram + noise * self.identity)
-        self.whitened = _solve(self.factor, target)  # L⁻¹ r, or L⁻¹ Ψᵀ r
-        squares, log_det = (self.whitened**2).sum(), 2 * pt.log(pt.diag(self.factor)).sum()
-        if not wide:
-            squares = ((residual**2).sum() - squares) / noise
+        whitened, log_det = _solve(self.factor, target), 2 * pt.log(pt.diag(self.factor)).sum()
+        self.solution = _solve_back(self.factor, whitened)  # K⁻¹ r, or φ̂
+        if wide:
+            squares = (whitened**2).sum()
+        else:
+            self.unexplained = residual - psi @ self.solution
+            squares = (self.unexplained**2).sum() / noise + (self.solution**2).sum()
             log_det += (n - pt.cast(self.size, n.dtype)) * pt.log(noise)
         self.log_likelihood = -(squares + k * log_det + n * k * math.log(2 * math.pi)) / 2
 
@@ -101,12 +105,11 @@ class Marginal:
         """Compute ∂ℓ/∂Ψ (in parts, as the features), ∂ℓ/∂r (n, k) and ∂ℓ/∂σ² ()."""
         n, k = (pt.cast(size, self.residual.dtype) for size in self.shape)
         inverse = _solve_back(self.factor, _solve(self.factor, self.identity))
-        back = _solve_back(self.factor, self.whitened)
         if self.wide:
-            alpha = back
+            alpha = self.solution
             slope = alpha @ alpha.T - k * inverse
             return [slope @ psi for psi in self.features], -alpha, pt.trace(slope) / 2
-        alpha = (self.residual - self.psi @ back) / self.noise
+        alpha = self.unexplained / self.noise
         trace = (n - pt.cast(self.size, n.dtype)) / self.noise + pt.trace(inverse)
         slope = alpha @ (alpha.T @ self.psi) - k * self.psi @ inverse
         return [slope[:, place] for place in self.places], -alpha, ((alpha**2).sum() - k * trace) / 2
@@ -117,7 +120,7 @@ class Marginal:
         k, noises = self.shape[1], []
         if not self.wide:
             rng, xi = draw(normal, rng, zero, one, size=(self.size, k))
-            phi = _solve_back(self.factor, self.whitened + pt.sqrt(self.noise) * xi)
+            phi = self.solution + _solve_back(self.factor, pt.sqrt(self.noise) * xi)
             return rng, [phi[place] for place in self.places]
         for width in self.widths:
             rng, xi = draw(normal, rng, zero, one, size=(width, k))
