@@ -29,8 +29,8 @@ the units: with ρ = 0, then with a random ρ. A draw of W̃' given A must follo
 BᵀTB is kept, and a visit factors the matrix of which C is the inverse, L Lᵀ. What is needed of K are products such as
 bᵀ K b = bᵀTb − ‖L⁻¹v‖², with v = B_{−j}ᵀTb, so that K is never formed. Nor is C, or any update of it: where noise is
 small and columns of B are nearly linearly dependent, C has numbers of the size of 1/Λ', whose rounding errors alone,
-times v twice, are more than the target. The errors of a Cholesky factor are those of a slightly different B. A visit
-takes O(n H d + H³) operations, most of them in M = B_{−j}ᵀTD, with which Dᵀ K D = DᵀTD − ‖L⁻¹M‖². The change of the
+times v twice, are more than the target. The errors of a Cholesky factor are those of a slightly different BᵀTB. A visit
+takes O(n H d + H³) operations, and with M = B_{−j}ᵀTD, Dᵀ K D = DᵀTD − ‖L⁻¹M‖². The change of the
 target is computed from that of b, as a difference of two targets would lose digits. All of this is done in double
 precision; where JAX has none, no unit moves.
 
@@ -190,6 +190,7 @@ def _visit(inputs, above, j, unit, numbers, *, xp, cholesky, solve):
     post, (s, a) = b[:, j], on_lines(z, *table, xp)
     rest = less_fit(post)
     p = prior + rest @ post
+    p = xp.where(p > 0, p, xp.nan)  # where it is lost to rounding, the unit does not move
     out = rest @ y / p + eta / xp.sqrt(p)
     kappa, rest = out @ out, less_fit((y - post[:, None] * out) @ out)
     factor, drift = approximate(w, a, rest)
@@ -274,7 +275,7 @@ def _jax(op, node):
 
     def passes(*inputs):
         inputs = MarginalInputs(*inputs)
-        if inputs.w.dtype != jnp.float64:  # C* would lose its prior to rounding
+        if inputs.w.dtype != jnp.float64:  # the prior would be lost to rounding beside BᵀTB
             return MarginalOutputs(inputs.w, inputs.z, jnp.zeros_like(inputs.rho))
         return _passes(inputs, scan_units, xp=jnp, cholesky=cholesky, solve=solve_triangular)
 

@@ -228,6 +228,8 @@ def numba_marginal_passes(op, node):
                     copy(t[l], common[l + 1])
                 _whiten(others, j, common)  # L⁻¹v and L⁻¹ Bᵀ Y_l
                 total = above[j] + v[j] - _inner(common[0], common[0])  # p
+                if not total > 0:  # lost to rounding
+                    continue
                 for l in range(len(y)):
                     explained = _inner(common[0], common[l + 1])
                     out[l] = (t[l, j] - explained) / total + eta[p, j, l] / math.sqrt(total)

@@ -235,6 +235,20 @@ def test_units_that_nearly_do_the_same_leave_the_ratio_its_digits(mode):
 
 
 @pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA", slow("JAX")])
+def test_units_that_are_lost_to_rounding_stay(mode):
+    """What the other units leave of a unit's output is far below its rounding error, and may be 0 or less."""
+    numbers = np.full((1, 3), 0.5), np.full((1, 3), -0.1), np.ones((1, 3, 3)), np.ones((1, 3, 1))
+    for seed in range(20):
+        layer = Layer(ACTIVATIONS["relu"], n=30, c=1, seed=seed, scale=1e-2)
+        layer.post[:] = layer.post[:, :1] * [1e8, 1.5e8, 2e8]
+        layer.above[:] = 1e-3
+        w, z, accepted = compiled(mode)(*layer.arguments(*numbers))
+        assert np.isfinite(w).all()
+        assert np.isfinite(z).all()
+        np.testing.assert_array_equal(w[accepted[0] == 0], layer.w[accepted[0] == 0])
+
+
+@pytest.mark.parametrize("mode", ["AS_WRITTEN", "NUMBA", slow("JAX")])
 def test_units_without_a_factor_stay(mode):
     """With a weight of precision 0 that the data do not determine, Q is singular."""
     layer = Layer(ACTIVATIONS["relu"])
