@@ -20,7 +20,7 @@ found = {}
 def draw(n, devices, shards):
     idata = pmg.sample(
         4, step=pmg.GibbsNN(), chains=8, devices=jax.devices()[:devices], shards=shards, random_seed=1,
-        progressbar=False, initvals={"W1": np.ones((3, 2)), "Z2": np.ones((n, 3))},
+        progressbar=False, initvals={"W1": np.ones((3, 2)), "Z2": np.ones((n, 3))}, var_names=["Z2"],
     )
     return idata["posterior"]["Z2"].values.ravel().tolist()
 
