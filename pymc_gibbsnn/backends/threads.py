@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import addressof, c_int64
 from functools import cache
+from math import prod
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -38,14 +39,15 @@ __all__ = [
 BLOCK = 1024  # samples in a block: few enough that what a block needs of a layer stays in the cache of a core
 MOST = 64  # the most threads that a loop is divided among
 BLOCKS_EACH = 8  # the fewest blocks for which a further thread is worth starting
+LARGE = 1_000_000  # the fewest numbers in the inputs for which BLAS's threads are worth having
 
 # The number of threads, at an address where compiled code reads it: a constant would become part of cached code.
 _threads = c_int64(1)
 llvm.add_symbol("pymc_gibbsnn_threads", addressof(_threads))
 _controlled: ThreadpoolController | None = None
 
-# The threads of Python that limit those of BLAS now, and how many those were before; what limits them.
-_lock, _inside, _before, _limiter = lock_across_forks(), 0, 0, None
+# The threads of Python that limit those of BLAS now; how many those were before, in all and of each library.
+_lock, _inside, _before, _numbers = lock_across_forks(), 0, 0, []
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
@@ -68,7 +70,7 @@ def threads_of_blas() -> int:
         return _before
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     wanted = int(wanted) if wanted.isdigit() else count_cores()
-    used = [library["num_threads"] or wanted for library in blas().info()]
+    used = [library.num_threads or wanted for library in blas().lib_controllers]
     return max(1, max(used, default=wanted))
 
 
@@ -97,12 +99,13 @@ def limited(libraries: ThreadpoolController, most: int) -> Iterator[None]:
     The limit is that of the whole process. Of several threads of Python that are inside such a context, the first to
     come notes what was before, and the last to leave puts that back.
     """
-    global _inside, _before, _limiter
+    global _inside, _before, _numbers
     with _lock:
-        before = threads_of_blas()
-        limiter = libraries.limit(limits=most)
         if not _inside:
-            _before, _limiter = before, limiter
+            _before = threads_of_blas()
+            _numbers = [(library, library.num_threads) for library in libraries.lib_controllers]
+        for library in libraries.lib_controllers:
+            library.set_num_threads(most)
         _inside += 1
     try:
         yield
@@ -110,21 +113,25 @@ def limited(libraries: ThreadpoolController, most: int) -> Iterator[None]:
         with _lock:
             _inside -= 1
             if not _inside:
-                _limiter.restore_original_limits()
+                for library, number in _numbers:
+                    library.set_num_threads(number)
 
 
 @contextmanager
-def without_threads_of_blas(samples: int) -> Iterator[None]:
-    """Leave BLAS one thread while the context lasts, if loops over so many samples are divided among threads.
+def without_threads_of_blas(inputs: tuple[int, ...] | None) -> Iterator[None]:
+    """Leave BLAS one thread while the context lasts, if for inputs of this shape its threads cost more than they gain.
 
-    BLAS's threads, once they have worked, wait for more work by spinning for as long as a whole sweep takes, and would
-    take processor time from ours.
+    BLAS's threads, once they have worked, wait for more work by spinning for as long as a small sweep takes. So they
+    take processor time from our own threads, which share out the loops over many rows. In sweeps of few rows, products
+    are too small a part to be worth it, and beside a busy core each of these threads holds up the others: such a sweep
+    can take three times as long. What is left to BLAS's threads are wide inputs with fewer rows than our loops share
+    out, and transitions that do not say what their inputs are.
     """
-    if _threads.value > 1 and count_blocks.py_func(samples) >= 2 * BLOCKS_EACH:
+    if inputs is None or _threads.value == 1 or (inputs[0] < 2 * BLOCKS_EACH * BLOCK and prod(inputs) >= LARGE):
+        yield
+    else:
         with limited(_controlled, 1):
             yield
-    else:
-        yield
 
 
 @numba_njit

@@ -289,7 +289,7 @@ class GraphStep(BlockedStep):
 
     def _settings(self) -> AbstractContextManager:
         """Return the context inside which the functions are compiled and called."""
-        return jax_settings() if self._uses_jax else without_threads_of_blas(self._samples)
+        return jax_settings() if self._uses_jax else without_threads_of_blas(self._shape_of_inputs)
 
     def _values(self, point: PointType) -> dict[str, np.ndarray]:
         """Return the values at a point in the types that the compiled functions take."""
@@ -338,8 +338,8 @@ class GraphStep(BlockedStep):
         self._jax_key = random_state(self.rng, jax=True) if self._uses_jax else None
         self.transition.check()
         take_threads_of_blas(most=blas_threads_of_fork())
-        shares = isinstance(self._mode.linker, NumbaLinker) and self.transition.rows is not None
-        self._samples = len(evaluate(self.transition.rows)) if shares else 0
+        is_known = isinstance(self._mode.linker, NumbaLinker) and self.transition.rows is not None
+        self._shape_of_inputs = evaluate(self.transition.rows).shape if is_known else None
         start = self.transition.start()
         chain = number_of_chain() or 0  # outside of pm.sample, the first
         start |= {name: np.asarray(x[chain], start[name].dtype) for name, x in self.tuned.items()}

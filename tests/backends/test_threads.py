@@ -129,10 +129,9 @@ def test_threads_are_those_of_blas(threads):
     with threadpool_limits(2, user_api="blas"):
         _threads.take_threads_of_blas()
         assert _threads._threads.value == 2
-        with _threads.without_threads_of_blas(N):
-            assert _threads_of_blas() == {1}
-        assert _threads_of_blas() == {2}
-        with _threads.without_threads_of_blas(2000):
+        for inputs, expected in [((N, 3), 1), ((2000, 3), 1), ((2000, 784), 2), ((N, 784), 1), (None, 2)]:
+            with _threads.without_threads_of_blas(inputs):
+                assert _threads_of_blas() == {expected}
             assert _threads_of_blas() == {2}
 
 
