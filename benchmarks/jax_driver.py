@@ -13,6 +13,7 @@ Run on the CPU, or on a GPU if JAX finds one::
 The networks are
 
 - ``paper``, 2,084 rows, 50-10-1, and ``small``, 200 rows, 5-3-1;
+- ``logistic``, 1,000 rows, 10-10-1, labels drawn with probabilities;
 - ``wide``: 256 rows of 3,072 inputs, 4,192 hidden units, 10 outputs, pCN and pCNL in the row space of the data;
 - on the 60,000 images of MNIST: ``mnist``, 784-12-10; ``cnn``, two filters of 4x4 at stride 2, an average pool of 2x2
   and ten outputs; and ``blocks``, 784-10-10-10-10 without noise, of which FNBG moves 130 blocks in turn, each on the
@@ -44,6 +45,7 @@ IN_ROW_SPACE = {"beta": 0.1, "reparametrise": True, "sweeps_per_draw": 25}
 SAMPLERS = {
     "paper": GIBBS,
     "small": GIBBS,
+    "logistic": GIBBS,
     "wide": {"pCN": partial(pmg.PCN, **IN_ROW_SPACE), "pCNL": partial(pmg.PCNL, **IN_ROW_SPACE)},
     "mnist": GIBBS,
     "cnn": GIBBS,
@@ -54,15 +56,18 @@ SECONDS = 5.0
 
 
 def load(network: str, mnist: Path | None) -> tuple[pm.Model, Point | None, list[str]]:
-    """The model, the teacher to start from, and what is recorded."""
+    """The model, the teacher to start from, and what is recorded; without a file, images and labels are random."""
     if network == "wide":
         rng = np.random.default_rng(0)
         labels = np.eye(10)[rng.integers(10, size=256)] - 0.1
         return pmg.wide_mlp(rng.normal(size=(256, 3072)), labels, width=4192, noise=0.1), None, ["W2"]
+    if network == "logistic":
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(1000, 10))
+        y = rng.random(1000) < 1 / (1 + np.exp(-3 * np.sin(x[:, 0]) - x[:, 1]))
+        return pmg.mlp(x, y.astype(int), 10, noise=0.1, likelihood="bernoulli", prior=None), None, ["W2"]
     if network in ON_MNIST:
-        data = np.load(mnist)
-        x, y = data["x_train"] / 255, data["y_train"].astype(int)
-        x = (x - x.mean()) / x.std()
+        x, y = images(mnist)
         rows = x.reshape(len(x), -1)
         if network == "mnist":
             return pmg.mlp(rows, y, 12, noise=2**0.5, likelihood="probit", prior=None), None, ["W2"]
@@ -75,7 +80,19 @@ def load(network: str, mnist: Path | None) -> tuple[pm.Model, Point | None, list
     return model, teacher.point, [rv.name for rv in model.free_RVs if rv.name[0] in "Wb"]
 
 
-def rate(network: str, sampler: str, mnist: Path | None, chains: int, precision: str) -> dict:
+def images(mnist: Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """The images of MNIST, standardised, and their labels; or as many of random numbers."""
+    if mnist is None:
+        rng = np.random.default_rng(0)
+        return rng.normal(size=(60_000, 28, 28)), rng.integers(10, size=60_000)
+    data = np.load(mnist)
+    x = data["x_train"] / 255
+    return (x - x.mean()) / x.std(), data["y_train"].astype(int)
+
+
+def rate(
+    network: str, sampler: str, mnist: Path | None, chains: int, precision: str, seconds: float = SECONDS
+) -> dict[str, object]:
     """Time of a sweep and of the compilation."""
     model, start, names = load(network, mnist)
 
@@ -95,13 +112,13 @@ def rate(network: str, sampler: str, mnist: Path | None, chains: int, precision:
         return idata["posterior"].attrs
 
     trial = run(4)
-    draws = int(np.clip(SECONDS / (trial["sampling_time"] / 3), 10, 100_000))
+    draws = int(np.clip(seconds / (trial["sampling_time"] / 3), 10, 100_000))
     attrs = run(draws)
-    seconds = attrs["sampling_time"] / (draws - 1)
+    of_all = attrs["sampling_time"] / (draws - 1)
     memory = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
     return {
-        "ms": 1e3 * seconds / chains,
-        "draws/s": chains / seconds,
+        "ms": 1e3 * of_all / chains,
+        "draws/s": chains / of_all,
         "compile (s)": trial["compilation_time"],
         "memory (MiB)": "-" if memory is None else memory / 2**20,
     }
