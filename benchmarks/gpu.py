@@ -1,6 +1,6 @@
-"""What a GPU gains in ten minutes: sweeps and effective samples in a second, and whether the draws there are right.
+"""What a GPU gains: sweeps and effective samples in a second, and whether the draws there are right.
 
-It needs no data, no network and nothing but this package with JAX. Without a GPU it measures the processor::
+It is meant to take ten minutes on a GPU, and needs no data and nothing but this package with JAX. Without a GPU it measures the processor::
 
     python benchmarks/gpu.py [--quick] [--parts law mixing speed] [--output FILE]
 
