@@ -42,7 +42,7 @@ def without_threads() -> None:
     from pymc_gibbsnn.drivers import step
 
     step.take_threads_of_blas = lambda most=None: None  # one thread, as before it is called
-    step.without_threads_of_blas = lambda inputs: nullcontext()
+    step.without_threads_of_blas = lambda rows, multiplications: nullcontext()
 
 
 def without_tall_products() -> None:

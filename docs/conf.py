@@ -1,5 +1,7 @@
 """How Sphinx builds the documentation. ``make docs`` runs it; a warning is an error."""
 
+import base64
+import json
 import os
 import shutil
 from pathlib import Path
@@ -12,6 +14,9 @@ shutil.rmtree(NOTEBOOKS, ignore_errors=True)
 NOTEBOOKS.mkdir()
 for path in (HERE.parent / "notebooks").glob("*.ipynb"):
     shutil.copy(path, NOTEBOOKS)
+    outputs = [o for cell in json.loads(path.read_text())["cells"] for o in cell.get("outputs", [])]
+    figures = [o["data"]["image/png"] for o in outputs if "image/png" in o.get("data", {})]
+    (NOTEBOOKS / f"{path.stem}.png").write_bytes(base64.b64decode("".join(figures[-1])))  # for the gallery
 
 project = "pymc_gibbsnn"
 author = "The pymc_gibbsnn developers"

@@ -1,6 +1,7 @@
 """The benchmark of GPUs, in its small form, on whatever device JAX finds."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ pytest.importorskip("jax")
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="its chains on two cores are forked")
 def test_the_benchmark_of_gpus(tmp_path):
     command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--quick", "--output", str(tmp_path / "gpu.json")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

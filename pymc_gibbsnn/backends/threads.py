@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import addressof, c_int64
 from functools import cache
-from math import prod
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -20,7 +19,7 @@ from numba import types
 from numba.core.cgutils import alloca_once, for_range, if_likely, if_unlikely, is_not_null, is_null
 from numba.extending import intrinsic
 from pytensor.link.numba.dispatch.basic import numba_njit
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
 from pymc_gibbsnn.backends.machine import count_cores
 from pymc_gibbsnn.backends.one_thread import lock_across_forks
@@ -39,15 +38,18 @@ __all__ = [
 BLOCK = 1024  # samples in a block: few enough that what a block needs of a layer stays in the cache of a core
 MOST = 64  # the most threads that a loop is divided among
 BLOCKS_EACH = 8  # the fewest blocks for which a further thread is worth starting
-LARGE = 1_000_000  # the fewest numbers in the inputs for which BLAS's threads are worth having
+# BLAS's threads do not work in sweeps of fewer multiplications, and are worth having from the second number on.
+SMALL, LARGE = 20_000, 20_000_000
 
 # The number of threads, at an address where compiled code reads it: a constant would become part of cached code.
 _threads = c_int64(1)
 llvm.add_symbol("pymc_gibbsnn_threads", addressof(_threads))
 _controlled: ThreadpoolController | None = None
 
-# The threads of Python that limit those of BLAS now; how many those were before, in all and of each library.
-_lock, _inside, _before, _numbers = lock_across_forks(), 0, 0, []
+# The limits that hold now, and how many threads each library had before them.
+_lock = lock_across_forks()
+_limits: list[int] = []
+_before: list[tuple[LibController, int]] = []
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
@@ -66,12 +68,11 @@ def threads_of_blas() -> int:
     Where no library tells how many it uses, this is the environment variable OMP_NUM_THREADS, and all cores if that is
     not set.
     """
-    if _inside:
-        return _before
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     wanted = int(wanted) if wanted.isdigit() else count_cores()
-    used = [library.num_threads or wanted for library in blas().lib_controllers]
-    return max(1, max(used, default=wanted))
+    with _lock:
+        used = [number for _, number in _before] or [library.num_threads for library in blas().lib_controllers]
+    return max(1, max((number or wanted for number in used), default=wanted))
 
 
 def take_threads_of_blas(most: int | None = None) -> None:
@@ -96,42 +97,79 @@ def take_threads_of_blas(most: int | None = None) -> None:
 def limited(libraries: ThreadpoolController, most: int) -> Iterator[None]:
     """Let BLAS use at most so many threads while the context lasts.
 
-    The limit is that of the whole process. Of several threads of Python that are inside such a context, the first to
-    come notes what was before, and the last to leave puts that back.
+    Where a library has one number for the whole process, the smallest limit holds of all contexts that threads of
+    Python are inside, and the last to leave puts back what was before. Where each thread has a number of its own, as
+    with MKL and OpenMP, so is the limit.
     """
-    global _inside, _before, _numbers
+    own = [(library, library.num_threads) for library in libraries.lib_controllers if _is_of_each_thread(library)]
+    shared = [library for library in libraries.lib_controllers if not _is_of_each_thread(library)]
+    for library, _ in own:
+        library.set_num_threads(most)
     with _lock:
-        if not _inside:
-            _before = threads_of_blas()
-            _numbers = [(library, library.num_threads) for library in libraries.lib_controllers]
-        for library in libraries.lib_controllers:
-            library.set_num_threads(most)
-        _inside += 1
+        if not _limits:
+            _before.extend((library, library.num_threads) for library in shared)
+        _limits.append(most)
+        _set([(library, min([number, *_limits])) for library, number in _before])
     try:
         yield
     finally:
         with _lock:
-            _inside -= 1
-            if not _inside:
-                for library, number in _numbers:
-                    library.set_num_threads(number)
+            _limits.remove(most)
+            _set([(library, min([number, *_limits])) for library, number in _before])
+            if not _limits:
+                _before.clear()
+        for library, number in own:
+            library.set_num_threads(number)
+
+
+def _is_of_each_thread(library: LibController) -> bool:
+    """Whether a BLAS library has a number of threads for each thread that calls it."""
+    return library.internal_api == "mkl" or getattr(library, "threading_layer", None) == "openmp"
+
+
+def _set(numbers: list[tuple[LibController, int]]) -> None:
+    """Set how many threads each library uses, in whatever thread this is."""
+    for library, number in numbers:
+        # From version 3.8 on, threadpoolctl lets the first thread that has set a number set others, and no other thread
+        release = getattr(library, "clear_controlling_thread", lambda force: None)
+        release(force=True)
+        library.set_num_threads(number)
+        release(force=True)
+
+
+def _forget_other_threads() -> None:
+    """In a process that was forked, put back what the other threads, which are not in it, have limited."""
+    _limits.clear()
+    _set(_before)
+    _before.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_other_threads)
 
 
 @contextmanager
-def without_threads_of_blas(inputs: tuple[int, ...] | None) -> Iterator[None]:
-    """Leave BLAS one thread while the context lasts, if for inputs of this shape its threads cost more than they gain.
+def without_threads_of_blas(rows: int, multiplications: int) -> Iterator[None]:
+    """Leave BLAS one thread while the context lasts, if in a sweep its threads would cost more than they gain.
 
     BLAS's threads, once they have worked, wait for more work by spinning for as long as a small sweep takes. So they
     take processor time from our own threads, which share out the loops over many rows. In sweeps of few rows, products
     are too small a part to be worth it, and beside a busy core each of these threads holds up the others: such a sweep
-    can take three times as long. What is left to BLAS's threads are wide inputs with fewer rows than our loops share
-    out, and transitions that do not say what their inputs are.
+    can take three times as long. In the smallest sweeps no product is large enough for them.
+
+    Parameters
+    ----------
+    rows : int
+        The rows of the data; 0 if they are not known, and nothing is limited.
+    multiplications : int
+        How many multiplications by weights compute the outputs of all rows.
     """
-    if inputs is None or _threads.value == 1 or (inputs[0] < 2 * BLOCKS_EACH * BLOCK and prod(inputs) >= LARGE):
-        yield
-    else:
+    are_shared = count_blocks.py_func(rows) >= 2 * BLOCKS_EACH
+    if rows and _threads.value > 1 and (are_shared or SMALL <= multiplications < LARGE):
         with limited(_controlled, 1):
             yield
+    else:
+        yield
 
 
 @numba_njit

@@ -289,7 +289,9 @@ class GraphStep(BlockedStep):
 
     def _settings(self) -> AbstractContextManager:
         """Return the context inside which the functions are compiled and called."""
-        return jax_settings() if self._uses_jax else without_threads_of_blas(self._shape_of_inputs)
+        if self._uses_jax:
+            return jax_settings()
+        return without_threads_of_blas(self._rows, self.transition.multiplications)
 
     def _values(self, point: PointType) -> dict[str, np.ndarray]:
         """Return the values at a point in the types that the compiled functions take."""
@@ -339,7 +341,7 @@ class GraphStep(BlockedStep):
         self.transition.check()
         take_threads_of_blas(most=blas_threads_of_fork())
         is_known = isinstance(self._mode.linker, NumbaLinker) and self.transition.rows is not None
-        self._shape_of_inputs = evaluate(self.transition.rows).shape if is_known else None
+        self._rows = len(evaluate(self.transition.rows)) if is_known else 0
         start = self.transition.start()
         chain = number_of_chain() or 0  # outside of pm.sample, the first
         start |= {name: np.asarray(x[chain], start[name].dtype) for name, x in self.tuned.items()}
@@ -421,20 +423,21 @@ class GraphStep(BlockedStep):
             return point, dict.fromkeys(self._stats, np.nan)
         tuning = np.asarray(self.tune and max(0.0, 1 - self.steps / self.tune_steps), self._tuning_dtype)
         finds = self.steps == 0 and tuning > 0 and not self._is_by_hand and self.transition.find
-        with self._settings(), uninterrupted() as hand_over_interrupt:
+        with uninterrupted() as hand_over_interrupt:
             if finds:
                 rng = np.random.default_rng(self.rng.integers(2**63))
                 start, carry = self.transition.find(point, rng)
                 values, self.carry = self._values(start), self.carry | carry
-            if not self._is_where_it_was(values):
-                self._run("begin", values, tuning)
-            self._left, sweeps = None, self.thinning.sweeps
-            for _ in range(sweeps):
-                stats = self._run("step", values, tuning)
-                if tuning > 0:
-                    self._run("tune", values, tuning)
-                hand_over_interrupt()
-            self._run("record", values, tuning)
+            with self._settings():
+                if not self._is_where_it_was(values):
+                    self._run("begin", values, tuning)
+                self._left, sweeps = None, self.thinning.sweeps
+                for _ in range(sweeps):
+                    stats = self._run("step", values, tuning)
+                    if tuning > 0:
+                        self._run("tune", values, tuning)
+                    hand_over_interrupt()
+                self._run("record", values, tuning)
             if self.thinning.steps < self.thinning.tune:
                 self.thinning.add(np.append(self.transition.watch(values), stats["lp"])[None, None])
         if "begin" in self._functions:

@@ -1,7 +1,9 @@
 """Threads that compile, or limit BLAS, at once: what they change is as before when all have ended."""
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytensor
 import pytensor.tensor as pt
@@ -85,16 +87,63 @@ def test_a_user_may_change_flags_while_pytensor_compiles():
     assert flags() == before
 
 
-def test_two_threads_that_limit_blas_leave_it_as_it_was():
-    def used():
-        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+def threads_of_libraries():
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
-    with threadpool_limits(2, user_api="blas"):
-        first, second = threads.limited(threads.blas(), 1), threads.limited(threads.blas(), 1)
-        first.__enter__()
-        second.__enter__()
-        assert (used(), threads.threads_of_blas()) == ({1}, 2)
-        first.__exit__(None, None, None)
-        assert (used(), threads.threads_of_blas()) == ({1}, 2)
-        second.__exit__(None, None, None)
-        assert (used(), threads.threads_of_blas()) == ({2}, 2)
+
+def limit_in(thread, most):
+    """Limit BLAS in a thread, and return a function that lets it leave the limit there."""
+    context = threads.limited(threads.blas(), most)
+    thread.submit(context.__enter__).result()
+    return lambda: thread.submit(context.__exit__, None, None, None).result()
+
+
+def test_two_threads_that_limit_blas_leave_it_as_it_was():
+    with threadpool_limits(4, user_api="blas"), ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
+        first, second = limit_in(one, 2), limit_in(two, 1)
+        assert (threads_of_libraries(), threads.threads_of_blas()) == ({1}, 4)
+        second()
+        assert (threads_of_libraries(), threads.threads_of_blas()) == ({2}, 4)
+        third = limit_in(two, 3)
+        assert threads_of_libraries() == {2}
+        first()
+        assert threads_of_libraries() == {3}
+        third()
+        assert (threads_of_libraries(), threads.threads_of_blas()) == ({4}, 4)
+        with threadpool_limits(2, user_api="blas"):  # this thread may set them again
+            assert threads_of_libraries() == {2}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+def test_a_fork_forgets_the_limits_of_other_threads():
+    with threadpool_limits(4, user_api="blas"), ThreadPoolExecutor(1) as one:
+        leave = limit_in(one, 1)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if threads_of_libraries() == {4} and not threads._limits else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        leave()
+
+
+class OfEachThread(threading.local):
+    """A stand-in for a library such as MKL, where each thread has a number of threads of its own."""
+
+    internal_api, num_threads = "mkl", 4
+
+    def set_num_threads(self, number):
+        self.num_threads = number
+
+
+def test_a_number_of_each_thread_is_put_back_in_that_thread():
+    library = OfEachThread()
+    libraries = SimpleNamespace(lib_controllers=[library])
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
+        contexts = [threads.limited(libraries, 1) for _ in range(2)]
+        for thread, context in zip((one, two), contexts, strict=True):
+            thread.submit(context.__enter__).result()
+        for thread, context in zip((one, two), contexts, strict=True):
+            assert thread.submit(lambda: library.num_threads).result() == 1
+            thread.submit(context.__exit__, None, None, None).result()
+            assert thread.submit(lambda: library.num_threads).result() == 4
+    assert library.num_threads == 4

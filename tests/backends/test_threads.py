@@ -129,10 +129,13 @@ def test_threads_are_those_of_blas(threads):
     with threadpool_limits(2, user_api="blas"):
         _threads.take_threads_of_blas()
         assert _threads._threads.value == 2
-        for inputs, expected in [((N, 3), 1), ((2000, 3), 1), ((2000, 784), 2), ((N, 784), 1), (None, 2)]:
-            with _threads.without_threads_of_blas(inputs):
-                assert _threads_of_blas() == {expected}
-            assert _threads_of_blas() == {2}
+        small, middle, large = 100, 100_000, 100_000_000  # multiplications
+        of_few_rows, of_many = [(small, 2), (middle, 1), (large, 2)], [(small, 1), (middle, 1), (large, 1)]
+        for rows, cases in [(0, [(middle, 2)]), (200, of_few_rows), (15_300, of_few_rows), (15_400, of_many)]:
+            for multiplications, expected in cases:
+                with _threads.without_threads_of_blas(rows, multiplications):
+                    assert _threads_of_blas() == {expected}
+                assert _threads_of_blas() == {2}
 
 
 class Tells(pmg.GibbsNN):
