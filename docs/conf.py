@@ -16,7 +16,8 @@ for path in (HERE.parent / "notebooks").glob("*.ipynb"):
     shutil.copy(path, NOTEBOOKS)
     outputs = [o for cell in json.loads(path.read_text())["cells"] for o in cell.get("outputs", [])]
     figures = [o["data"]["image/png"] for o in outputs if "image/png" in o.get("data", {})]
-    (NOTEBOOKS / f"{path.stem}.png").write_bytes(base64.b64decode("".join(figures[-1])))  # for the gallery
+    if figures:  # the gallery shows the last one
+        (NOTEBOOKS / f"{path.stem}.png").write_bytes(base64.b64decode("".join(figures[-1])))
 
 project = "pymc_gibbsnn"
 author = "The pymc_gibbsnn developers"
