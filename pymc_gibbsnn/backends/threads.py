@@ -101,13 +101,13 @@ def limited(libraries: ThreadpoolController, most: int) -> Iterator[None]:
     Python are inside, and the last to leave puts back what was before. Where each thread has a number of its own, as
     with MKL and OpenMP, so is the limit.
     """
-    own = [(library, library.num_threads) for library in libraries.lib_controllers if _is_of_each_thread(library)]
-    shared = [library for library in libraries.lib_controllers if not _is_of_each_thread(library)]
+    known = [library for library in libraries.lib_controllers if library.num_threads]
+    own = [(library, library.num_threads) for library in known if _is_of_each_thread(library)]
     for library, _ in own:
         library.set_num_threads(most)
     with _lock:
         if not _limits:
-            _before.extend((library, library.num_threads) for library in shared)
+            _before.extend((library, library.num_threads) for library in known if not _is_of_each_thread(library))
         _limits.append(most)
         _set([(library, min([number, *_limits])) for library, number in _before])
     try:

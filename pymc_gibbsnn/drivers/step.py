@@ -426,7 +426,8 @@ class GraphStep(BlockedStep):
         with uninterrupted() as hand_over_interrupt:
             if finds:
                 rng = np.random.default_rng(self.rng.integers(2**63))
-                start, carry = self.transition.find(point, rng)
+                with without_threads_of_blas(self._rows, 0):  # a search multiplies large matrices, whatever the network
+                    start, carry = self.transition.find(point, rng)
                 values, self.carry = self._values(start), self.carry | carry
             with self._settings():
                 if not self._is_where_it_was(values):

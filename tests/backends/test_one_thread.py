@@ -137,7 +137,8 @@ class OfEachThread(threading.local):
 
 def test_a_number_of_each_thread_is_put_back_in_that_thread():
     library = OfEachThread()
-    libraries = SimpleNamespace(lib_controllers=[library])
+    unknown = SimpleNamespace(internal_api="unknown", num_threads=None)  # left alone
+    libraries = SimpleNamespace(lib_controllers=[library, unknown])
     with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
         contexts = [threads.limited(libraries, 1) for _ in range(2)]
         for thread, context in zip((one, two), contexts, strict=True):
