@@ -89,9 +89,7 @@ def run(where: str, sampler: str, chains: int, draws: int, precision: str) -> tu
             idata = pmg.sample(draws, step=step, precision=precision, **how)
         else:
             idata = pm.sample(draws, step=step, cores=2, mp_ctx="fork", compute_convergence_checks=False, **how)
-    W1, b1, W2, b2 = (idata["posterior"][name].values.astype(float)[:, :, None] for name in ("W1", "b1", "W2", "b2"))
-    hidden = np.maximum(np.einsum("csrhd,nd->csnh", W1, teacher.X[:ROWS]) + b1, 0)
-    found = (hidden * W2).sum(-1) + b2
+    found = pmg.function_space(idata, model, teacher.X[:ROWS])["output"].values
     return found, 2 * found.shape[0] * found.shape[1] / idata["posterior"].attrs["sampling_time"]
 
 

@@ -40,19 +40,13 @@ def curve() -> tuple[np.ndarray, np.ndarray]:
     return x, np.sin(x[:, 0]) + NOISE * rng.normal(size=100)
 
 
-def chains_of(hidden: int, draws: int, chains: int = 4, tune: int = 0, **options):
-    """Chains of a network on the curve, with all its weights."""
-    with pmg.mlp(*curve(), hidden, noise=NOISE, prior=None):
+def chains_on_curve(grid: np.ndarray, draws: int, chains: int = 4, tune: int = 0, **options):
+    """Chains of a network of ten units on the curve, and its outputs on a grid, (chain, draw, point)."""
+    with pmg.mlp(*curve(), 10, noise=NOISE, prior=None) as model:
         step = pmg.GibbsNN(anneal=None, sweeps_per_draw=1, **options)
         names = pmg.without_latents()
         idata = pm.sample(draws, tune=tune, chains=chains, step=step, var_names=names, random_seed=1, **QUIET)
-    return idata
-
-
-def functions(idata, grid: np.ndarray) -> np.ndarray:
-    """The function of the network at each draw, an array (chain, draw, point of the grid)."""
-    W1, b1, W2, b2 = (idata["posterior"][name].values[:, :, None] for name in ("W1", "b1", "W2", "b2"))
-    return (np.maximum(grid[:, None] * W1[..., 0] + b1, 0) * W2).sum(-1) + b2
+    return idata, pmg.function_space(idata, model, grid[:, None])["output"].values
 
 
 def noisy_units() -> None:
@@ -63,7 +57,7 @@ def noisy_units() -> None:
     for axis, noise in zip(axes, (0, 0.1, 0.3), strict=True):
         axis.plot(z, np.maximum(z, 0) + noise * rng.normal(size=z.size), ".", ms=3, color=BLUE)
         axis.plot([-3, 0, 3], [0, 0, 3], color="k", lw=0.8)
-        axis.set_title(f"noise {noise}" if noise else "no noise")
+        axis.set_title(f"standard deviation {noise}" if noise else "no noise")
         axis.set_xlabel("pre-activation z")
     axes[0].set_ylabel("post-activation a")
     save(figure, "how_1_noise")
@@ -77,10 +71,12 @@ def conditional() -> None:
     density = st.norm.pdf(grid, m, sd) * st.norm.pdf(a, np.maximum(grid, 0), sd)
     density /= density.sum() * (grid[1] - grid[0])
     figure, axis = plt.subplots(figsize=(6, 2.8), layout="constrained")
-    axis.fill_between(grid[below], density[below], color=GRAY, label="z < 0: the unit is off, a normal of m")
-    axis.fill_between(grid[above], density[above], color=BLUE, label="z ≥ 0: it is on, a normal of m and a")
-    axis.set(xlabel="pre-activation z, given the layer below, m, and its post-activation, a", ylabel="density")
-    axis.set_xlim(-2.2, 1.4)
+    axis.fill_between(grid[below], density[below], color=GRAY, label="z < 0, the unit is off: depends on m")
+    axis.fill_between(grid[above], density[above], color=BLUE, label="z ≥ 0, it is on: depends on m and a")
+    for name, x in {"m": m, "a": a}.items():
+        axis.axvline(x, color="k", lw=0.8, ls="--")
+        axis.text(x, 1.02 * density.max(), name, ha="center", va="bottom")
+    axis.set(xlabel="pre-activation z", ylabel="density given m and a", xlim=(-2.2, 1.4), ylim=(0, 1.2 * density.max()))
     axis.legend(frameon=False, loc="upper left")
     save(figure, "how_2_conditional")
 
@@ -89,27 +85,25 @@ def interweaving() -> None:
     """The function at one point along two chains: of conditionals alone, and of all moves."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 2.8), sharey=True, layout="constrained")
     sweeps = 2000
-    for axis, (title, options) in zip(
-        axes, {"conditionals alone": ALGORITHM_1, "all moves, the default": {}}.items(), strict=True
-    ):
-        for found in functions(chains_of(10, sweeps, chains=2, **options), np.array([1.5]))[..., 0]:
-            axis.plot(found, lw=0.6)
-        axis.set(title=title, xlabel="sweep", ylim=(0.5, 1.3))
+    for axis, (title, options) in zip(axes, {"conditionals alone": ALGORITHM_1, "all moves": {}}.items(), strict=True):
+        _, outputs = chains_on_curve(np.array([1.5]), sweeps, chains=2, **options)
+        axis.plot(outputs[..., 0].T, lw=0.6)
+        axis.set(title=title, xlabel="sweep")
     axes[0].set_ylabel("network at x = 1.5")
     save(figure, "how_3_interweaving")
 
 
 def label_switching() -> None:
     """The weight of one unit, and the function, of the same four chains."""
-    idata = chains_of(10, 1000, tune=1000)
     grid = np.linspace(-3, 3, 61)
+    idata, outputs = chains_on_curve(grid, 1000, tune=1000)
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 2.8), layout="constrained")
-    for chain, found in enumerate(functions(idata, grid)):
-        left.plot(idata["posterior"]["W1"].values[chain, :, 0, 0], lw=0.6)
-        right.plot(grid, found.mean(0), lw=1)
-    left.set(title="weight of the first hidden unit", xlabel="draw")
+    left.plot(idata["posterior"]["W1"].values[:, :200, 0, 0].T, lw=0.8)
+    for mean, style in zip(outputs.mean(1), ("-", "--", "-.", ":"), strict=True):
+        right.plot(grid, mean, style, lw=1.5)
+    left.set(title="weight of the first hidden unit, 200 draws", xlabel="draw")
     right.plot(*curve(), ".", ms=3, color=GRAY, zorder=0)
-    right.set(title="mean of the function", xlabel="x")
+    right.set(title="means of the function, which coincide", xlabel="x")
     save(figure, "how_4_labels")
 
 
@@ -119,22 +113,24 @@ def unseen_mode() -> None:
     x = rng.uniform(-2, 2, size=(40, 1))
     y = np.abs(x[:, 0]) + NOISE * rng.normal(size=40)
     grid = np.linspace(-2, 2, 41)
-    with pmg.mlp(x, y, 1, noise=NOISE, prior=None):
+    with pmg.mlp(x, y, 1, noise=NOISE, prior=None) as model:
         step = pmg.GibbsNN(anneal=None, sweeps_per_draw=1)
         how = {"tune": 500, "chains": 4, "var_names": pmg.without_latents()}
-        found = functions(pm.sample(3000, step=step, random_seed=1, **how, **QUIET), grid)
+        idata = pm.sample(3000, step=step, random_seed=1, **how, **QUIET)
+    found = pmg.function_space(idata, model, grid[:, None])["output"].values
     rises_on_the_right = found[..., -1].mean(1) > 1.5
     figure, axes = plt.subplots(1, 2, figsize=(9, 2.8), sharey=True, layout="constrained")
     for axis, some in zip(axes, (found[rises_on_the_right], found), strict=True):
         rhat = az.rhat(xr.Dataset({"f": (("chain", "draw", "x"), some)}))["f"].max().item()
         axis.plot(x[:, 0], y, ".", ms=4, color=GRAY)
-        axis.plot(grid, some.mean(1).T, lw=1)
-        axis.set(title=f"{len(some)} chains: largest R-hat {rhat:.2f}", xlabel="x")
+        for mean, style in zip(some.mean(1), ("-", "--", "-.", ":"), strict=False):
+            axis.plot(grid, mean, style, lw=1.5)
+        axis.set(title=f"{len(some)} of the 4 chains: largest R-hat {rhat:.2f}", xlabel="x")
     save(figure, "how_5_modes")
 
 
 def sample_statistics() -> None:
-    """Four statistics of a default call on the curve, the tuning included."""
+    """Four statistics of a network with learned noise and priors on the curve, the tuning included."""
     with pmg.mlp(*curve(), 10):
         how = {"tune": 500, "chains": 4, "discard_tuned_samples": False, "var_names": pmg.without_latents()}
         idata = pm.sample(500, step=pmg.GibbsNN(sweeps_per_draw=1), random_seed=1, **how, **QUIET)

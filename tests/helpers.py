@@ -18,6 +18,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import random_generator_type
 from scipy.signal import lfilter
+from threadpoolctl import threadpool_info
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends.draw import draw
@@ -137,6 +138,11 @@ def check_moments(draws: np.ndarray, mean: np.ndarray, covariance: np.ndarray):
     diagonal = np.diag(covariance)
     error = np.sqrt((np.outer(diagonal, diagonal) + covariance**2) / n)
     assert (np.abs(found - covariance) < 5 * error).all(), (found, covariance)
+
+
+def threads_of_blas() -> set[int]:
+    """How many threads the BLAS libraries of this process use now."""
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
 
 def dense(

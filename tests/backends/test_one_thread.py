@@ -10,10 +10,11 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
 from pytensor.graph.rewriting.basic import GraphRewriter
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from pymc_gibbsnn.backends import threads
 from pymc_gibbsnn.backends.modes import compilation_mode
+from tests.helpers import threads_of_blas
 
 FLAGS = ("mode", "cxx", "traceback__limit", "optdb__max_use_ratio")
 
@@ -87,10 +88,6 @@ def test_a_user_may_change_flags_while_pytensor_compiles():
     assert flags() == before
 
 
-def threads_of_libraries():
-    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
-
-
 def limit_in(thread, most):
     """Limit BLAS in a thread, and return a function that lets it leave the limit there."""
     context = threads.limited(threads.blas(), most)
@@ -101,17 +98,17 @@ def limit_in(thread, most):
 def test_two_threads_that_limit_blas_leave_it_as_it_was():
     with threadpool_limits(4, user_api="blas"), ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
         first, second = limit_in(one, 2), limit_in(two, 1)
-        assert (threads_of_libraries(), threads.threads_of_blas()) == ({1}, 4)
+        assert (threads_of_blas(), threads.threads_of_blas()) == ({1}, 4)
         second()
-        assert (threads_of_libraries(), threads.threads_of_blas()) == ({2}, 4)
+        assert (threads_of_blas(), threads.threads_of_blas()) == ({2}, 4)
         third = limit_in(two, 3)
-        assert threads_of_libraries() == {2}
+        assert threads_of_blas() == {2}
         first()
-        assert threads_of_libraries() == {3}
+        assert threads_of_blas() == {3}
         third()
-        assert (threads_of_libraries(), threads.threads_of_blas()) == ({4}, 4)
+        assert (threads_of_blas(), threads.threads_of_blas()) == ({4}, 4)
         with threadpool_limits(2, user_api="blas"):  # this thread may set them again
-            assert threads_of_libraries() == {2}
+            assert threads_of_blas() == {2}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
@@ -121,7 +118,7 @@ def test_a_fork_forgets_the_limits_of_other_threads():
         leave = limit_in(one, 1)
         child = os.fork()
         if child == 0:
-            os._exit(0 if threads_of_libraries() == {4} and not threads._limits else 1)
+            os._exit(0 if threads_of_blas() == {4} and not threads._limits else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         leave()
 

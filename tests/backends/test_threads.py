@@ -11,7 +11,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from numba import njit
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 import pymc_gibbsnn as pmg
 from pymc_gibbsnn.backends import threads as _threads
@@ -20,7 +20,7 @@ from pymc_gibbsnn.backends.numba_kernels import with_our_kernels
 from pymc_gibbsnn.random.argmax_normal import argmax_normal
 from pymc_gibbsnn.random.isotropic_normal import isotropic_normal
 from pymc_gibbsnn.random.piecewise_normal import coupled_piecewise_normal, piecewise_normal
-from tests.helpers import draw_rv, slow
+from tests.helpers import draw_rv, slow, threads_of_blas
 
 N = 100_000
 RELU = [-np.inf, 0.0, np.inf], [0.0, 1.0], [0.0, 0.0]
@@ -121,10 +121,6 @@ def test_tall_products(threads, columns, dtype):
             np.testing.assert_array_equal(one, three)
 
 
-def _threads_of_blas():
-    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
-
-
 def test_threads_are_those_of_blas(threads):
     with threadpool_limits(2, user_api="blas"):
         _threads.take_threads_of_blas()
@@ -134,13 +130,13 @@ def test_threads_are_those_of_blas(threads):
         for rows, cases in [(0, [(middle, 2)]), (200, of_few_rows), (15_300, of_few_rows), (15_400, of_many)]:
             for multiplications, expected in cases:
                 with _threads.without_threads_of_blas(rows, multiplications):
-                    assert _threads_of_blas() == {expected}
-                assert _threads_of_blas() == {2}
+                    assert threads_of_blas() == {expected}
+                assert threads_of_blas() == {2}
 
 
 class Tells(pmg.GibbsNN):
     def step(self, point):
-        raise ValueError(f"BLAS {sorted(_threads_of_blas())}, ours {_threads._threads.value}")
+        raise ValueError(f"BLAS {sorted(threads_of_blas())}, ours {_threads._threads.value}")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
